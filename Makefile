@@ -1,0 +1,50 @@
+# Everything a fresh machine needs is python3 with venv; the rest is installed into .venv.
+#   make test PYTHON=/path/to/python    uses that interpreter for a new .venv
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+
+# Tried by running, not by name: version managers put launchers on PATH for versions that are not active.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
+	&& { echo "$$p"; break; }; done)
+
+.PHONY: help setup check test demo bench clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+
+setup: $(STAMP)  ## make .venv with the package, its extras and the development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -c '' 2>/dev/null; then \
+		python="$(PYTHON)"; \
+		test -n "$$python" || { echo "no Python 3.11, 3.12 or 3.13 found; set PYTHON=" >&2; exit 1; }; \
+		echo "making $(VENV) with $$("$$python" --version)"; \
+		"$$python" -m venv --clear $(VENV); \
+	fi
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+		--editable '.[all]' --group dev
+	@touch $@
+
+check: setup  ## lint, format, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy src $(wildcard tests/typing/api.py)
+	$(BIN)/lint-imports
+
+test: check  ## check, then every test
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: setup  ## see it work
+	$(BIN)/headrace demo $(ARGS)
+
+bench: setup  ## run the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:  ## remove caches and build outputs; .venv stays
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/out
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,1 @@
+"""Experiments that compare headrace with torch's DataLoader: ``python -m benchmarks``."""

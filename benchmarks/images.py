@@ -1,0 +1,97 @@
+"""Throughput of a real image pipeline: JPEG files to 3 x 224 x 224 floats.
+
+torchvision's ImageFolder with decode, RandomResizedCrop, flip and ToTensor, batch 32, loader only
+(no training step). First torch is tried with 1 to 4 workers; then torch at its best count
+alternates with headrace in both orders, at that count and with automatic workers. Measured are
+full epochs with persistent workers, after one warm-up epoch; files are in the page cache; medians.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from benchmarks import workloads
+from benchmarks.arms import Arm, headrace_arms
+from benchmarks.measure import Figures, Meter, interleaved
+from benchmarks.overhead import exhaust
+from benchmarks.report import Check, Report, Table
+
+BATCH = 32
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """Even sizes, then uneven ones."""
+    report = Report("images", __doc__ or "", quick=quick)
+    count = 192 if quick else 1024
+    importlib.import_module("torchvision")  # once, before the runs are forked
+    for uneven in (False, True):
+        title = "uneven sizes" if uneven else "even sizes"
+        with tempfile.TemporaryDirectory(prefix="headrace-images-") as folder:
+            size = workloads.write_images(Path(folder), count, uneven=uneven)
+            say(f"{title}: {count} images, {size / 1e6:.1f} MB")
+            compare(report, title, Path(folder), count, quick, say)
+    return report
+
+
+def compare(report: Report, title: str, folder: Path, count: int, quick: bool, say: Callable[[str], None]) -> None:
+    """The sweep of torch's worker counts, then the contest at the best of them."""
+    sweep = [Arm("torch", workers=workers) for workers in ((1, 2, 3) if quick else (1, 2, 3, 4))]
+    swept = interleaved(
+        {arm.name: partial(measure, arm, folder, count) for arm in sweep},
+        repeats=1 if quick else 3,
+        say=say,
+    )
+    best = max(sweep, key=lambda arm: swept[arm.name].median("rate"))
+    assert best.workers is not None
+    arms = [
+        best,
+        Arm("torch", in_order=False, workers=best.workers),
+        *headrace_arms(workers=best.workers),
+        *headrace_arms(workers=None),
+    ]
+    results = interleaved(
+        {arm.name: partial(measure, arm, folder, count) for arm in arms},
+        repeats=3 if quick else 7,
+        say=say,
+    )
+    table = Table(
+        f"Images per second: {title}",
+        ["loader", "images/s", "lowest – highest", "against torch", "CPU ms per image"],
+    )
+    for name, runs in swept.items():
+        table.add(
+            f"sweep: {name}",
+            runs.median("rate"),
+            runs.spread("rate"),
+            None,
+            runs.median("cpu"),
+        )
+    base = results[best.name].median("rate")
+    for arm in arms:
+        runs = results[arm.name]
+        ratio = runs.median("rate") / base
+        table.add(arm.name, runs.median("rate"), runs.spread("rate"), ratio, runs.median("cpu"))
+        if arm.library == "headrace":
+            report.checks.append(Check(f"{title}, {arm.name} / torch's best", ratio, 1.0, False, "times"))
+    report.tables.append(table)
+    report.raw[title] = {
+        "sweep": {name: vars(runs) for name, runs in swept.items()},
+        "contest": {name: vars(runs) for name, runs in results.items()},
+    }
+    report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+
+
+def measure(arm: Arm, folder: Path, count: int) -> Figures:
+    """Images per second and CPU per image over one full epoch."""
+    dataset = workloads.image_folder(folder)
+    with arm.open(dataset, batch_size=BATCH, shuffle=True, persistent_workers=True) as loader:
+        exhaust(loader, count)
+        time.sleep(0.1)  # let the workers of the warm-up epoch come to rest
+        with Meter() as meter:
+            exhaust(loader, count)
+    return {"rate": count / meter.wall, "cpu": meter.cpu / count * 1e3}

@@ -1,0 +1,56 @@
+"""What a result was measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+
+def describe() -> dict[str, Any]:
+    """CPU, cores, memory, kernel, versions and present load; no host or user names."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "load": [round(value, 2) for value in os.getloadavg()],
+        **_gpu(),
+        **{name: _version(name) for name in ("torch", "torchvision", "numpy", "headrace")},
+    }
+
+
+def line(machine: dict[str, Any]) -> str:
+    """The machine in one line, for tables."""
+    gpu = f", {machine['gpu']}" if "gpu" in machine else ""
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB{gpu}; "
+        f"{machine['kernel']}; {machine['python']}; torch {machine['torch']}, "
+        f"headrace {machine['headrace']}; load before {machine['load'][0]}"
+    )
+
+
+def _cpu_model() -> str:
+    for text in Path("/proc/cpuinfo").read_text().splitlines():
+        if text.startswith(("model name", "Model")):
+            return text.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _gpu() -> dict[str, str]:
+    """The first NVIDIA GPU by its driver's own listing: asking torch would initialise CUDA."""
+    for folder in sorted(Path("/proc/driver/nvidia/gpus").glob("*")):
+        for text in (folder / "information").read_text().splitlines():
+            if text.startswith("Model:"):
+                return {"gpu": text.partition(":")[2].strip()}
+    return {}

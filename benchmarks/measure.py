@@ -1,0 +1,213 @@
+"""How things are measured: CPU and memory of a process tree, isolated and interleaved runs."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+Figures = Mapping[str, Any]
+TICKS = os.sysconf("SC_CLK_TCK")
+PROC = Path("/proc")
+SHARED = ("/dev/shm", "/memfd:", "/dev/zero", "/SYSV")
+
+
+def descendants(root: int | None = None) -> list[int]:
+    """Process ids of all living descendants of `root` (this process), parents first."""
+    children: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    queue = [root or os.getpid()]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def tree_cpu() -> float:
+    """CPU seconds (user + system) of this process and all it ever started.
+
+    Living processes are read from their nanosecond CPU clocks, reaped children from rusage; a
+    process that ends between two calls moves from the one to the other, so differences are exact.
+    """
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = time.process_time() + reaped.ru_utime + reaped.ru_stime
+    for pid in descendants():
+        try:
+            total += time.clock_gettime((~pid << 3) | 2)  # the kernel's MAKE_PROCESS_CPUCLOCK
+            fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[13]) + int(fields[14])) / TICKS
+        except OSError:
+            continue
+    return total
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes and descriptors held by this process and its descendants at one moment."""
+
+    total: int
+    """Proportional set size: private memory plus this tree's share of what is mapped."""
+    shared: int
+    """Distinct mappings of shared memory (tmpfs, memfd, anonymous), each counted once."""
+    descriptors: int
+    processes: int
+
+
+def tree_memory() -> Memory:
+    """Read /proc/*/smaps_rollup, maps and fd of the tree: some milliseconds."""
+    total = descriptors = processes = 0
+    shared: dict[tuple[str, ...], int] = {}
+    for pid in [os.getpid(), *descendants()]:
+        folder = PROC / str(pid)
+        try:
+            rollup = (folder / "smaps_rollup").read_text().splitlines()[1:]
+            maps = (folder / "maps").read_text().splitlines()
+            descriptors += len(list((folder / "fd").iterdir()))
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:"))
+        processes += 1
+        for line in maps:
+            span, mode, offset, device, inode, *path = line.split(maxsplit=5)
+            if mode[3] == "s" and path and path[0].startswith(SHARED):
+                first, last = (int(address, 16) for address in span.split("-"))
+                shared[device, inode, offset] = last - first
+    return Memory(total, sum(shared.values()), descriptors, processes)
+
+
+@dataclass
+class Meter:
+    """Context manager: wall and CPU seconds of the tree between entry and exit."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    main: float = 0.0
+    """CPU seconds of this process alone."""
+    _start: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0), repr=False)
+
+    def __enter__(self) -> Meter:
+        self._start = tree_cpu(), time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        wall, main = time.perf_counter(), time.process_time()
+        cpu = tree_cpu()
+        self.cpu, self.main, self.wall = (
+            cpu - self._start[0],
+            main - self._start[1],
+            wall - self._start[2],
+        )
+
+
+class RunFailed(RuntimeError):
+    """An isolated run raised, died or did not end in time; the message is its last line."""
+
+
+def _child(run: Callable[[], Figures], pipe: Connection) -> None:
+    os.setpgid(0, 0)
+    try:
+        pipe.send(("done", dict(run())))
+    except BaseException as error:  # everything a run can do wrong is a result to report
+        if os.environ.get("BENCHMARKS_TRACEBACK"):
+            traceback.print_exc()
+        pipe.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0]))
+
+
+def isolated(run: Callable[[], Figures], *, method: str = "fork", limit: float = 300.0) -> dict[str, Any]:
+    """Call `run` in a process of its own and return its figures.
+
+    Forked by default, so the run starts with torch imported and nothing else alive; `spawn` where
+    CUDA is used. A run that exceeds `limit` seconds is killed with its workers.
+    """
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(run, theirs))  # type: ignore[attr-defined]
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(limit):
+            raise RunFailed(f"no result after {limit:.0f} s")
+        try:
+            state, figures = ours.recv()
+        except EOFError:
+            process.join(5)
+            raise RunFailed(f"the process ended with {process.exitcode}") from None
+        process.join(10)
+    finally:
+        if process.pid is not None and (process.is_alive() or descendants(process.pid)):
+            _end_group(process.pid)
+        process.join(5)
+        ours.close()
+    if state == "failed":
+        raise RunFailed(figures)
+    return dict(figures)
+
+
+def _end_group(pgid: int) -> None:
+    """Kill what an isolated run left behind: it was the leader of its own process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pgid, 9)
+
+
+@dataclass
+class Runs:
+    """All figures one arm of an experiment gave, one mapping per repeat."""
+
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def median(self, key: str) -> float:
+        """Median over the repeats, NaN when there is none."""
+        values = [float(run[key]) for run in self.figures if key in run]
+        return statistics.median(values) if values else float("nan")
+
+    def spread(self, key: str) -> str:
+        """Smallest and largest value over the repeats, as text."""
+        values = [float(run[key]) for run in self.figures if key in run]
+        digits = 1 if values and max(values) < 100 else 0
+        return f"{min(values):.{digits}f} – {max(values):.{digits}f}" if values else "-"
+
+
+def interleaved(
+    arms: Mapping[str, Callable[[], Figures]],
+    *,
+    repeats: int,
+    say: Callable[[str], None] = lambda _: None,
+    method: str = "fork",
+    limit: float = 300.0,
+) -> dict[str, Runs]:
+    """Run every arm `repeats` times in isolation, A B C, C B A, A B C, …
+
+    Neighbours in time share the machine's mood and drift cancels. An arm that fails twice is not
+    tried again; its failures stay in the result.
+    """
+    results = {name: Runs() for name in arms}
+    for repeat in range(repeats):
+        names: Iterable[str] = arms if repeat % 2 == 0 else reversed(list(arms))
+        for name in names:
+            if len(results[name].failures) >= 2:
+                continue
+            say(f"{repeat + 1}/{repeats} {name}")
+            try:
+                results[name].figures.append(isolated(arms[name], method=method, limit=limit))
+            except RunFailed as failure:
+                results[name].failures.append(str(failure))
+                say(f"    failed: {failure}")
+    return results

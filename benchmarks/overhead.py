@@ -1,0 +1,120 @@
+"""CPU time per sample that the loader itself costs.
+
+Samples exist already (`workloads.Ready`), two workers, batch 64. Measured is user + system time
+of the main process and everything it started, over full epochs, divided by the samples; every
+run is a process of its own, runs of all loaders alternate, the table shows medians. "Steady"
+epochs follow a warm-up epoch with persistent workers; "with start-up" is a new loader, one epoch
+and its shutdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks import workloads
+from benchmarks.arms import Arm, headrace_arms, torch_arms
+from benchmarks.measure import Figures, Meter, Runs, interleaved
+from benchmarks.report import Check, Report, Table
+
+BATCH = 64
+SIZES = {"12 KB": workloads.SMALL, "150 KB": workloads.LARGE}
+TARGETS = {
+    ("12 KB", False): 8.0,
+    ("150 KB", False): 30.0,
+    ("12 KB", True): 16.0,
+    ("150 KB", True): 38.0,
+}
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """All arms at both sizes, and 12 KB samples with a label."""
+    report = Report("overhead", __doc__ or "", quick=quick)
+    arms = [*torch_arms(), *headrace_arms(per_sample_seeds=False), *headrace_arms()]
+    cases = [("12 KB", False), ("150 KB", False)] + ([] if quick else [("12 KB", True)])
+    for size, labelled in cases:
+        samples = 3200 if quick else {"12 KB": 51_200, "150 KB": 12_800}[size]
+        title = f"{size}{' with a label' if labelled else ''}"
+        say(title)
+        results = interleaved(
+            {arm.name: partial(measure, arm, size, labelled, samples) for arm in arms},
+            repeats=3 if quick else 7,
+            say=say,
+        )
+        report.raw[title] = {name: vars(runs) for name, runs in results.items()}
+        report.tables.append(table(f"{title}, {samples:,} samples an epoch", results))
+        if not labelled:
+            report.checks += checks(size, arms, results)
+        report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+    return report
+
+
+def measure(arm: Arm, size: str, labelled: bool, samples: int) -> Figures:
+    """One arm: a cold epoch with start-up and shutdown, then steady epochs; µs per sample."""
+    dataset = workloads.Ready(samples, SIZES[size], labelled=labelled)
+    with Meter() as cold, arm.open(dataset, batch_size=BATCH) as loader:
+        exhaust(loader, samples)
+    with arm.open(dataset, batch_size=BATCH, persistent_workers=True) as loader:
+        exhaust(loader, samples)
+        with Meter() as steady:
+            exhaust(loader, samples)
+    scale = 1e6 / samples
+    return {
+        "cpu": steady.cpu * scale,
+        "main": steady.main * scale,
+        "wall": steady.wall * scale,
+        "cold": cold.cpu * scale,
+    }
+
+
+def exhaust(loader: object, samples: int) -> None:
+    """One epoch; every sample must have come."""
+    seen = 0
+    for batch in loader:  # type: ignore[attr-defined]
+        seen += len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
+    if seen != samples:
+        raise RuntimeError(f"{seen} samples came instead of {samples}")
+
+
+def table(title: str, results: dict[str, Runs]) -> Table:
+    """Medians, and each arm as a multiple of the cheapest torch."""
+    columns = [
+        "loader",
+        "CPU µs",
+        "lowest – highest",
+        "of it main",
+        "wall µs",
+        "torch / this",
+        "CPU µs with start-up",
+    ]
+    out = Table(f"CPU per sample: {title}", columns)
+    best = cheapest(results)
+    for name, runs in results.items():
+        cpu = runs.median("cpu")
+        out.add(
+            name,
+            cpu,
+            runs.spread("cpu"),
+            runs.median("main"),
+            runs.median("wall"),
+            best / cpu,
+            runs.median("cold"),
+        )
+    return out
+
+
+def cheapest(results: dict[str, Runs]) -> float:
+    """The lower of torch's medians: ratios are against torch at its best."""
+    return min(runs.median("cpu") for name, runs in results.items() if name.startswith("torch"))
+
+
+def checks(size: str, arms: list[Arm], results: dict[str, Runs]) -> list[Check]:
+    """The targets at one size."""
+    found = []
+    for arm in arms:
+        if arm.library == "headrace":
+            cpu = results[arm.name].median("cpu")
+            found.append(Check(f"{size}, {arm.name}", cpu, TARGETS[size, arm.per_sample_seeds], True, "µs"))
+            if not arm.per_sample_seeds:
+                found.append(Check(f"{size}, torch / {arm.name}", cheapest(results) / cpu, 4.0, False, "times"))
+    return found

@@ -1,0 +1,94 @@
+"""How soon the first batch comes, at the start and again in the next epoch.
+
+Two workers, batch 64, ready samples of 12 KB. First batch: from the call of the constructor until
+`next` returns. Restart: from `iter(loader)` of the second epoch until its first batch, after the
+first epoch was exhausted. Shutdown: until the loader is closed and its workers
+are reaped. Runs
+are processes of their own, alternating; medians.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks import workloads
+from benchmarks.arms import Arm, headrace_arms
+from benchmarks.measure import Figures, interleaved
+from benchmarks.overhead import exhaust
+from benchmarks.report import Report, Table
+
+BATCH = 64
+SAMPLES = BATCH * 20
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """Persistent workers and not, forked and spawned."""
+    report = Report("startup", __doc__ or "", quick=quick)
+    arms = [Arm("torch"), *headrace_arms()]
+    variants = [("fork", False), ("fork", True), ("spawn", True)]
+    for method, persistent in variants[: 2 if quick else 3]:
+        title = f"{method}, {'persistent' if persistent else 'new'} workers"
+        say(title)
+        results = interleaved(
+            {arm.name: partial(measure, arm, method, persistent) for arm in arms},
+            repeats=3 if quick else (11 if method == "fork" else 5),
+            say=say,
+        )
+        table = Table(
+            f"Milliseconds: {title}",
+            [
+                "loader",
+                "first batch",
+                "restart",
+                "shutdown",
+                "torch / this, first",
+                "torch / this, restart",
+            ],
+        )
+        base = results[arms[0].name]
+        for name, runs in results.items():
+            first, restart = runs.median("first"), runs.median("restart")
+            table.add(
+                name,
+                first,
+                restart,
+                runs.median("shutdown"),
+                base.median("first") / first,
+                base.median("restart") / restart,
+            )
+        report.tables.append(table)
+        report.raw[title] = {name: vars(runs) for name, runs in results.items()}
+        report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+    return report
+
+
+def measure(arm: Arm, method: str, persistent: bool) -> Figures:
+    """One loader's life, in milliseconds."""
+    dataset = workloads.Ready(SAMPLES, workloads.SMALL)
+    began = time.perf_counter()
+    with arm.open(
+        dataset,
+        batch_size=BATCH,
+        shuffle=True,
+        persistent_workers=persistent,
+        multiprocessing_context=method,
+    ) as loader:
+        batches = iter(loader)
+        next(batches)
+        first = time.perf_counter() - began
+        for _ in batches:
+            pass
+        del batches
+        again = time.perf_counter()
+        batches = iter(loader)
+        next(batches)
+        restart = time.perf_counter() - again
+        for _ in batches:
+            pass
+        del batches
+        exhaust(loader, SAMPLES)
+        ending = time.perf_counter()
+    shutdown = time.perf_counter() - ending
+    return {"first": first * 1e3, "restart": restart * 1e3, "shutdown": shutdown * 1e3}

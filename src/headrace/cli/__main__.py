@@ -1,0 +1,49 @@
+"""``headrace <command>``: parse, run, and turn a user's mistake into one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+
+from headrace.cli import UsageError, demo
+
+COMMANDS = {"demo": demo}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(COMMANDS[options.command].run(options))
+    except UsageError as error:
+        print(f"headrace {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"headrace {options.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The argument parser with all commands; importing no command's heavy modules."""
+    top = argparse.ArgumentParser(prog="headrace", description="A data loader that never runs dry.")
+    top.add_argument("--version", action="version", version=f"headrace {_version()}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    for name, module in COMMANDS.items():
+        summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
+        module.configure(command)
+    return top
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("headrace")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Values every layer shares: options, errors, statistics. Standard library only."""

@@ -1,0 +1,42 @@
+"""What a loader counts while it runs."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One sample that was left out, and why."""
+
+    index: object
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts since the loader was made; a snapshot that does not change any more."""
+
+    epochs: int = 0
+    """Iterations started."""
+    batches: int = 0
+    samples: int = 0
+    """Samples delivered in those batches."""
+    wait_seconds: float = 0.0
+    """Time the caller spent blocked in ``next()``."""
+    workers: int = 0
+    """Worker processes of the newest iteration; 0 when samples are made in this process."""
+    restarts: int = 0
+    """Workers that died and were replaced."""
+    repeats: int = 0
+    """Samples run again because their worker died."""
+    copied_out: int = 0
+    """Batches copied to ordinary memory because ``memory_limit`` was reached."""
+    slab_bytes: int = 0
+    """Shared memory that batches have touched, at most so far."""
+    skipped: tuple[Failure, ...] = field(default=())
+    """Samples left out under ``Skip``."""
+
+    def as_dict(self) -> Mapping[str, object]:
+        """The same figures under the same names, JSON-serialisable."""
+        values = asdict(self) | {"skipped": [[repr(f.index), repr(f.error)] for f in self.skipped]}
+        return values

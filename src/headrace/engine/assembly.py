@@ -1,0 +1,258 @@
+"""From a loader's settings to the run of an epoch."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import torch
+
+from headrace.core.errors import StateMismatch
+from headrace.core.options import Loading, OnError, Seeding
+from headrace.engine import collation
+from headrace.engine.cores import free_memory
+from headrace.engine.device import Accelerator, Ahead, Cuda, accelerator
+from headrace.engine.inline import InlineRun, InlineStream
+from headrace.engine.iteration import Resources, Run
+from headrace.engine.job import Resume, Task
+from headrace.engine.maprun import Arrangement, MapRun
+from headrace.engine.order import Groups, Order
+from headrace.engine.pool import Pool
+from headrace.engine.slab import Shelf
+from headrace.engine.stateful import is_stateful
+from headrace.engine.streamrun import StreamRun
+from headrace.engine.tally import Errors, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A loader's arguments, as they are when an iteration begins."""
+
+    dataset: Any
+    index_sampler: Any
+    iterable: bool
+    batched: bool
+    own_batches: bool
+    """Batches are cut by ``batch_size``; False when the user's batch sampler composes them."""
+    batch_size: int | None
+    drop_last: bool
+    collate_fn: Callable[[Any], Any]
+    workers: int
+    prefetch: int
+    persistent: bool
+    in_order: bool
+    timeout: float
+    worker_init_fn: Callable[[int], Any] | None
+    context: BaseContext | None
+    generator: torch.Generator | None
+    pin_memory: bool
+    device: Any
+    on_error: OnError
+    loading: Loading
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """How samples become batches."""
+        if self.in_order:
+            return Arrangement.STRICT
+        bulk = bool(getattr(self.dataset, "__getitems__", None))
+        return Arrangement.FREE if self.batched and self.own_batches and not bulk else Arrangement.BATCHES
+
+
+class Course:
+    """A loader's epochs, over all its iterations, and a state that the next one shall go on from."""
+
+    def __init__(self) -> None:
+        """At the start."""
+        self.epoch = 0
+        self.saved: dict[str, Any] | None = None
+
+    def begin(self) -> tuple[int, dict[str, Any] | None]:
+        """The number of the epoch that begins now, and the state it goes on from, if any."""
+        saved, self.saved = self.saved, None
+        if saved:
+            self.epoch = saved["epoch"] + int(bool(saved.get("finished")))
+        self.epoch += 1
+        return self.epoch - 1, saved
+
+
+class IterationAssembly:
+    """Makes the runs of one iteration: the first, and with persistent workers the following ones."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tally: Tally,
+        shelf: Shelf,
+        course: Course,
+        reported_length: int | None,
+    ) -> None:
+        """``reported_length``: what an iterable dataset said of itself, if it was asked."""
+        if settings.workers == 0 and settings.timeout != 0:
+            msg = "timeout needs workers: with num_workers=0 samples are made in this process and cannot be timed out"
+            raise AssertionError(msg)
+        if settings.workers > 0 and settings.prefetch <= 0:
+            msg = f"prefetch_factor must be positive, but got {settings.prefetch}"
+            raise AssertionError(msg)
+        self._settings, self.tally, self._course = settings, tally, course
+        self.resources = Resources(shelf)
+        self.persistent = settings.persistent
+        self._reported = reported_length
+        self._accelerator = accelerator(settings.device) if settings.device is not None else None
+        self.pin = settings.pin_memory and torch.accelerator.is_available() and self._accelerator is None
+        self._base_seed: int | None = None
+
+    def begin(self) -> bool:
+        """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+        settings, resources = self._settings, self.resources
+        resources.epoch, saved = self._course.begin()
+        going_on = saved if saved and not saved.get("finished") else None
+        order = None
+        if not settings.iterable:
+            if is_stateful(settings.dataset) and saved and "dataset" in saved:
+                settings.dataset.load_state_dict(saved["dataset"])
+            order = Order(settings.index_sampler, going_on["order"] if going_on else None)
+        self._draw_seed(going_on)
+        self.tally.epochs += 1
+        self.tally.workers = settings.workers
+        run = self._map_run(order, going_on) if order is not None else self._stream_run(going_on)
+        resources.run = Ahead(run, self._accelerator) if self._accelerator is not None else run
+        return going_on is not None
+
+    def _draw_seed(self, saved: dict[str, Any] | None) -> None:
+        """One draw per iteration, as torch makes it; a resumed epoch then uses its old seed."""
+        if self._base_seed is None:
+            seed = torch.empty((), dtype=torch.int64).random_(generator=self._settings.generator)
+            self._base_seed = int(seed.item())
+        self.resources.base_seed = saved["base_seed"] if saved else self._base_seed
+
+    def _map_run(self, order: Order, saved: dict[str, Any] | None) -> Run:
+        settings = self._settings
+        pending = saved["pending"] if saved else []
+        regrouped = settings.batch_size if settings.own_batches else None
+        groups = Groups(order, pending, regrouped, batched=settings.batched)
+        errors = Errors(settings.on_error, self.tally, self._epoch_samples())
+        seed = (self.resources.base_seed, self.resources.epoch)
+        if settings.workers == 0:
+            return InlineRun(
+                settings.dataset,
+                settings.collate_fn,
+                groups,
+                batched=settings.batched,
+                seed=seed if settings.loading.seeding is Seeding.SAMPLE else None,
+                errors=errors,
+                tally=self.tally,
+            )
+        standard = settings.batched and collation.is_standard(settings.collate_fn)
+        pool, slots = self._started(standard=standard, resumed=[])
+        return MapRun(
+            pool,
+            slots,
+            groups,
+            arrangement=settings.arrangement,
+            window=settings.prefetch * settings.workers,
+            collate=not standard,
+            drop_last=settings.drop_last,
+            timeout=settings.timeout,
+            errors=errors,
+            tally=self.tally,
+            seed=seed,
+        )
+
+    def _stream_run(self, saved: dict[str, Any] | None) -> Run:
+        settings = self._settings
+        streams = saved["streams"] if saved else []
+        if saved and len(streams) != max(1, settings.workers):
+            msg = (
+                f"the state is of {len(streams)} streams, this loader has {max(1, settings.workers)}: an iterable dataset "
+                "is sharded by its workers, so it can only be resumed with the same num_workers"
+            )
+            raise StateMismatch(msg)
+        resumed = [Resume(stream["batches"], stream["state"]) for stream in streams]
+        size = settings.batch_size
+        if settings.workers == 0:
+            return InlineStream(
+                settings.dataset,
+                settings.collate_fn,
+                batch_size=size,
+                drop_last=settings.drop_last,
+                tally=self.tally,
+                resumed=resumed[0] if resumed else Resume(),
+            )
+        pool, slots = self._started(standard=False, resumed=resumed)
+        return StreamRun(
+            pool,
+            slots,
+            in_order=settings.in_order,
+            ahead=settings.prefetch,
+            timeout=settings.timeout,
+            tally=self.tally,
+            resumed=resumed or [Resume()] * settings.workers,
+            turn=saved["turn"] if saved else 0,
+        )
+
+    def _started(self, *, standard: bool, resumed: list[Resume]) -> tuple[Pool, Any]:
+        """The iteration's workers and memory, started if they are not; a resumed stream needs fresh ones."""
+        settings, resources = self._settings, self.resources
+        if resources.pool is not None and resumed:
+            resources.pool.close()
+            resources.pool = None
+        if resources.slab is None:
+            limit = settings.loading.memory_limit
+            resources.slab = resources.shelf.take(free_memory() // 4 if limit is None else limit, self._locking())
+        if resources.pool is None:
+            task = Task(
+                dataset=settings.dataset,
+                collate_fn=settings.collate_fn,
+                worker_init_fn=settings.worker_init_fn,
+                batched=settings.batched,
+                iterable=settings.iterable,
+                standard_collate=standard,
+                batch_size=settings.batch_size,
+                drop_last=settings.drop_last,
+                seed_samples=settings.loading.seeding is Seeding.SAMPLE and not settings.iterable,
+            )
+            context = settings.context or torch.multiprocessing.get_context()
+            pool = Pool(resources.slab.memory, settings.workers, context, task, resources.base_seed)
+            resources.pool = pool
+            pool.start(lambda lane: resumed[lane] if resumed else Resume())
+        return resources.pool, resources.slab.slots
+
+    def _locking(self) -> Accelerator | None:
+        """The device that batches are copied to, by us or by the user: it should see page-locked memory."""
+        if self._accelerator is None and self.pin and torch.cuda.is_available():
+            return Cuda(torch.device("cuda"))
+        return self._accelerator
+
+    def _epoch_samples(self) -> int | None:
+        try:
+            batches = len(self._settings.index_sampler)
+        except TypeError:
+            return None
+        if not self._settings.batched:
+            return batches
+        inner = getattr(self._settings.index_sampler, "sampler", None)
+        try:
+            return len(inner) if inner is not None else None
+        except TypeError:
+            return None
+
+    def length(self) -> int:
+        """Batches in an epoch."""
+        return len(self._settings.index_sampler)
+
+    def check_length(self, yielded: int) -> None:
+        """Warn when an iterable dataset gives more than it said, as torch does."""
+        if self._reported is None or yielded <= self._reported:
+            return
+        message = (
+            f"Length of IterableDataset {self._settings.dataset} was reported to be {self._reported}"
+            f"(when accessing len(dataloader)), but {yielded} samples have been fetched. "
+        )
+        if self._settings.workers > 0:
+            message += (
+                "For multiprocessing data-loading, this could be caused by not properly configuring the "
+                "IterableDataset replica at each worker: shard it by torch.utils.data.get_worker_info()."
+            )
+        warnings.warn(message, stacklevel=3)

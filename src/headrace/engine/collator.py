@@ -1,0 +1,38 @@
+"""Running a collate function in a worker, its result written where the consumer reads it."""
+
+from typing import Any
+
+from headrace.engine import codec, failure, seeding
+from headrace.engine.desk import Desk
+from headrace.engine.job import Job
+from headrace.sched import words as W
+
+COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample
+
+
+class Collator:
+    """The user's collate_fn over samples; whatever it does, the slot has a result or an error afterwards."""
+
+    def __init__(self, job: Job, desk: Desk) -> None:
+        """Keeps no sample."""
+        self._desk, self._collate_fn = desk, job.task.collate_fn
+        self._batched, self._seeded = job.task.batched, job.task.seed_samples
+        self._where = f"in DataLoader worker process {job.lane}"
+
+    def collate(self, slot: int, samples: Any, seed: Any) -> tuple[int, int, bool]:
+        """(offset, size, failed) of what was written to the slot; without samples (None) an empty result."""
+        desk = self._desk
+        try:
+            with desk.collating(slot):
+                if self._seeded and seed is not None:
+                    seeding.seed_sample(desk.words[W.SEED], desk.words[W.EPOCH], seed, COLLATION)
+                encoded = codec.Encoded(self._collated(samples), desk.locate)
+            return desk.write_object(slot, encoded), encoded.size, False
+        except Exception as error:  # noqa: BLE001  (the user's function; raised again in the training process)
+            encoded = codec.Encoded(failure.pack(error, self._where))
+            return desk.write_object(slot, encoded), encoded.size, True
+
+    def _collated(self, samples: Any) -> Any:
+        if samples is None:
+            return None
+        return self._collate_fn(samples if self._batched else samples[0])

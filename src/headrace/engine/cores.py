@@ -1,0 +1,39 @@
+"""How many workers this process may reasonably start."""
+
+import os
+from pathlib import Path
+
+CEILING = 32
+"""Beyond this many, an automatic choice is more likely to exhaust memory than to help."""
+
+
+def automatic_workers() -> int:
+    """One per core this process may use: affinity, cgroup quota, and the other ranks on this host."""
+    cores = float(len(os.sched_getaffinity(0)))
+    quota = _quota(Path("/sys/fs/cgroup/cpu.max"))
+    if quota is not None:
+        cores = min(cores, quota)
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, min(CEILING, int(cores / max(1, int(ranks) if ranks.isdigit() else 1))))
+
+
+def _quota(file: Path) -> float | None:
+    try:
+        limit, period = file.read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else max(1.0, int(limit) / int(period))
+
+
+def free_memory() -> int:
+    """Bytes this process could still use: of the machine, within its cgroup."""
+    available = 0
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        return available
+    return available if limit == "max" else min(available, max(0, int(limit) - used))

@@ -1,0 +1,65 @@
+"""From a finished slot to the user's batch: views where the memory may be lent, copies where it may not."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace.engine import codec, failure
+from headrace.engine.desk import Layouts
+from headrace.engine.memory import Reservation
+from headrace.engine.slots import Slots
+from headrace.sched import words as W
+
+
+class Delivery:
+    """Makes batches out of slots. After ``batch`` the slot is the user's or free, never the caller's."""
+
+    def __init__(self, memory: Reservation, slots: Slots) -> None:
+        """Reads layouts as they appear."""
+        self._memory, self._slots, self._words = memory, slots, memory.words
+        self._layouts = Layouts(memory)
+        self.copied = 0
+
+    def error(self, slot: int) -> tuple[BaseException, BaseException | None, bool] | None:
+        """The error a collate function left in a slot, if it did; None also when the worker died over it."""
+        at = self._memory.dims.slot(slot)
+        if not self._words[at + W.S_FAILED] or not self._words[at + W.S_RESULT_BYTES]:
+            return None
+        view = self._slots.borrow(slot)
+        return failure.unpack(codec.decode(view[self._words[at + W.S_RESULT] :], view))
+
+    def state(self, slot: int, offset: int) -> Any:
+        """An object a stream left beside its batch."""
+        view = self._slots.borrow(slot)
+        return codec.decode(view[offset:], view)
+
+    def batch(self, slot: int, *, keep: list[int] | None = None) -> Any:
+        """The slot's batch; ``keep`` names the rows when some are missing."""
+        lend = self._slots.spare()
+        view = self._slots.lease(slot) if lend else memoryview(np.array(self._slots.borrow(slot)))
+        at = self._memory.dims.slot(slot)
+        if self._words[at + W.S_RESULT_BYTES]:
+            made = codec.decode(view[self._words[at + W.S_RESULT] :], view)
+        else:
+            made = self._stacked(slot, view, keep)
+        if not lend:
+            self.copied += 1
+            self._slots.release(slot)
+        return made
+
+    def _stacked(self, slot: int, view: memoryview, keep: list[int] | None) -> Any:
+        at = self._memory.dims.slot(slot)
+        rows = self._words[at + W.S_EXPECTED]
+        layout = self._layouts[self._words[at + W.S_LAYOUT] - 2]
+        offsets, _ = layout.plan(rows)
+        tensors = []
+        for leaf, offset in zip(layout.leaves, offsets, strict=True):
+            count = leaf.row_bytes * rows // leaf.dtype.itemsize
+            if count == 0:
+                tensor = torch.empty((rows, *leaf.shape), dtype=leaf.dtype)
+            else:
+                flat = torch.frombuffer(view, dtype=leaf.dtype, count=count, offset=offset)
+                tensor = flat.view(rows, *leaf.shape)
+            tensors.append(tensor if keep is None else tensor[keep])
+        return layout.batch(tensors)

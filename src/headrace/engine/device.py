@@ -1,0 +1,208 @@
+"""Batches on an accelerator: the slab registered once, batches copied ahead on a side stream."""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from headrace.core.errors import DeviceUnavailable
+from headrace.engine.maprun import NOT_YET
+
+AHEAD = 2
+"""Batches that are on the device or on their way before they are asked for."""
+
+
+class Accelerator(Protocol):
+    """What the loader needs of a device. Used from the consumer's thread only."""
+
+    def register(self, address: int, size: int) -> None:
+        """Page-lock host memory, so that copies from it run beside the host."""
+
+    def unregister(self, address: int) -> None:
+        """Undo ``register``; no copy from there is under way."""
+
+    def copy(self, batch: Any) -> tuple[Any, Any]:
+        """Start copying a host batch; (device batch, a mark that is reached when it is there)."""
+
+    def hand_over(self, batch: Any, mark: Any) -> None:
+        """Make the consumer's stream (not the host) wait for the mark, and tell who uses the memory from now on."""
+
+    def reached(self, mark: Any) -> bool:
+        """Whether the copy is done, without waiting."""
+
+    def finish(self) -> None:
+        """Wait for every copy that was started."""
+
+
+class Cuda:
+    """One CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        """A stream of its own."""
+        self._device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        self._stream = torch.cuda.Stream(self._device)
+
+    def register(self, address: int, size: int) -> None:
+        """See ``Accelerator``."""
+        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(address, size, 0)))
+
+    def unregister(self, address: int) -> None:
+        """See ``Accelerator``."""
+        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(address)))
+
+    def copy(self, batch: Any) -> tuple[Any, Any]:
+        """See ``Accelerator``."""
+        with torch.cuda.stream(self._stream):
+            there = mapped(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
+            mark = torch.cuda.Event()
+            mark.record(self._stream)
+        return there, mark
+
+    def hand_over(self, batch: Any, mark: Any) -> None:
+        """See ``Accelerator``."""
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(mark)
+
+        def used(tensor: torch.Tensor) -> torch.Tensor:
+            tensor.record_stream(stream)
+            return tensor
+
+        mapped(batch, used)
+
+    def reached(self, mark: Any) -> bool:
+        """See ``Accelerator``."""
+        return bool(mark.query())
+
+    def finish(self) -> None:
+        """See ``Accelerator``."""
+        self._stream.synchronize()
+
+
+def accelerator(device: Any) -> Accelerator | None:
+    """What ``device=`` names; None for the CPU. Raises ``DeviceUnavailable``."""
+    chosen = torch.device(device)
+    if chosen.type == "cpu":
+        return None
+    if chosen.type != "cuda":
+        msg = f"device={str(device)!r}: only CUDA devices are supported; leave device out and move batches yourself"
+        raise DeviceUnavailable(msg)
+    if not torch.cuda.is_available():
+        msg = f"device={str(device)!r}: no CUDA device is available to this process; leave device out to stay on the CPU"
+        raise DeviceUnavailable(msg)
+    if chosen.index is not None and chosen.index >= torch.cuda.device_count():
+        msg = f"device={str(device)!r}: this process sees {torch.cuda.device_count()} CUDA device(s), numbered from 0"
+        raise DeviceUnavailable(msg)
+    return Cuda(chosen)
+
+
+class Registrar:
+    """Keeps the memory of slots registered; a slot that grew is registered anew."""
+
+    def __init__(self, device: Accelerator) -> None:
+        """Nothing is registered yet."""
+        self._device = device
+        self._registered: dict[int, int] = {}
+
+    def ensure(self, address: int, size: int) -> None:
+        """The ``size`` bytes from ``address`` on are registered."""
+        known = self._registered.get(address, 0)
+        if known >= size:
+            return
+        if known:
+            self._device.finish()
+            self._device.unregister(address)
+        wanted = -(-(size + (size // 4 if known else 0)) // 4096) * 4096
+        self._device.register(address, wanted)
+        self._registered[address] = wanted
+
+    def close(self) -> None:
+        """Unregister everything, once all copies are done."""
+        self._device.finish()
+        while self._registered:
+            self._device.unregister(self._registered.popitem()[0])
+
+
+class Ahead:
+    """Takes batches from a run a little early and sends them to the device. Is a run itself."""
+
+    def __init__(self, run: Any, device: Accelerator) -> None:
+        """``run``: where host batches come from."""
+        self._run, self._device = run, device
+        self._queue: deque[tuple[Any, Any, dict[str, Any]]] = deque()
+        self._copying: deque[tuple[Any, Any]] = deque()
+        self._progress: dict[str, Any] = run.progress()
+        self._failure: BaseException | None = None
+
+    def progress(self) -> dict[str, Any]:
+        """As of the last batch handed out: what is on its way counts as not delivered."""
+        return self._progress
+
+    def abandon(self) -> None:
+        """Give up the rest of the epoch; host memory is free once its copies are done."""
+        self._device.finish()
+        self._copying.clear()
+        self._queue.clear()
+        self._run.abandon()
+
+    def next(self, *, block: bool = True) -> Any:
+        """The next batch, on the device or on its way there."""
+        self._release()
+        while len(self._queue) < AHEAD and self._failure is None:
+            try:
+                host = self._run.next(block=block and not self._queue)
+            except BaseException as error:  # noqa: BLE001  (raised when its turn comes, after the batches before it)
+                self._failure = error
+                break
+            if host is NOT_YET:
+                break
+            there, mark = self._device.copy(host)
+            self._copying.append((mark, host))
+            self._queue.append((there, mark, self._run.progress()))
+        if not self._queue:
+            if self._failure is None:
+                return NOT_YET
+            failure, self._failure = self._failure, None
+            self._progress = self._run.progress()
+            raise failure
+        there, mark, self._progress = self._queue.popleft()
+        self._device.hand_over(there, mark)
+        return there
+
+    def _release(self) -> None:
+        """Let go of host batches whose copies are done."""
+        while self._copying and self._device.reached(self._copying[0][0]):
+            self._copying.popleft()
+
+
+def mapped(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """``value`` with ``function`` applied to the tensors in its containers, whose types are kept."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (str, bytes)):
+        return value
+    if isinstance(value, Mapping):
+        pairs = {key: mapped(item, function) for key, item in value.items()}
+        return pairs if type(value) is dict else _filled(value, pairs, lambda clone: clone.update(pairs))
+    if isinstance(value, tuple):
+        items = [mapped(item, function) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, Sequence):
+        items = [mapped(item, function) for item in value]
+        return items if type(value) is list else _filled(value, items, lambda clone: _assign(clone, items))
+    return value
+
+
+def _assign(clone: Any, items: list[Any]) -> None:
+    for i, item in enumerate(items):
+        clone[i] = item
+
+
+def _filled(value: Any, plain: Any, fill: Callable[[Any], None]) -> Any:
+    try:
+        clone = copy.copy(value)
+        fill(clone)
+    except (TypeError, AttributeError):
+        return plain
+    return clone

@@ -1,0 +1,114 @@
+"""One epoch in this process: nothing is started, nothing is prefetched."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from headrace.engine import seeding
+from headrace.engine.collator import COLLATION
+from headrace.engine.job import Resume
+from headrace.engine.order import Groups
+from headrace.engine.stream import Stream
+from headrace.engine.tally import Errors, Tally
+
+
+class InlineRun:
+    """A map-style dataset, one batch per ``next``."""
+
+    def __init__(  # noqa: PLR0913  (it is where everything meets)
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any],
+        groups: Groups,
+        *,
+        batched: bool,
+        seed: tuple[int, int] | None,
+        errors: Errors,
+        tally: Tally,
+    ) -> None:
+        """``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process."""
+        self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
+        self._seed, self._errors, self._tally = seed, errors, tally
+        self._bulk = getattr(dataset, "__getitems__", None) if batched else None
+
+    def progress(self) -> dict[str, Any]:
+        """What is needed to go on from here in another process."""
+        return {"pending": self._groups.waiting(), "order": self._groups.order_state()}
+
+    def abandon(self) -> None:
+        """Nothing is ahead here."""
+
+    def next(self, *, block: bool = True) -> Any:  # noqa: ARG002  (it is always made here and now)
+        """The next batch; exceptions are the user's own."""
+        while True:
+            indices = self._groups.next()
+            if indices is None:
+                raise StopIteration
+            with seeding.untouched() if self._seed is not None else nullcontext():
+                samples = self._samples(indices)
+                if not indices or len(samples):
+                    return self._collated(samples, indices)
+
+    def _samples(self, indices: list[Any]) -> Any:
+        if self._bulk is not None:
+            try:
+                samples = self._made(self._bulk, indices, indices[0] if indices else 0)
+            except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
+                for index in indices:
+                    self._errors.failed(index, error, error)
+                return []
+        else:
+            samples = []
+            for index in indices:
+                try:
+                    samples.append(self._made(self._dataset.__getitem__, index, index))
+                except Exception as error:  # noqa: BLE001  (as above)
+                    self._errors.failed(index, error, error)
+        self._errors.passed(len(samples))
+        self._tally.samples += len(samples)
+        return samples
+
+    def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
+        if self._seed is not None:
+            seeding.seed_sample(*self._seed, seed)
+        return get(what)
+
+    def _collated(self, samples: Any, indices: list[Any]) -> Any:
+        if self._seed is not None and indices:
+            seeding.seed_sample(*self._seed, indices[0], COLLATION)
+        return self._collate_fn(samples if self._batched else samples[0])
+
+
+class InlineStream:
+    """An iterable dataset, one batch per ``next``."""
+
+    def __init__(  # noqa: PLR0913  (it is where everything meets)
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any],
+        *,
+        batch_size: int | None,
+        drop_last: bool,
+        tally: Tally,
+        resumed: Resume,
+    ) -> None:
+        """``resumed``: what the stream starts from."""
+        self._collate_fn, self._batched, self._tally = collate_fn, batch_size is not None, tally
+        self._stream = Stream(dataset, batch_size, drop_last=drop_last, resume=resumed)
+        self._delivered = resumed.batches
+
+    def abandon(self) -> None:
+        """Nothing is ahead here."""
+
+    def progress(self) -> dict[str, Any]:
+        """How far the stream has been delivered."""
+        return {"streams": [{"batches": self._delivered, "state": self._stream.state()}], "turn": 0}
+
+    def next(self, *, block: bool = True) -> Any:  # noqa: ARG002  (it is always made here and now)
+        """The next batch; exceptions are the user's own."""
+        items = self._stream.items()
+        if items is None:
+            raise StopIteration
+        self._delivered += 1
+        self._tally.samples += len(items)
+        return self._collate_fn(items if self._batched else items[0])

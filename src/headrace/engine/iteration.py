@@ -1,0 +1,149 @@
+"""What ``iter(loader)`` returns."""
+
+import weakref
+from typing import Any, Protocol, Self
+
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from headrace.engine.pool import Pool
+from headrace.engine.slab import Shelf, Slab
+from headrace.engine.tally import Tally
+
+
+class Run(Protocol):
+    """One epoch."""
+
+    def next(self, *, block: bool = True) -> Any:
+        """The next batch, or StopIteration."""
+
+    def progress(self) -> dict[str, Any]:
+        """What is needed to go on from here."""
+
+    def abandon(self) -> None:
+        """Give up the rest."""
+
+
+class Resources:
+    """What must be ended with an iteration, however it ends, and where it stood then. Does not know the iteration."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        """Nothing yet."""
+        self.shelf = shelf
+        self.run: Run | None = None
+        self.pool: Pool | None = None
+        self.slab: Slab | None = None
+        self.epoch = 0
+        self.base_seed = 0
+        self.yielded = 0
+        self.finished = False
+        self._last: dict[str, Any] = {}
+
+    def progress(self) -> dict[str, Any]:
+        """Where the epoch stands, or stood when it was left."""
+        if self.run is not None:
+            self._last = self.run.progress()
+        return self._last
+
+    def close(self) -> None:
+        """End the workers and give the memory back; idempotent."""
+        if not self.finished:
+            self.progress()
+        run, self.run = self.run, None
+        pool, self.pool = self.pool, None
+        slab, self.slab = self.slab, None
+        if run is not None:
+            run.abandon()
+        if pool is not None:
+            pool.close()
+        if slab is not None:
+            self.shelf.put(slab)
+
+
+class Iteration:
+    """One pass over the loader's data; with persistent workers, one after the other."""
+
+    def __init__(self, assembly: "Assembly") -> None:
+        """Begins at once."""
+        self._assembly, self.resources = assembly, assembly.resources
+        self._finalizer = weakref.finalize(self, assembly.resources.close)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an epoch."""
+        resources = self.resources
+        if resources.run is not None:
+            resources.run.abandon()
+            resources.run = None
+        resources.yielded, resources.finished = 0, False
+        try:
+            self._resumed = self._assembly.begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it now; idempotent."""
+        self._finalizer.detach()
+        self.resources.close()
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __len__(self) -> int:
+        """Of the index sampler."""
+        return self._assembly.length()
+
+    def __next__(self) -> Any:
+        """The next batch."""
+        with torch.autograd.profiler.record_function("enumerate(DataLoader)#headrace.Iteration.__next__"):
+            with self._assembly.tally.waiting():
+                batch = self._take()
+            if self._assembly.pin:
+                batch = pin_memory(batch)
+            self.resources.yielded += 1
+            self._assembly.tally.batches += 1
+            self._assembly.check_length(self.resources.yielded)
+            return batch
+
+    def _take(self) -> Any:
+        if self.resources.run is None:
+            raise StopIteration
+        try:
+            return self.resources.run.next()
+        except StopIteration:
+            if self._resumed and self.resources.yielded == 0:
+                # The state was taken after the last batch: what follows it is a full epoch.
+                self.reset()
+                return self._take()
+            self.resources.finished = True
+            if self._assembly.persistent:
+                self.resources.run.abandon()
+                self.resources.run = None
+            else:
+                self.close()
+            raise
+
+    def __getstate__(self) -> Any:
+        """An iteration is bound to its processes."""
+        msg = "{} cannot be pickled"
+        raise NotImplementedError(msg, type(self).__name__)
+
+
+class Assembly(Protocol):
+    """What an iteration needs of whoever puts runs together."""
+
+    resources: Resources
+    tally: Tally
+    pin: bool
+    persistent: bool
+
+    def begin(self) -> bool:
+        """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+
+    def length(self) -> int:
+        """Batches in an epoch."""
+
+    def check_length(self, yielded: int) -> None:
+        """Warn when an iterable dataset gives more than it said."""

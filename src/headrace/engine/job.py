@@ -1,0 +1,61 @@
+"""What a worker is told when it starts. Everything in it crosses the process boundary once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.engine.lock import Bell, Lock
+from headrace.engine.memory import Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What all processes of a run share."""
+
+    memory: Reservation
+    lock: Lock
+    consumer: Bell
+    """Rung when something the consumer waits for is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The user's part: what to call, in which way."""
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any]
+    worker_init_fn: Callable[[int], Any] | None
+    batched: bool
+    """False: one sample is one batch (``batch_size=None``)."""
+    iterable: bool
+    standard_collate: bool
+    """``default_collate`` as torch ships it: samples may be written to rows directly."""
+    batch_size: int | None
+    """For iterable datasets: how many items make a batch."""
+    drop_last: bool
+    seed_samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """For an iterable dataset: how far this worker's stream had come."""
+
+    batches: int = 0
+    """Made and delivered before; made again and dropped unless there is a state."""
+    state: Any = None
+    """What the dataset's or its iterator's ``state_dict`` returned after those."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One worker's assignment."""
+
+    lane: int
+    lanes: int
+    parent: int
+    base_seed: int
+    wiring: Wiring
+    bell: Bell
+    """Rung to wake this worker."""
+    task: Task
+    resume: Resume = field(default_factory=Resume)

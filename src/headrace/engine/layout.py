@@ -1,0 +1,198 @@
+"""The shape of a sample, and how samples of one shape lie in a slot: one array per leaf, one row per sample.
+
+A layout exists only for samples that ``default_collate`` would stack leaf by leaf: plain tensors, arrays and numbers in
+tuples, named tuples, lists and dicts. Anything else travels as an object and is collated by torch itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+ALIGN: Final = 64
+_STACKABLE: Final = frozenset(
+    getattr(torch, name)
+    for name in (
+        *("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"),
+        *("complex64", "complex128", "uint16", "uint32", "uint64"),
+    )
+)
+
+Extract = Callable[[Any, list[Any]], bool]
+Build = Callable[[Sequence[Any], int], tuple[Any, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value of a sample; ``dtype`` and ``shape`` are its row's in the batch."""
+
+    kind: type
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    array: str | None
+    """Numpy's spelling of the value's own dtype, for arrays."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def copied_by_torch(self) -> bool:
+        """Tensors are stacked by torch, everything else is assigned through numpy."""
+        return self.kind is torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A container; ``keys`` are a dict's."""
+
+    kind: type
+    children: tuple["Leaf | Node", ...]
+    keys: tuple[Any, ...] = ()
+
+
+class Unstackable(Exception):  # noqa: N818  (control flow between describe() and its callers, not an error)
+    """The sample has no layout."""
+
+
+def describe(sample: Any) -> Leaf | Node:
+    """The sample's shape; raises ``Unstackable``."""
+    kind = type(sample)
+    if kind is torch.Tensor:
+        plain = sample.layout is torch.strided and sample.is_cpu and not sample.is_nested
+        if not plain or sample.requires_grad or sample.dtype not in _STACKABLE:
+            raise Unstackable
+        return Leaf(kind, sample.dtype, tuple(sample.shape), None)
+    if kind in (int, float, bool) or isinstance(sample, (np.ndarray, np.number, np.bool_)):
+        return _describe_value(sample, kind)
+    if kind is dict:
+        return Node(kind, tuple(describe(value) for value in sample.values()), tuple(sample))
+    if kind in (tuple, list) or (isinstance(sample, tuple) and hasattr(sample, "_fields")):
+        return Node(kind, tuple(describe(value) for value in sample))
+    raise Unstackable
+
+
+def _describe_value(value: Any, kind: type) -> Leaf:
+    if isinstance(value, np.ndarray) and kind is not np.ndarray:
+        raise Unstackable
+    try:
+        # What torch makes of one such value is what it will make of many of the same type.
+        one = default_collate([value if kind is not np.ndarray else np.zeros_like(value, subok=False)])
+    except Exception as error:
+        raise Unstackable from error
+    if not isinstance(one, torch.Tensor) or one.dtype not in _STACKABLE or one.dtype is torch.bfloat16:
+        raise Unstackable
+    array = value.dtype.str if kind is np.ndarray else None
+    return Leaf(kind, one.dtype, tuple(one.shape[1:]), array)
+
+
+class Layout:
+    """A sample shape with everything derived from it. Two layouts are equal when their shapes are."""
+
+    def __init__(self, shape: Leaf | Node) -> None:
+        """``shape`` comes from ``describe``."""
+        self.shape = shape
+        self.leaves: list[Leaf] = []
+        self.extract: Extract = self._extractor(shape)
+        self._collated = _builder(shape, _collated)
+        self._original = _builder(shape, _original)
+        self.plan = lru_cache(maxsize=64)(self._plan)
+
+    def _extractor(self, shape: Leaf | Node) -> Extract:
+        if isinstance(shape, Leaf):
+            self.leaves.append(shape)
+            return _leaf_extractor(shape)
+        children = [self._extractor(child) for child in shape.children]
+        return _node_extractor(shape, children)
+
+    def _plan(self, rows: int) -> tuple[tuple[int, ...], int]:
+        """Where each leaf's array begins in a slot for ``rows`` samples, and where they all end."""
+        offsets, at = [], 0
+        for leaf in self.leaves:
+            offsets.append(at)
+            at += -(-leaf.row_bytes * rows // ALIGN) * ALIGN
+        return tuple(offsets), at
+
+    def batch(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """What ``default_collate`` returns, from its leaves."""
+        return self._collated(tensors, 0)[0]
+
+    def sample(self, values: Sequence[Any]) -> Any:
+        """One sample as the dataset returned it, from its leaves."""
+        return self._original(values, 0)[0]
+
+
+def _leaf_extractor(leaf: Leaf) -> Extract:
+    dtype, shape, kind = leaf.dtype, torch.Size(leaf.shape), leaf.kind
+
+    def tensor(value: Any, out: list[Any]) -> bool:
+        if (
+            type(value) is not torch.Tensor
+            or value.dtype is not dtype
+            or value.shape != shape
+            or value.requires_grad
+            or not value.is_cpu
+            or value.layout is not torch.strided
+        ):
+            return False
+        out.append(value)
+        return True
+
+    def array(value: Any, out: list[Any]) -> bool:
+        if type(value) is not np.ndarray or value.dtype.str != leaf.array or value.shape != shape:
+            return False
+        out.append(value)
+        return True
+
+    def number(value: Any, out: list[Any]) -> bool:
+        out.append(value)
+        return type(value) is kind
+
+    return tensor if kind is torch.Tensor else array if kind is np.ndarray else number
+
+
+def _node_extractor(node: Node, children: list[Extract]) -> Extract:
+    kind, keys, count = node.kind, node.keys, len(children)
+
+    def sequence(value: Any, out: list[Any]) -> bool:
+        if type(value) is not kind or len(value) != count:
+            return False
+        return all(child(item, out) for child, item in zip(children, value, strict=True))
+
+    def mapping(value: Any, out: list[Any]) -> bool:
+        if type(value) is not dict or tuple(value) != keys:
+            return False
+        return all(child(item, out) for child, item in zip(children, value.values(), strict=True))
+
+    return mapping if kind is dict else sequence
+
+
+def _builder(shape: Leaf | Node, make: Callable[[Node, list[Any]], Any]) -> Build:
+    if isinstance(shape, Leaf):
+        return lambda values, at: (values[at], at + 1)
+    children = [_builder(child, make) for child in shape.children]
+
+    def build(values: Sequence[Any], at: int) -> tuple[Any, int]:
+        made = []
+        for child in children:
+            value, at = child(values, at)
+            made.append(value)
+        return make(shape, made), at
+
+    return build
+
+
+def _collated(node: Node, made: list[Any]) -> Any:
+    """``default_collate`` turns tuples into lists and keeps the rest."""
+    return made if node.kind is tuple else _original(node, made)
+
+
+def _original(node: Node, made: list[Any]) -> Any:
+    if node.kind is dict:
+        return dict(zip(node.keys, made, strict=True))
+    return node.kind(*made) if hasattr(node.kind, "_fields") else node.kind(made)

@@ -1,0 +1,313 @@
+"""Samples of a map-style dataset, from ticket to row."""
+
+import pickle
+import time
+from typing import Any
+
+from headrace.core.errors import HeadraceError
+from headrace.engine import codec, failure, seeding
+from headrace.engine.collator import Collator
+from headrace.engine.desk import Desk
+from headrace.engine.job import Job
+from headrace.engine.layout import Layout
+from headrace.engine.memory import BLOB
+from headrace.sched import words as W
+from headrace.sched.lane import Outcome, Room, Rows, Tickets
+
+CHUNK_SECONDS = 0.0005
+"""Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
+WHOLE_SECONDS = 0.02
+"""A batch for a user's collate_fn that takes no longer than this is made by one worker, so samples need not travel."""
+ALL = 1 << 20
+
+
+class _Refused(Exception):  # noqa: N818  (never leaves this module)
+    """The worker could not start; the reason is filed instead."""
+
+
+class SampleMaker:
+    """The loop of one worker: take tickets, make samples, put them where they belong."""
+
+    def __init__(self, job: Job, desk: Desk, refusal: bytes | None) -> None:
+        """``refusal``: what every ticket fails with because the worker could not start properly."""
+        task = job.task
+        self.desk, self.ledger, self.words = desk, desk.ledger, desk.words
+        self.dataset, self.collator = task.dataset, Collator(job, desk)
+        self.batched, self.standard, self.seed_samples = task.batched, task.standard_collate, task.seed_samples
+        self.where = f"in DataLoader worker process {job.lane}"
+        self.refusal = refusal
+        self._bulk = getattr(self.dataset, "__getitems__", None) if task.batched else None
+        self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
+        self._share = max(1, min(job.lanes, 4))
+        self._layout: tuple[int, Layout] | None = None
+        self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
+        self._written: tuple[Rows, list[int], list[int] | None] | None = None
+
+    def run(self) -> None:
+        """Until the stop flag is set."""
+        w, ledger, desk = self.words, self.ledger, self.desk
+        while True:
+            with desk.lock:
+                outcome = Outcome(-1, wake=False)
+                if self._written is not None:
+                    outcome = ledger.finish(*self._written)
+                    self._written = None
+                item: Tickets | int | None = outcome.collate
+                if outcome.collate < 0:
+                    ledger.release()
+                    if w[W.STOP]:
+                        return
+                    item = ledger.take(self._appetite())
+                    if item is None:
+                        w[desk.lane + W.L_WAITING] = 1
+            desk.report(outcome)
+            if item is None:
+                desk.bell.wait()
+            elif isinstance(item, int):
+                self._collate(item)
+            elif self._is_whole(item):
+                self._make_whole(item)
+            else:
+                self._make(item)
+
+    def _appetite(self) -> int:
+        """How many tickets to take at once."""
+        if self._bulk is not None or not self.batched:
+            return ALL
+        if not self.standard and not self.words[W.FREE_ORDER]:
+            count = self._next_count()
+            return ALL if 0 < self._cost * count <= WHOLE_SECONDS else 1
+        if self._cost == 0.0:
+            return 1
+        return max(1, min(int(CHUNK_SECONDS / self._cost), self._next_count() // self._share))
+
+    def _next_count(self) -> int:
+        """The size of the batch that is handed out next (the previous one's at the end)."""
+        w, dims = self.words, self.desk.memory.dims
+        sequence = min(w[W.CURSOR] >> 24, max(0, w[W.TAIL] - 1))
+        return w[dims.group(w[dims.order + sequence % dims.ring]) + W.G_COUNT]
+
+    def _is_whole(self, tickets: Tickets) -> bool:
+        count = self.words[self.desk.memory.dims.group(tickets.group) + W.G_COUNT]
+        complete = tickets.slot >= 0 and tickets.end - tickets.start == count
+        return complete and (self._bulk is not None or not self.standard)
+
+    def _index_list(self, group: int) -> list[Any]:
+        """The indices of a group; unpacked once."""
+        w, memory = self.words, self.desk.memory
+        at = memory.dims.group(group)
+        serial, count = w[at + W.G_SERIAL], w[at + W.G_COUNT]
+        if self._indices[:2] != (group, serial):
+            if w[at + W.G_KIND] == W.PICKLED:
+                blob = memory.blob(group)
+                size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
+                found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
+            else:
+                first = memory.dims.index(group)
+                found = w[first : first + count].tolist()
+            self._indices = (group, serial, found)
+        return self._indices[2]
+
+    def _make(self, tickets: Tickets) -> None:
+        """Make samples one by one and place them."""
+        w, position_word = self.words, self.desk.lane + W.L_POS
+        group, start, end, slot = tickets
+        indices = self._index_list(group)
+        seed, epoch = w[W.SEED], w[W.EPOCH]
+        samples: list[tuple[int, Any]] = []
+        began = time.perf_counter()
+        for position in range(start, end):
+            w[position_word] = position
+            try:
+                if self.refusal is None:
+                    if self.seed_samples:
+                        seeding.seed_sample(seed, epoch, indices[position])
+                    samples.append((position, self.dataset[indices[position]]))
+                else:
+                    self._fail(group, position, slot, self.refusal)
+            except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
+                self._fail(group, position, slot, failure.pack(error, self.where))
+        self._observe((time.perf_counter() - began) / (end - start))
+        w[position_word] = end
+        if samples:
+            self._place(group, slot, samples)
+
+    def _make_whole(self, tickets: Tickets) -> None:
+        """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
+        w, group, count, slot = self.words, tickets.group, tickets.end, tickets.slot
+        indices = self._index_list(group)
+        began, made = time.perf_counter(), []
+        failed: list[tuple[int, bytes]] = []
+        samples: Any = []
+        if self._bulk is not None:
+            try:
+                samples = self._attempt(self._bulk, indices, indices[0])
+                made = list(range(count))
+            except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
+                failed = [(position, failure.pack(error, self.where)) for position in range(count)]
+        else:
+            for position in range(count):
+                w[self.desk.lane + W.L_POS] = position
+                try:
+                    samples.append(self._attempt(self.dataset.__getitem__, indices[position], indices[position]))
+                    made.append(position)
+                except Exception as error:  # noqa: BLE001  (as above)
+                    failed.append((position, failure.pack(error, self.where)))
+        self._observe((time.perf_counter() - began) / count)
+        w[self.desk.lane + W.L_POS] = count
+        for position, packed in failed:
+            self._fail(group, position, slot, self.refusal or packed)
+        if not made:
+            return
+        if self._bulk is not None and self.standard and len(samples) == count:
+            self._place(group, slot, list(enumerate(samples)))
+            return
+        offset, size, bad = self.collator.collate(slot, samples, indices[made[0]])
+        with self.desk.lock:
+            done = [group << 32 | position for position in made]
+            outcome = self.ledger.whole(slot, done, offset, size, failed=bad)
+        self.desk.report(outcome)
+
+    def _attempt(self, get: Any, what: Any, seed: Any) -> Any:
+        if self.refusal is not None:
+            raise _Refused
+        if self.seed_samples:
+            seeding.seed_sample(self.words[W.SEED], self.words[W.EPOCH], seed)
+        return get(what)
+
+    def _collate(self, slot: int) -> None:
+        """Collate a slot whose samples are all there."""
+        w, dims = self.words, self.desk.memory.dims
+        states, tickets = dims.row_state(slot), dims.row_ticket(slot)
+        rows = range(self.desk.slot_word(slot, W.S_EXPECTED))
+        present = [row for row in rows if w[states + row] & 255 in (W.IN_PLACE, W.AS_OBJECT)]
+        seed = None
+        if present:
+            ticket = w[tickets + present[0]] - 1
+            seed = self._index_list(ticket >> 32)[ticket & 0xFFFFFFFF]
+        samples = [self.desk.read_sample(slot, row) for row in present]
+        empty = not samples and len(rows) > 0  # all failed: there is nothing for collate_fn to see
+        offset, size, bad = self.collator.collate(slot, None if empty else samples, seed)
+        with self.desk.lock:
+            outcome = self.ledger.ready(slot, offset, size, failed=bad)
+        self.desk.report(outcome)
+
+    def _observe(self, cost: float) -> None:
+        self._cost = cost if self._cost == 0.0 else 0.8 * self._cost + 0.2 * cost
+
+    def _fail(self, group: int, position: int, slot: int, packed: bytes) -> None:
+        """File an error under its ticket."""
+        ledger, memory = self.ledger, self.desk.memory
+        with self.desk.lock:
+            if ledger.stale:
+                return
+            size = 8 + len(packed)
+            offset = ledger.write_blob(group, size)
+            if offset + size > BLOB:
+                packed = packed[:0]
+                offset = W.NO_BLOB
+            else:
+                at = memory.blob(group) + offset
+                memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
+                memory.bytes[at + 8 : at + size] = packed
+            outcome = ledger.fail(group << 32 | position, offset, slot)
+        self.desk.report(outcome)
+        if outcome.collate >= 0:
+            self._collate(outcome.collate)
+
+    def _place(self, group: int, slot: int, samples: list[tuple[int, Any]]) -> None:
+        """Runs of samples of one layout at consecutive positions go into rows together, the others as objects."""
+        run: list[int] = []
+        columns: list[list[Any]] = []
+        for position, sample in samples:
+            leaves: list[Any] = []
+            known = self._layout
+            fits = self.standard and known is not None and known[1].extract(sample, leaves)
+            if run and not (fits and (slot < 0 or position == run[-1] + 1)):
+                self._write_run(group, slot, run, columns)
+                run, columns = [], []
+            if not fits and self.standard:
+                leaves = []
+                known = self.desk.layout_of(sample)
+                fits = known is not None and known[1].extract(sample, leaves)
+                self._layout = known if fits else self._layout
+            if not fits:
+                self._write_object(group, slot, position, sample)
+                continue
+            run.append(position)
+            if columns:
+                for column, leaf in zip(columns, leaves, strict=True):
+                    column.append(leaf)
+            else:
+                columns = [[leaf] for leaf in leaves]
+        if run:
+            self._write_run(group, slot, run, columns)
+
+    def _write_run(self, group: int, slot: int, run: list[int], columns: list[list[Any]]) -> None:
+        """Samples of the current layout into rows; finishing the last of them is left to the next visit."""
+        assert self._layout is not None  # noqa: S101  (set by _place)
+        number, layout = self._layout
+        while run:
+            rows = self._claim(slot, run[0], len(run), number, layout)
+            if rows is None:
+                return
+            tickets = [group << 32 | position for position in run[: rows.count]]
+            if rows.layout == number:
+                self.desk.write_rows(rows, [column[: rows.count] for column in columns])
+                self._written_now(rows, tickets, None)
+            else:
+                values = [layout.sample([column[i] for column in columns]) for i in range(rows.count)]
+                objects = [self.desk.write_object(rows.slot, codec.Encoded(value)) for value in values]
+                self._written_now(rows, tickets, objects)
+            run, columns = run[rows.count :], [column[rows.count :] for column in columns]
+
+    def _write_object(self, group: int, slot: int, position: int, sample: Any) -> None:
+        """A sample without a layout."""
+        try:
+            encoded = codec.Encoded(sample)
+        except HeadraceError as error:
+            self._fail(group, position, slot, failure.pack(error, self.where))
+            return
+        rows = self._claim(slot, position, 1, -1, None)
+        if rows is not None:
+            offset = self.desk.write_object(rows.slot, encoded)
+            self._written_now(rows, [group << 32 | position], [offset])
+
+    def _written_now(self, rows: Rows, tickets: list[int], objects: list[int] | None) -> None:
+        """At most one finished run waits to be reported together with the next visit to the ledger."""
+        self._report_written()
+        self._written = rows, tickets, objects
+
+    def _report_written(self) -> None:
+        if self._written is None:
+            return
+        with self.desk.lock:
+            outcome = self.ledger.finish(*self._written)
+        self._written = None
+        self.desk.report(outcome)
+        if outcome.collate >= 0:
+            self._collate(outcome.collate)
+
+    def _claim(self, slot: int, position: int, count: int, number: int, layout: Layout | None) -> Rows | None:
+        """Rows to write to; waits for a free batch where rows are claimed. None when the epoch was given up."""
+        w, desk = self.words, self.desk
+        if slot >= 0:
+            decided = desk.slot_word(slot, W.S_LAYOUT)
+            if decided == 0:
+                with desk.lock:
+                    decided = self.ledger.shape(slot, number, _room(layout)) + 2
+            return Rows(slot, position, count, decided - 2)
+        self._report_written()
+        while True:
+            with desk.lock:
+                if self.ledger.stale or w[W.STOP]:
+                    return None
+                rows = self.ledger.claim(count, number, _room(layout))
+                if rows is not None:
+                    return rows
+                w[desk.lane + W.L_WAITING] = 1
+            desk.bell.wait()
+
+
+def _room(layout: Layout | None) -> Room:
+    return (lambda rows: 0) if layout is None else (lambda rows: layout.plan(rows)[1])

@@ -1,0 +1,316 @@
+"""One epoch over a map-style dataset with workers: draw, publish, wait, deliver."""
+
+import time
+from collections import deque
+from enum import Enum
+from typing import Any
+
+from headrace.core.errors import WorkerDied
+from headrace.engine import failure
+from headrace.engine.delivery import Delivery
+from headrace.engine.job import Resume
+from headrace.engine.ledgers import Book, Group
+from headrace.engine.order import Groups
+from headrace.engine.pool import Pool
+from headrace.engine.slots import Slots
+from headrace.engine.tally import Errors, Tally
+from headrace.sched import words as W
+from headrace.sched.consumer import ConsumerLedger
+
+
+class _NotYet(Enum):
+    NOT_YET = 0
+
+
+NOT_YET = _NotYet.NOT_YET
+
+
+class Arrangement(Enum):
+    """How samples become batches, and in which order batches come."""
+
+    STRICT = "as drawn, in the order drawn"
+    BATCHES = "as drawn, as they are ready"
+    FREE = "the first to finish, as they are ready"
+
+
+class MapRun:
+    """Delivers each index of the epoch exactly once. The pool outlives the run; the slots do too."""
+
+    def __init__(  # noqa: PLR0913  (it is where everything meets)
+        self,
+        pool: Pool,
+        slots: Slots,
+        groups: Groups,
+        *,
+        arrangement: Arrangement,
+        window: int,
+        collate: bool,
+        drop_last: bool,
+        timeout: float,
+        errors: Errors,
+        tally: Tally,
+        seed: tuple[int, int],
+    ) -> None:
+        """``window``: batches drawn and not delivered, at most. ``collate``: a worker must collate each batch."""
+        self._pool, self._slots, self._groups, self._arrangement = pool, slots, groups, arrangement
+        self._window, self._collate, self._drop_last, self._timeout = window, collate, drop_last, timeout
+        self._errors, self._tally = errors, tally
+        self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
+        self._ledger = ConsumerLedger(self._words, self._dims)
+        self._book = Book(pool.memory)
+        self._delivery = Delivery(pool.memory, slots)
+        self._open: deque[int] = deque()  # slots not delivered: in the order of their batches, or of their filling
+        self._owner: dict[int, Group] = {}  # slot -> its group, where batches are as drawn
+        self._undelivered = 0
+        self._lost = 0
+        self._size = 1
+        self._exhausted = False
+        self._seen_failures = 0
+        self._idle_deaths = 0
+        with pool.section():
+            self._ledger.reset(free_order=arrangement is Arrangement.FREE)
+            self._words[W.SEED], self._words[W.EPOCH] = seed
+        self._draw()
+
+    def _draw(self, extra: int = 0) -> None:
+        """Keep ``window`` batches outstanding, and ``extra`` more; samples that failed leave room for others."""
+        while not self._exhausted:
+            room = self._window + extra + self._lost // max(1, self._size)
+            if self._undelivered >= room:
+                return
+            with self._pool.section():
+                busy = self._ledger.busy_slots(self._pool.lanes)
+            slot = self._slots.acquire(busy, force=self._undelivered == 0 or extra > 0)
+            if slot is None:
+                return
+            try:
+                indices = self._groups.next()
+                if indices is not None:
+                    self._publish(indices, slot)
+                    continue
+            except BaseException:
+                self._slots.release(slot)
+                raise
+            self._slots.release(slot)
+            self._exhausted = True
+
+    def _publish(self, indices: list[Any], slot: int) -> None:
+        free = self._arrangement is Arrangement.FREE
+        self._size = len(indices)
+        with self._pool.section():
+            group, kind, blob = self._book.write(indices, -1 if free else slot)
+            self._ledger.open(slot, len(indices), collate=self._collate)
+            if not indices:
+                self._ledger.publish_empty(slot)
+            else:
+                self._ledger.publish(group.number, len(indices), kind, blob, group.slot)
+            if free:
+                self._ledger.offer(slot)
+            else:
+                self._owner[slot] = group
+            self._open.append(slot)
+            self._undelivered += 1
+            asleep = self._ledger.wake(self._pool.lanes)
+        self._pool.ring(asleep)
+
+    def progress(self) -> dict[str, Any]:
+        """What is needed to go on from here in another process."""
+        return {"pending": self._book.owed() + self._groups.waiting(), "order": self._groups.order_state()}
+
+    def abandon(self) -> None:
+        """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
+        for slot in self._open:
+            self._slots.release(slot)
+        self._open.clear()
+
+    def next(self, *, block: bool = True) -> Any:
+        """The next batch; raises StopIteration at the end, and whatever a sample raised.
+
+        With ``block`` off, ``NOT_YET`` when no batch is ready.
+        """
+        deadline = time.monotonic() + self._timeout if self._timeout else None
+        while True:
+            self._draw()
+            self._raise_failures()
+            if not self._open and self._exhausted:
+                raise StopIteration
+            slot = self._look()
+            if slot is not None:
+                made = self._deliver(slot)
+                if made is not None:
+                    self._idle_deaths = 0
+                    return made[0]
+            elif self._starved():
+                self._draw(extra=1)
+            elif self._open and not block:
+                return NOT_YET
+            elif self._open:
+                self._sleep(deadline)
+
+    def _starved(self) -> bool:
+        """Free order: so many samples failed that no open batch can be filled from what is drawn."""
+        free = self._arrangement is Arrangement.FREE
+        return free and not self._exhausted and self._words[W.UNRESOLVED] == 0
+
+    def _look(self) -> int | None:
+        """A slot to deliver; None after arranging to be woken."""
+        with self._pool.section():
+            if self._arrangement is Arrangement.STRICT:
+                if self._ledger.is_ready(self._open[0]):
+                    return self._open.popleft()
+                self._words[W.AWAITED] = self._open[0] + 1
+                return None
+            if self._arrangement is Arrangement.FREE and self._exhausted and self._words[W.UNRESOLVED] == 0:
+                self._close_tail()
+            for slot in self._open:
+                if self._ledger.is_ready(slot):
+                    self._open.remove(slot)
+                    return slot
+            self._words[W.AWAITED] = W.ANY
+        return None
+
+    def _close_tail(self) -> None:
+        """Samples were left out, so the last batches stay short of rows. The lock is held."""
+        for slot in list(self._open):
+            filling = self._words[self._dims.slot(slot) + W.S_STATUS] == W.FILLING
+            if filling and (self._drop_last or not self._ledger.close(slot)):
+                self._open.remove(slot)
+                self._give_up(slot)
+        self._pool.ring(self._ledger.wake(self._pool.lanes))
+
+    def _give_up(self, slot: int) -> None:
+        for row in self._present(slot):
+            self._book.settle(self._words[self._dims.row_ticket(slot) + row] - 1)
+        self._slots.release(slot)
+        self._undelivered -= 1
+
+    def _present(self, slot: int) -> list[int]:
+        """Rows that hold a sample."""
+        first, expected = self._dims.row_state(slot), self._words[self._dims.slot(slot) + W.S_EXPECTED]
+        states = self._words[first : first + expected].tolist()
+        return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
+
+    def _deliver(self, slot: int) -> tuple[Any] | None:
+        """The slot's batch in a tuple; None when nothing of it is left."""
+        self._undelivered -= 1
+        if self._words[self._dims.slot(slot) + W.S_FAILED]:
+            self._settle(slot, self._present(slot))
+            error = self._delivery.error(slot)
+            self._slots.release(slot)
+            raise WorkerDied(_COLLATE_DIED) if error is None else error[0]
+        try:
+            self._file_failures(slot)
+        except BaseException:
+            self._settle(slot, self._present(slot))
+            self._slots.release(slot)
+            raise
+        rows = self._present(slot)
+        self._settle(slot, rows)
+        expected = self._words[self._dims.slot(slot) + W.S_EXPECTED]
+        if not rows and expected:
+            self._slots.release(slot)
+            return None
+        missing = len(rows) < expected
+        made = self._delivery.batch(slot, keep=rows if missing else None)
+        self._errors.passed(len(rows))
+        self._tally.samples += len(rows)
+        self._tally.copied_out += self._delivery.copied
+        self._delivery.copied = 0
+        self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
+        return (made,)
+
+    def _settle(self, slot: int, rows: list[int]) -> None:
+        if slot in self._owner:
+            self._book.retire(self._owner.pop(slot))
+            return
+        first = self._dims.row_ticket(slot)
+        tickets = self._words[first : first + self._words[self._dims.slot(slot) + W.S_EXPECTED]].tolist()
+        for row in rows:
+            self._book.settle(tickets[row] - 1)
+
+    def _file_failures(self, slot: int) -> None:
+        """Batches as drawn: failures come out with the batch they belong to."""
+        if slot in self._owner and self._words[W.FAILURES]:
+            group = self._owner[slot]
+            with self._pool.section():
+                failed = self._ledger.failed([group.number])
+            for _, position, blob in failed:
+                self._file(group, position, blob)
+
+    def _raise_failures(self) -> None:
+        """Free order: failures come out as soon as they are seen."""
+        if self._arrangement is not Arrangement.FREE or self._words[W.FAILURES] == self._seen_failures:
+            return
+        with self._pool.section():
+            failed = self._ledger.failed(list(self._book.groups))
+        for number, position, blob in failed:
+            group = self._book.groups.get(number)
+            if group is not None and position in group.owed:
+                self._seen_failures += 1
+                self._lost += 1
+                error = self._read(group, blob)
+                self._book.settle(number << 32 | position)
+                self._file(group, position, blob, error)
+
+    def _read(self, group: Group, blob: int) -> tuple[BaseException, BaseException | None, bool] | None:
+        if blob == W.NO_BLOB:
+            return None
+        at = self._memory.blob(group.number) + blob
+        size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
+        return failure.unpack(bytes(self._memory.bytes[at + 8 : at + 8 + size]))
+
+    def _file(self, group: Group, position: int, blob: int, known: Any = None) -> None:
+        """Raise or count one failed sample."""
+        error = known or self._read(group, blob)
+        index = group.indices[position]
+        if error is None:
+            died = WorkerDied(f"{self._last_epitaph}. It was making sample {index!r}, for the second time")
+            self._errors.failed(index, died, died)
+            return
+        raised, original, fatal = error
+        if fatal:
+            raise raised
+        raised.add_note(f"headrace: sample {index!r}")
+        self._errors.failed(index, raised, original)
+
+    _last_epitaph = "DataLoader worker exited unexpectedly"
+
+    def _sleep(self, deadline: float | None) -> None:
+        """Until something happens; the dead are replaced and their work is queued again."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            msg = f"DataLoader timed out after {self._timeout} seconds{self._busy_with()}"
+            raise RuntimeError(msg)
+        for lane in self._pool.wait(left):
+            self._replace(lane)
+
+    def _busy_with(self) -> str:
+        """What the workers are at, for a message."""
+        busy = []
+        for lane in range(self._pool.lanes):
+            at = self._dims.lane(lane)
+            group = self._book.groups.get(self._words[at + W.L_GROUP] - 1)
+            position = self._words[at + W.L_POS]
+            if group is not None and position < len(group.indices):
+                busy.append(f"worker {lane} makes sample {group.indices[position]!r}")
+        return f" ({'; '.join(busy)})" if busy else ""
+
+    def _replace(self, lane: int) -> None:
+        pid, how = self._pool.epitaph(lane)
+        self._last_epitaph = f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
+        with self._pool.section():
+            repair = self._ledger.repair(lane, self._pool.lanes, list(self._book.groups), list(self._open))
+        self._tally.restarts += 1
+        self._tally.repeats += repair.reissued
+        if repair.ticket is None and repair.collating < 0:
+            self._idle_deaths += 1
+            if self._idle_deaths > self._pool.lanes + 1:
+                msg = f"{self._last_epitaph}. Workers end before they make a sample; does worker_init_fn end them?"
+                raise WorkerDied(msg)
+        self._pool.start_one(lane, Resume())
+        with self._pool.section():
+            asleep = self._ledger.wake(self._pool.lanes)
+        self._pool.ring(asleep)
+
+
+_COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, while it ran collate_fn on the same batch"

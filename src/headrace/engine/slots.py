@@ -1,0 +1,89 @@
+"""Which slots of the slab are free, and which still belong to the user's tensors."""
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from headrace.engine.memory import Reservation
+from headrace.sched import words as W
+
+
+Register = Callable[[int, int], None]
+"""(address, size): page-lock this memory for a device."""
+
+
+class Slots:
+    """The slots of one slab. A slot given to the user comes back when the last tensor that views it is gone."""
+
+    def __init__(self, memory: Reservation, limit: int, register: Register | None = None) -> None:
+        """``limit``: bytes that all slots together may touch; ``register`` is told of memory before it is lent."""
+        self._register = register
+        self._memory, self._limit = memory, limit
+        self._free: list[int] = []
+        self._returned: deque[int] = deque()
+        self._leases: dict[int, weakref.ref[np.ndarray]] = {}  # type: ignore[type-arg]
+        self._touched: dict[int, int] = {}
+        self._count = 0
+
+    @property
+    def touched(self) -> int:
+        """Bytes that batches have touched in this slab."""
+        return sum(self._touched.values())
+
+    def _collect(self) -> None:
+        while self._returned:
+            slot = self._returned.popleft()
+            del self._leases[slot]
+            self._free.append(slot)
+
+    def _may_grow(self) -> bool:
+        largest = max(self._touched.values(), default=0)
+        unknown = self._count - len(self._touched)
+        within = self.touched + (unknown + 1) * largest <= self._limit
+        return self._count < self._memory.dims.slots and (within or self._count == 0)
+
+    def spare(self) -> bool:
+        """Whether another slot could be had if this one is given away."""
+        self._collect()
+        return bool(self._free) or self._may_grow()
+
+    def acquire(self, busy: set[int], *, force: bool = False) -> int | None:
+        """A free slot that nobody writes to (the one used last, while it is warm in the cache); None at the limit.
+
+        ``force`` goes past the limit: without any slot nothing would ever move.
+        """
+        self._collect()
+        for position in range(len(self._free) - 1, -1, -1):
+            if self._free[position] not in busy:
+                return self._free.pop(position)
+        if self._may_grow() or (force and self._count < self._memory.dims.slots):
+            self._count += 1
+            return self._count - 1
+        return None
+
+    def release(self, slot: int) -> None:
+        """Nobody needs its contents any more."""
+        self._note(slot)
+        self._free.append(slot)
+
+    def lease(self, slot: int) -> memoryview:
+        """The slot's memory for the user. It is free again when nothing refers to the view or to a part of it."""
+        used = self._note(slot)
+        owner = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
+        if self._register is not None:
+            self._register(owner.ctypes.data, used)
+        returned = self._returned
+        self._leases[slot] = weakref.ref(owner, lambda _: returned.append(slot))
+        return memoryview(owner)
+
+    def borrow(self, slot: int) -> memoryview:
+        """The slot's memory for as long as the caller itself keeps the slot."""
+        used = self._note(slot)
+        return self._memory.bytes[self._memory.slot(slot) : self._memory.slot(slot) + used]
+
+    def _note(self, slot: int) -> int:
+        used = max(self._memory.words[self._memory.dims.slot(slot) + W.S_BUMP], 64)
+        self._touched[slot] = max(used, self._touched.get(slot, 0))
+        return used

@@ -1,0 +1,45 @@
+"""The items of an iterable dataset, batch by batch, and how to take them up again."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.engine.job import Resume
+from headrace.engine.stateful import is_stateful
+
+
+class Stream:
+    """One pass over the dataset. Starting may read what was delivered before: from a state, or again."""
+
+    def __init__(self, dataset: Any, batch_size: int | None, *, drop_last: bool, resume: Resume) -> None:
+        """``batch_size`` None: every item is a batch."""
+        self._dataset, self._size, self._drop_last, self._ended = dataset, batch_size, drop_last, False
+        state = resume.state or {}
+        if "dataset" in state:
+            dataset.load_state_dict(state["dataset"])
+        self._iterator: Iterator[Any] = iter(dataset)
+        if "iterator" in state:
+            loading: Any = self._iterator
+            loading.load_state_dict(state["iterator"])
+        elif not state:
+            for _ in range(resume.batches):
+                self.items()
+
+    def items(self) -> list[Any] | None:
+        """The items of the next batch; None at the end. What the dataset raises comes through."""
+        items: list[Any] = []
+        while not self._ended and len(items) < (self._size or 1):
+            try:
+                items.append(next(self._iterator))
+            except StopIteration:
+                self._ended = True
+        short = self._size is not None and len(items) < self._size
+        return None if not items or (short and self._drop_last) else items
+
+    def state(self) -> dict[str, Any] | None:
+        """Where a stateful dataset or iterator stands; None when neither is."""
+        state = {}
+        if is_stateful(self._dataset):
+            state["dataset"] = self._dataset.state_dict()
+        if self._iterator is not self._dataset and is_stateful(self._iterator):
+            state["iterator"] = self._iterator.state_dict()
+        return state or None

@@ -1,0 +1,66 @@
+"""Batches of an iterable dataset: each worker runs its own iterator and makes whole batches."""
+
+from headrace.engine import codec, failure
+from headrace.engine.collator import Collator
+from headrace.engine.desk import Desk
+from headrace.engine.job import Job, Resume
+from headrace.engine.stream import Stream
+from headrace.sched import words as W
+from headrace.sched.streams import LaneStream
+
+
+class StreamMaker:
+    """The loop of one worker over its own copy of the dataset."""
+
+    def __init__(self, job: Job, desk: Desk, refusal: bytes | None) -> None:
+        """``refusal``: what the first batch fails with because the worker could not start properly."""
+        self._task, self._desk, self._refusal = job.task, desk, refusal
+        self._what = job.task.dataset, job.task.batch_size if job.task.batched else None
+        self._lane = LaneStream(desk.words, desk.memory.dims, job.lane)
+        self._collator = Collator(job, desk)
+        self._where = f"in DataLoader worker process {job.lane}"
+        self._resume = job.resume
+        self._stream: Stream | None = None
+
+    def run(self) -> None:
+        """Until the stop flag is set."""
+        w, desk = self._desk.words, self._desk
+        while True:
+            with desk.lock:
+                if w[W.STOP]:
+                    return
+                if self._lane.renew():
+                    self._stream = None
+                slot = self._lane.take()
+                if slot is None:
+                    w[desk.lane + W.L_WAITING] = 1
+            if slot is None:
+                desk.bell.wait()
+                continue
+            made = self._make(slot)
+            with desk.lock:
+                wake = self._lane.end() if made is None else self._lane.ready(slot, *made)
+            if wake:
+                desk.consumer.ring()
+
+    def _make(self, slot: int) -> tuple[int, int, int, bool] | None:
+        """(samples, offset, size, failed) of the next batch; None at the end of the stream."""
+        try:
+            if self._refusal is not None:
+                packed, self._refusal = self._refusal, None
+                encoded = codec.Encoded(packed)
+                return 0, self._desk.write_object(slot, encoded), encoded.size, True
+            if self._stream is None:
+                resume, self._resume = self._resume, Resume()
+                self._stream = Stream(*self._what, drop_last=self._task.drop_last, resume=resume)
+            items = self._stream.items()
+            if items is None:
+                return None
+            state = self._stream.state()
+        except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
+            encoded = codec.Encoded(failure.pack(error, self._where))
+            return 0, self._desk.write_object(slot, encoded), encoded.size, True
+        offset, size, failed = self._collator.collate(slot, items, None)
+        if not failed and state is not None:
+            self._lane.attach(slot, self._desk.write_object(slot, codec.Encoded(state)))
+        return len(items), offset, size, failed

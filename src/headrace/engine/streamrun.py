@@ -1,0 +1,161 @@
+"""One epoch over an iterable dataset with workers: every worker's batches, in turn or as they are ready."""
+
+import time
+from collections import deque
+from typing import Any
+
+from headrace.core.errors import WorkerDied
+from headrace.engine.delivery import Delivery
+from headrace.engine.job import Resume
+from headrace.engine.maprun import NOT_YET
+from headrace.engine.pool import Pool
+from headrace.engine.slots import Slots
+from headrace.engine.tally import Tally
+from headrace.sched import words as W
+from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.streams import S_ITEMS, S_STATE, ConsumerStreams
+
+
+class StreamRun:
+    """Takes turns over the streams that are not exhausted, as torch does; or takes what is there."""
+
+    def __init__(  # noqa: PLR0913  (it is where everything meets)
+        self,
+        pool: Pool,
+        slots: Slots,
+        *,
+        in_order: bool,
+        ahead: int,
+        timeout: float,
+        tally: Tally,
+        resumed: list[Resume],
+        turn: int,
+    ) -> None:
+        """``ahead``: batches each worker may make before they are taken; ``resumed``: what each stream starts from."""
+        self._pool, self._slots, self._in_order = pool, slots, in_order
+        self._ahead, self._timeout, self._tally = min(ahead, W.STREAM_RING), timeout, tally
+        self._words, self._dims = pool.memory.words, pool.memory.dims
+        self._streams = ConsumerStreams(self._words, self._dims, pool.lanes)
+        self._ledger = ConsumerLedger(self._words, self._dims)
+        self._delivery = Delivery(pool.memory, slots)
+        self._queues: list[deque[int]] = [deque() for _ in range(pool.lanes)]
+        self._delivered = [resume.batches for resume in resumed]
+        self._states = [resume.state for resume in resumed]
+        self._deaths = [0] * pool.lanes
+        self._turn = turn % pool.lanes
+        with pool.section():
+            self._streams.reset()
+        self._allow()
+
+    def abandon(self) -> None:
+        """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
+        for queue in self._queues:
+            while queue:
+                self._slots.release(queue.popleft())
+
+    def progress(self) -> dict[str, Any]:
+        """How far each stream has been delivered, and whose turn it is."""
+        streams = [
+            {"batches": batches, "state": state} for batches, state in zip(self._delivered, self._states, strict=True)
+        ]
+        return {"streams": streams, "turn": self._turn}
+
+    def _allow(self) -> None:
+        for lane in range(self._pool.lanes):
+            while len(self._queues[lane]) < self._ahead and not self._streams.ended(lane):
+                with self._pool.section():
+                    busy = self._ledger.busy_slots(self._pool.lanes)
+                slot = self._slots.acquire(busy, force=not self._queues[lane])
+                if slot is None:
+                    break
+                with self._pool.section():
+                    self._streams.allow(lane, slot)
+                    self._queues[lane].append(slot)
+        with self._pool.section():
+            asleep = self._ledger.wake(self._pool.lanes)
+        self._pool.ring(asleep)
+
+    def next(self, *, block: bool = True) -> Any:
+        """The next batch; raises StopIteration once every stream is exhausted.
+
+        With ``block`` off, ``NOT_YET`` when no batch is ready.
+        """
+        deadline = time.monotonic() + self._timeout if self._timeout else None
+        while True:
+            with self._pool.section():
+                lane = self._look()
+                if lane is None:
+                    self._words[W.AWAITED] = W.ANY
+            if lane is not None:
+                return self._deliver(lane)
+            if not any(self._queues):
+                raise StopIteration
+            if not block:
+                return NOT_YET
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                msg = f"DataLoader timed out after {self._timeout} seconds"
+                raise RuntimeError(msg)
+            for dead in self._pool.wait(left):
+                self._replace(dead)
+
+    def _look(self) -> int | None:
+        """The lane whose batch is next, if it is there. The lock is held."""
+        for _ in range(self._pool.lanes):
+            lane = self._turn
+            queue = self._queues[lane]
+            if queue and self._ledger.is_ready(queue[0]):
+                self._turn = (lane + 1) % self._pool.lanes
+                return lane
+            if self._streams.ended(lane):
+                while queue:
+                    self._slots.release(queue.popleft())
+            elif self._in_order:
+                return None
+            self._turn = (lane + 1) % self._pool.lanes
+        return None
+
+    def _deliver(self, lane: int) -> Any:
+        slot = self._queues[lane].popleft()
+        at = self._dims.slot(slot)
+        self._delivered[lane] += 1
+        self._deaths[lane] = 0
+        items, failed, state = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE))
+        if failed:
+            error = self._delivery.error(slot)
+            self._slots.release(slot)
+            self._allow()
+            assert error is not None  # noqa: S101  (streams file every error with its text)
+            raise error[0]
+        if state:
+            self._states[lane] = self._delivery.state(slot, state - 1)
+        made = self._delivery.batch(slot)
+        self._tally.samples += items
+        self._tally.copied_out += self._delivery.copied
+        self._delivery.copied = 0
+        self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
+        self._allow()
+        return made
+
+    def _replace(self, lane: int) -> None:
+        """A new worker reads its stream again up to what the dead one had made."""
+        pid, how = self._pool.epitaph(lane)
+        self._deaths[lane] += 1
+        self._tally.restarts += 1
+        if self._deaths[lane] > W.DEATHS_ALLOWED:
+            msg = (
+                f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}, for the "
+                f"second time, while it made batch {self._delivered[lane]} of the stream of worker {lane}"
+            )
+            raise WorkerDied(msg)
+        with self._pool.section():
+            self._ledger.bury(lane)
+            made = self._words[self._dims.lane(lane) + W.L_MADE]
+            taken = self._words[self._dims.lane(lane) + W.L_QUOTA] - len(self._queues[lane])
+        states = [self._states[lane]] + [
+            self._delivery.state(slot, self._words[self._dims.slot(slot) + S_STATE] - 1)
+            for slot in list(self._queues[lane])[: made - taken]
+            if self._words[self._dims.slot(slot) + S_STATE]
+        ]
+        self._pool.start_one(lane, Resume(self._delivered[lane] + made - taken, states[-1]))
+        self._pool.ring([lane])

@@ -1,0 +1,64 @@
+"""The process that makes samples: how it starts, ends with its parent, and what it does between."""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data._utils import worker as torch_worker
+
+from headrace.engine import collation, failure
+from headrace.engine.desk import Desk
+from headrace.engine.job import Job
+from headrace.engine.making import SampleMaker
+from headrace.engine.seeding import seed_worker
+from headrace.engine.streaming import StreamMaker
+
+
+def main(job: Job) -> None:
+    """Run until told to stop. The parent decides about Ctrl-C; its death is ours."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _follow(job.parent)
+    torch.set_num_threads(1)
+    if hasattr(torch.multiprocessing, "_set_thread_name"):
+        torch.multiprocessing._set_thread_name("pt_data_worker")  # noqa: SLF001  (as torch's own workers are named)
+    seed_worker(job.base_seed, job.lane)
+    task = job.task
+    torch_worker._worker_info = torch_worker.WorkerInfo(  # noqa: SLF001  (what get_worker_info() reads)
+        id=job.lane, num_workers=job.lanes, seed=job.base_seed + job.lane, dataset=task.dataset
+    )
+    desk = Desk(job)
+    collation.install(desk.allocate)
+    refusal = _refusal(job, task.worker_init_fn)
+    maker = StreamMaker(job, desk, refusal) if task.iterable else SampleMaker(job, desk, refusal)
+    maker.run()
+
+
+def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
+    """Why this worker can make no sample: ``worker_init_fn`` raised."""
+    try:
+        if init is not None:
+            init(job.lane)
+    except Exception as error:  # noqa: BLE001  (the user's function; raised again in the training process)
+        return failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
+    return None
+
+
+def _follow(parent: int) -> None:
+    """End this process when ``parent`` does, whatever it is busy with."""
+    try:
+        watched = os.pidfd_open(parent)
+    except ProcessLookupError:
+        os._exit(1)
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(watched, select.POLLIN)
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="headrace-parent", daemon=True).start()

@@ -1,0 +1,251 @@
+"""``headrace.DataLoader``: torch's signature, turned into a run."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
+
+from headrace.core.errors import StateMismatch
+from headrace.core.options import Loading, OnError, Raise, Skip
+from headrace.core.stats import Stats
+from headrace.engine.assembly import Course, IterationAssembly, Settings
+from headrace.engine.cores import automatic_workers
+from headrace.engine.iteration import Iteration, Resources
+from headrace.engine.slab import Shelf
+from headrace.engine.stateful import is_stateful
+from headrace.engine.tally import Tally
+
+T_co = TypeVar("T_co", covariant=True)
+
+STATE_VERSION = 1
+
+
+class DataLoader(TorchDataLoader, Generic[T_co]):
+    """A ``torch.utils.data.DataLoader`` whose batches never wait for a slow sample.
+
+    All of torch's arguments keep their meaning, with two defaults of our own: ``num_workers=None`` starts one worker per
+    core this process may use, and ``in_order=None`` gives batches of the samples that finish first when the loader
+    itself shuffles and nothing asks for reproducibility, and sampler order otherwise. Beyond torch's:
+
+    ``device``: batches arrive there (``"cuda"``, ``"cuda:1"``), copied ahead on a stream of their own.
+    ``on_error``: ``Raise()`` (default) or ``Skip(max_fraction=...)``.
+    ``loading``: ``Loading(seeding=..., memory_limit=...)``.
+
+    A loader is used from one thread at a time, may be iterated several times at once, and ends its workers with each
+    iteration, with ``close()``, or as a context manager.
+    """
+
+    def __init__(  # noqa: PLR0913  (torch's signature)
+        self,
+        dataset: Dataset[T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,  # noqa: FBT001
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,  # noqa: FBT001, FBT002
+        drop_last: bool = False,  # noqa: FBT001, FBT002
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool | None = None,
+        device: torch.device | str | None = None,
+        on_error: OnError | None = None,
+        loading: Loading | None = None,
+    ) -> None:
+        """Validates, starts nothing, draws nothing."""
+        self.device = device
+        self.on_error = _chosen("on_error", on_error, (Raise, Skip), Raise())
+        self.loading = _chosen("loading", loading, (Loading,), Loading())
+        self._automatic_order, self._automatic_workers = in_order is None, num_workers is None
+        self._own_batches = batch_sampler is None
+        reproducible = generator is not None or not shuffle
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            automatic_workers() if num_workers is None else num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=reproducible if in_order is None else in_order,
+        )
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        """What is not part of the loader's value: counts, memory, iterations."""
+        self._tally = Tally()
+        self._shelf = Shelf()
+        self._course = Course()
+        self._iterator: Any = None
+        self._latest: Resources | None = None
+
+    def __iter__(self) -> Any:
+        """Begin an epoch."""
+        if isinstance(self.dataset, IterDataPipe | MapDataPipe):
+            return super().__iter__()  # deprecated in torch; its own machinery shuffles and shards them
+        if self.persistent_workers and self.num_workers > 0:
+            if self._iterator is None:
+                self._iterator = self._new_iteration()
+            else:
+                self._iterator.reset()
+            return self._iterator
+        return self._new_iteration()
+
+    def _new_iteration(self) -> Iteration:
+        if not self._automatic_workers:
+            self.check_worker_number_rationality()
+        self._warn_about_pinning()
+        assembly = IterationAssembly(
+            self._settings(), self._tally, self._shelf, self._course, self._reported_length()
+        )
+        self._latest = assembly.resources
+        return Iteration(assembly)
+
+    def _settings(self) -> Settings:
+        in_order = bool(self.in_order)
+        if self._automatic_order and torch.are_deterministic_algorithms_enabled():
+            in_order = True
+        return Settings(
+            dataset=self.dataset,
+            index_sampler=self._index_sampler,
+            iterable=isinstance(self.dataset, IterableDataset),
+            batched=self._auto_collation,
+            own_batches=self._own_batches,
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            collate_fn=self.collate_fn,
+            workers=self.num_workers,
+            prefetch=2 if self.prefetch_factor is None else self.prefetch_factor,
+            persistent=self.persistent_workers and self.num_workers > 0,
+            in_order=in_order,
+            timeout=self.timeout,
+            worker_init_fn=self.worker_init_fn,
+            context=self.multiprocessing_context,
+            generator=self.generator,
+            pin_memory=self.pin_memory,
+            device=self.device,
+            on_error=self.on_error,
+            loading=self.loading,
+        )
+
+    def _reported_length(self) -> int | None:
+        reported: int | None = self._IterableDataset_len_called
+        return reported if isinstance(self.dataset, IterableDataset) else None
+
+    def _warn_about_pinning(self) -> None:
+        """What torch says about ``pin_memory`` at the same moment."""
+        if not self.pin_memory:
+            return
+        if self.pin_memory_device:
+            warnings.warn(
+                "pin_memory_device is deprecated, the current accelerator will be used as the device,"
+                f"ignore pin_memory_device='{self.pin_memory_device}'.",
+                stacklevel=4,
+            )
+        if not torch.accelerator.is_available():
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, "
+                "then device pinned memory won't be used.",
+                stacklevel=4,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the newest iteration stands: exact in any order, JSON-serialisable with torch's samplers.
+
+        Samples that were prepared but not delivered count as not delivered. Loaded into a new loader, the next
+        iteration delivers exactly the rest of the epoch, whatever its number of workers.
+        """
+        if self._course.saved is not None:
+            return copy.deepcopy(self._course.saved)
+        if self._latest is None:
+            return {}
+        latest = self._latest
+        state: dict[str, Any] = {"version": STATE_VERSION, "epoch": latest.epoch, "base_seed": latest.base_seed}
+        state["yielded"] = latest.yielded
+        if latest.finished:
+            state["finished"] = True
+        else:
+            state |= copy.deepcopy(latest.progress())
+        if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):
+            state["dataset"] = copy.deepcopy(self.dataset.state_dict())
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up where ``state`` was taken, at the next ``iter()``. An empty state starts over."""
+        if not state:
+            self._course.epoch, self._course.saved, self._latest = 0, None, None
+            return
+        if state.get("version") != STATE_VERSION:
+            msg = f"load_state_dict(state): version {state.get('version')!r} is not one this release can read"
+            raise StateMismatch(msg)
+        iterable = isinstance(self.dataset, IterableDataset)
+        if not state.get("finished") and iterable != ("streams" in state):
+            kind = "an iterable" if iterable else "a map-style"
+            msg = f"load_state_dict(state): the state was not taken from a loader over {kind} dataset, as this one is"
+            raise StateMismatch(msg)
+        self._course.saved = copy.deepcopy(state)
+
+    def stats(self) -> Stats:
+        """What was counted since the loader was made."""
+        return self._tally.snapshot()
+
+    def close(self) -> None:
+        """End the workers of persistent and unfinished iterations and give the memory back; idempotent.
+
+        Batches stay valid. The loader can be iterated again.
+        """
+        self._iterator = None
+        if self._latest is not None:
+            self._latest.close()
+        self._shelf.close()
+
+    def __enter__(self) -> "DataLoader[T_co]":
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its arguments; not its counts, workers and memory."""
+        return {name: value for name, value in self.__dict__.items() if name not in _LIFE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A loader that has not been iterated."""
+        self.__dict__.update(state)
+        self._begin_life()
+
+
+_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_latest"})
+
+
+def _chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:
+    """``value`` if it is one of ``kinds``, the default for None."""
+    if value is None:
+        return default
+    if not isinstance(value, kinds):
+        names = " or ".join(f"headrace.{kind.__name__}(...)" for kind in kinds)
+        msg = f"{name}= takes {names}, not {value!r}"
+        raise TypeError(msg)
+    return value

@@ -1,0 +1,257 @@
+"""What the consumer does with the ledger: publish work, see what is ready, put right what the dead left behind.
+
+Every method is one critical section: the caller holds the lock.
+"""
+
+from array import array
+from collections.abc import Iterable, MutableSequence
+from dataclasses import dataclass
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was put right after a lane died."""
+
+    ticket: tuple[int, int] | None
+    """(group, position) the lane was working on."""
+    deaths: int
+    """How often that sample has now taken a worker with it."""
+    collating: int
+    """The slot it was collating, or -1."""
+    reissued: int
+    """Tickets that will be run again."""
+
+
+def _zeros(count: int) -> "array[int]":
+    return array("q", bytes(8 * count))
+
+
+class ConsumerLedger:
+    """The consumer's view of the ledger."""
+
+    def __init__(self, words: MutableSequence[int], dims: Dims) -> None:
+        """``words`` is shared; nothing is written until a method is called."""
+        self.w, self.dims = words, dims
+
+    def reset(self, *, free_order: bool) -> None:
+        """Begin a new epoch; whatever lanes still do for an older one will be dropped when they come back with it."""
+        w = self.w
+        w[W.GENERATION] += 1
+        w[W.FREE_ORDER] = int(free_order)
+        for word in (W.TAIL, W.CURSOR, W.FILL_TAIL, W.FILL_CURSOR, W.RETRIES, W.HOLES):
+            w[word] = 0
+        for word in (W.UNRESOLVED, W.AWAITED, W.FAILURES):
+            w[word] = 0
+
+    def open(self, slot: int, expected: int, *, collate: bool) -> None:
+        """Prepare a slot to take ``expected`` rows."""
+        w, at = self.w, self.dims.slot(slot)
+        for word in range(W.SLOT):
+            w[at + word] = 0
+        states = self.dims.row_state(slot)
+        w[states : states + expected] = _zeros(expected)  # EMPTY
+        w[at + W.S_EXPECTED], w[at + W.S_COLLATE] = expected, int(collate)
+        w[at + W.S_STATUS] = W.FILLING
+
+    def publish(self, group: int, count: int, kind: int, blob: int, slot: int = -1) -> None:
+        """Hand out a group whose indices (and ``blob`` bytes) were written before. ``slot``: rows are assigned there."""
+        w, at, tickets = self.w, self.dims.group(group), self.dims.ticket(group)
+        w[tickets : tickets + count] = _zeros(count)  # PENDING
+        w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot + 1, kind, blob
+        w[at + W.G_SERIAL] = w[W.GENERATION] << 32 | w[W.TAIL]
+        w[self.dims.order + w[W.TAIL] % self.dims.ring] = group
+        w[W.UNRESOLVED] += count
+        w[W.TAIL] += 1
+
+    def publish_empty(self, slot: int) -> None:
+        """A batch of no samples: nothing to make, only to collate."""
+        self.w[self.dims.slot(slot) + W.S_COLLATE] = 1
+        self._complete(slot)
+
+    def offer(self, slot: int) -> None:
+        """Free order: a slot for the next finishers."""
+        self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
+        self.w[W.FILL_TAIL] += 1
+
+    def busy_slots(self, lanes: int) -> set[int]:
+        """Slots some lane may be writing to, whatever epoch it works for."""
+        w, dims = self.w, self.dims
+        held = (w[dims.lane(lane) + word] for lane in range(lanes) for word in (W.L_SLOT, W.L_COLLATE))
+        return {slot - 1 for slot in held if slot}
+
+    def is_ready(self, slot: int) -> bool:
+        """Whether the slot's batch can be taken."""
+        return self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY
+
+    def wake(self, lanes: int) -> list[int]:
+        """The lanes that sleep; they count as awake from now on, so each must be woken."""
+        asleep = [lane for lane in range(lanes) if self.w[self.dims.lane(lane) + W.L_WAITING]]
+        for lane in asleep:
+            self.w[self.dims.lane(lane) + W.L_WAITING] = 0
+        return asleep
+
+    def failed(self, groups: Iterable[int]) -> list[tuple[int, int, int]]:
+        """(group, position, blob offset) of the tickets that failed, in the order given."""
+        w, found = self.w, []
+        for group in groups:
+            tickets = self.dims.ticket(group)
+            for position in range(w[self.dims.group(group) + W.G_COUNT]):
+                word = w[tickets + position]
+                if word & 15 == W.FAILED:
+                    found.append((group, position, word >> 8))
+        return found
+
+    def close(self, slot: int) -> bool:
+        """No more rows will come: the slot is complete as it is. False when it is empty."""
+        w, at = self.w, self.dims.slot(slot)
+        if w[at + W.S_DONE] == 0:
+            w[at + W.S_STATUS] = W.IDLE
+            return False
+        if w[at + W.S_STATUS] == W.FILLING:
+            self._complete(slot)
+        return True
+
+    def _complete(self, slot: int) -> None:
+        w, at = self.w, self.dims.slot(slot)
+        if w[at + W.S_COLLATE]:
+            w[at + W.S_STATUS] = W.COLLATING
+            self._push(W.RETRIES, self.dims.retry, -(slot + 1))
+        else:
+            w[at + W.S_STATUS] = W.READY
+
+    def _push(self, count: int, base: int, item: int) -> None:
+        self.w[base + self.w[count]] = item
+        self.w[count] += 1
+
+    def bury(self, lane: int) -> tuple[tuple[int, int] | None, int]:
+        """Take a dead lane's claims away: the ticket it was on (None if it held none), the slot it collated or -1."""
+        w, at = self.w, self.dims.lane(lane)
+        holds = w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
+        current = w[at + W.L_GENERATION] == w[W.GENERATION]
+        ticket = (w[at + W.L_GROUP] - 1, w[at + W.L_POS]) if holds and current else None
+        collating = w[at + W.L_COLLATE] - 1 if current else -1
+        for word in (W.L_GROUP, W.L_SLOT, W.L_COLLATE, W.L_WAITING):
+            w[at + word] = 0
+        return ticket, collating
+
+    def repair(self, dead: int, lanes: int, groups: list[int], slots: list[int]) -> Repair:
+        """Make the ledger whole after lane ``dead`` died: ``groups`` and ``slots`` are those of this epoch.
+
+        Whatever is neither done, nor queued, nor held by a living lane is queued again. Nothing is guessed: the lock is
+        held, so no living lane is between two stores.
+        """
+        ticket, collating = self.bury(dead)
+        deaths = 0
+        if ticket is not None:
+            deaths = self._blame(*ticket)
+        if collating >= 0:
+            deaths = self._blame_collation(collating)
+        for slot in slots:
+            self._repair_slot(slot, lanes)
+        reissued = self._reissue(lanes, groups)
+        for slot in slots:
+            self._repair_status(slot, lanes)
+        return Repair(ticket, deaths, collating, reissued)
+
+    def _blame(self, group: int, position: int) -> int:
+        """Count a death against a ticket; a ticket that did it too often has failed."""
+        w, at = self.w, self.dims.ticket(group) + position
+        if w[at] & 15 != W.PENDING:
+            return 0
+        w[at] += 1 << 4
+        deaths = w[at] >> 4 & 15
+        if deaths > W.DEATHS_ALLOWED:
+            slot = w[self.dims.group(group) + W.G_SLOT] - 1
+            if slot >= 0:
+                w[self.dims.row_ticket(slot) + position] = (group << 32 | position) + 1
+                w[self.dims.row_state(slot) + position] = W.ABSENT
+            w[at] = W.FAILED | deaths << 4 | W.NO_BLOB << 8
+            w[W.FAILURES] += 1
+        return deaths
+
+    def _blame_collation(self, slot: int) -> int:
+        w, at = self.w, self.dims.slot(slot)
+        w[at + W.S_DEATHS] += 1
+        if w[at + W.S_DEATHS] > W.DEATHS_ALLOWED and w[at + W.S_STATUS] == W.COLLATING:
+            w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = 0, 1
+            w[at + W.S_STATUS] = W.READY
+        return w[at + W.S_DEATHS]
+
+    def _repair_slot(self, slot: int, lanes: int) -> None:
+        """Rows are the facts; ticket states and counts follow from them."""
+        w, dims, at = self.w, self.dims, self.dims.slot(slot)
+        if w[at + W.S_STATUS] != W.FILLING:
+            return
+        held = {
+            row
+            for lane in map(dims.lane, range(lanes))
+            if w[lane + W.L_SLOT] == slot + 1 and w[lane + W.L_GENERATION] == w[W.GENERATION]
+            for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + w[lane + W.L_ROWS])
+        }
+        holes = {w[dims.hole + i] for i in range(w[W.HOLES])}
+        states, tickets, resolved = dims.row_state(slot), dims.row_ticket(slot), 0
+        for row in range(w[at + W.S_EXPECTED]):
+            state = w[states + row] & 255
+            if state == W.EMPTY:
+                claimed = w[W.FREE_ORDER] and row < w[at + W.S_CLAIMED]
+                if claimed and row not in held and slot << 32 | row not in holes:
+                    self._push(W.HOLES, dims.hole, slot << 32 | row)
+                continue
+            resolved += 1
+            ticket = w[tickets + row] - 1
+            word = dims.ticket(ticket >> 32) + (ticket & 0xFFFFFFFF)
+            if w[word] & 15 == W.PENDING and state == W.ABSENT:
+                w[states + row] = W.EMPTY  # it failed, but its error was not filed: run it again
+                resolved -= 1
+            elif w[word] & 15 == W.PENDING:
+                w[word] |= W.DONE
+            if state == W.AS_OBJECT:
+                w[at + W.S_COLLATE] = 1
+        w[at + W.S_DONE] = resolved
+        if w[W.FREE_ORDER] and w[at + W.S_CLAIMED] == w[at + W.S_EXPECTED]:
+            fill = w[W.FILL_CURSOR]
+            if fill < w[W.FILL_TAIL] and w[dims.fill + fill % dims.ring] == slot:
+                w[W.FILL_CURSOR] = fill + 1
+
+    def _repair_status(self, slot: int, lanes: int) -> None:
+        """A complete slot whose last finisher died is completed here; one whose collator died is queued again."""
+        w, dims, at = self.w, self.dims, self.dims.slot(slot)
+        status = w[at + W.S_STATUS]
+        if status == W.FILLING and w[at + W.S_DONE] == w[at + W.S_EXPECTED]:
+            self._complete(slot)
+        elif status == W.COLLATING:
+            collated = {w[dims.lane(lane) + W.L_COLLATE] - 1 for lane in range(lanes)}
+            queued = {w[dims.retry + i] for i in range(w[W.RETRIES])}
+            if slot not in collated and -(slot + 1) not in queued:
+                self._push(W.RETRIES, dims.retry, -(slot + 1))
+
+    def _reissue(self, lanes: int, groups: list[int]) -> int:
+        """Queue every pending ticket that was taken and that nobody holds; recount what is unresolved."""
+        w, dims = self.w, self.dims
+        sequence, next_position = w[W.CURSOR] >> 24, w[W.CURSOR] & 0xFFFFFF
+        ahead = {w[dims.order + s % dims.ring]: 0 for s in range(sequence, w[W.TAIL])}
+        if sequence < w[W.TAIL]:
+            ahead[w[dims.order + sequence % dims.ring]] = next_position
+        queued = {w[dims.retry + i] for i in range(w[W.RETRIES])}
+        held = {
+            (w[at + W.L_GROUP] - 1) << 32 | position
+            for at in map(dims.lane, range(lanes))
+            if w[at + W.L_GROUP] and w[at + W.L_GENERATION] == w[W.GENERATION]
+            for position in range(w[at + W.L_START], w[at + W.L_END])
+        }
+        reissued = unresolved = 0
+        for group in groups:
+            tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
+            for position in range(count):
+                if w[tickets + position] & 15 != W.PENDING:
+                    continue
+                unresolved += 1
+                key = group << 32 | position
+                if position < ahead.get(group, count) and key not in queued and key not in held:
+                    self._push(W.RETRIES, dims.retry, key)
+                    reissued += 1
+        w[W.UNRESOLVED] = unresolved
+        return reissued

@@ -1,0 +1,251 @@
+"""What a worker does with the ledger. Every method is one short critical section: the caller holds the lock.
+
+A worker may be killed between any two stores. So each method first stores what identifies its claim, then makes it
+effective with one store; counts that could be left behind are derived, and the consumer recomputes them from the
+primary facts (ticket states, row states, what living lanes hold) when it finds a lane dead.
+"""
+
+from collections.abc import Callable, MutableSequence
+from typing import NamedTuple
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims
+
+
+Room = Callable[[int], int]
+"""Bytes that the rows of a slot take, from their number."""
+
+
+class Tickets(NamedTuple):
+    """Positions ``start`` to ``end`` of a group to be made; ``slot`` is -1 when rows are claimed on completion."""
+
+    group: int
+    start: int
+    end: int
+    slot: int
+
+
+class Rows(NamedTuple):
+    """``count`` rows of a slot from ``first`` on, and the slot's layout (whoever came first decided it)."""
+
+    slot: int
+    first: int
+    count: int
+    layout: int
+
+
+class Outcome(NamedTuple):
+    """What follows from a finished step: a slot to collate (or -1), and whether the consumer must be woken."""
+
+    collate: int
+    wake: bool
+
+
+class LaneLedger:
+    """One worker's view of the ledger."""
+
+    def __init__(self, words: MutableSequence[int], dims: Dims, lane: int) -> None:
+        """``words`` is shared; nothing is written until a method is called."""
+        self.w = words
+        self.lane = dims.lane(lane)
+        self._ring, self._order, self._fill = dims.ring, dims.order, dims.fill
+        self._retry, self._hole = dims.retry, dims.hole
+        self._group0, self._group_stride = dims.group(0), dims.group(1) - dims.group(0)
+        self._ticket0 = dims.ticket(0)
+        self._slot0, self._slot_stride = dims.slot(0), dims.slot(1) - dims.slot(0)
+        self._row_ticket0, self._row_state0 = dims.row_ticket(0), dims.row_state(0)
+
+    def take(self, want: int) -> Tickets | int | None:
+        """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
+        w, lane = self.w, self.lane
+        w[lane + W.L_GENERATION] = w[W.GENERATION]
+        retries = w[W.RETRIES]
+        if retries:
+            item = w[self._retry + retries - 1]
+            if item < 0:
+                w[lane + W.L_COLLATE] = -item
+                w[W.RETRIES] = retries - 1
+                return -item - 1
+            group, start, end = item >> 32, item & 0xFFFFFFFF, (item & 0xFFFFFFFF) + 1
+            self._hold(group, start, end)
+            w[W.RETRIES] = retries - 1
+        else:
+            cursor = w[W.CURSOR]
+            sequence, start = cursor >> 24, cursor & 0xFFFFFF
+            if sequence >= w[W.TAIL]:
+                return None
+            group = w[self._order + sequence % self._ring]
+            count = w[self._group0 + group * self._group_stride + W.G_COUNT]
+            end = min(count, start + want)
+            self._hold(group, start, end)
+            w[W.CURSOR] = (sequence + 1) << 24 if end == count else sequence << 24 | end
+        slot = w[self._group0 + group * self._group_stride + W.G_SLOT] - 1
+        if slot >= 0:
+            w[lane + W.L_ROW], w[lane + W.L_ROWS] = start, end - start
+            w[lane + W.L_SLOT] = slot + 1
+        return Tickets(group, start, end, slot)
+
+    def _hold(self, group: int, start: int, end: int) -> None:
+        w, lane = self.w, self.lane
+        w[lane + W.L_GROUP] = 0
+        w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
+        w[lane + W.L_GROUP] = group + 1
+
+    @property
+    def stale(self) -> bool:
+        """The epoch this lane works for was given up."""
+        return self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]
+
+    def claim(self, want: int, layout: int, room: Room) -> Rows | None:
+        """Free order: up to ``want`` rows of the slot being filled; None while no slot is offered.
+
+        The first claim of a slot decides its layout (``layout``; -1 for samples that travel as objects) and with it
+        where the slot's free space begins.
+        """
+        w, lane = self.w, self.lane
+        holes = w[W.HOLES]
+        if holes:
+            item = w[self._hole + holes - 1]
+            slot, first, count = item >> 32, item & 0xFFFFFFFF, 1
+            self._hold_rows(slot, first, count)
+            w[W.HOLES] = holes - 1
+            return Rows(slot, first, count, self.shape(slot, layout, room))
+        while (fill := w[W.FILL_CURSOR]) < w[W.FILL_TAIL]:
+            slot = w[self._fill + fill % self._ring]
+            at = self._slot0 + slot * self._slot_stride
+            first, expected = w[at + W.S_CLAIMED], w[at + W.S_EXPECTED]
+            if first == expected:  # full, but whoever filled it died before moving on
+                w[W.FILL_CURSOR] = fill + 1
+                continue
+            count = min(want, expected - first)
+            self._hold_rows(slot, first, count)
+            w[at + W.S_CLAIMED] = first + count
+            if first + count == expected:
+                w[W.FILL_CURSOR] = fill + 1
+            return Rows(slot, first, count, self.shape(slot, layout, room))
+        return None
+
+    def _hold_rows(self, slot: int, first: int, count: int) -> None:
+        w, lane = self.w, self.lane
+        w[lane + W.L_SLOT] = 0
+        w[lane + W.L_ROW], w[lane + W.L_ROWS] = first, count
+        w[lane + W.L_SLOT] = slot + 1
+
+    def shape(self, slot: int, layout: int, room: Room) -> int:
+        """The slot's layout, made ``layout`` if none was decided yet."""
+        w, at = self.w, self._slot0 + slot * self._slot_stride
+        if w[at + W.S_LAYOUT] == 0:
+            w[at + W.S_BUMP] = room(w[at + W.S_EXPECTED])
+            w[at + W.S_LAYOUT] = layout + 2
+        return w[at + W.S_LAYOUT] - 2
+
+    def reserve(self, slot: int, size: int) -> int:
+        """``size`` bytes of a slot's free space; their offset in the slot."""
+        w, at = self.w, self._slot0 + slot * self._slot_stride + W.S_BUMP
+        offset = w[at]
+        w[at] = offset + size
+        return offset
+
+    def finish(self, rows: Rows, tickets: list[int], objects: list[int] | None = None) -> Outcome:
+        """Rows written: ``tickets`` are (group << 32 | pos); ``objects`` their offsets where they travel as objects.
+
+        A ticket somebody else finished first is dropped: its row becomes a hole again.
+        """
+        w, lane = self.w, self.lane
+        if self.stale:
+            w[lane + W.L_SLOT] = 0
+            return Outcome(-1, wake=False)
+        slot, first = rows.slot, rows.first
+        row_ticket = self._row_ticket0 + slot * self._slot_stride + first
+        row_state = self._row_state0 + slot * self._slot_stride + first
+        done = 0
+        for i, ticket in enumerate(tickets):
+            at = self._ticket0 + (ticket >> 32) * self._group_stride + (ticket & 0xFFFFFFFF)
+            word = w[at]
+            if word & 15 != W.PENDING:
+                if w[W.FREE_ORDER]:
+                    w[self._hole + w[W.HOLES]] = slot << 32 | first + i
+                    w[W.HOLES] += 1
+                continue
+            w[row_ticket + i] = ticket + 1
+            w[row_state + i] = W.IN_PLACE if objects is None else W.AS_OBJECT | objects[i] << 8
+            w[at] = word | W.DONE
+            done += 1
+        w[W.UNRESOLVED] -= done
+        w[lane + W.L_SLOT] = 0
+        return self._advance(slot, done, needs_collation=objects is not None)
+
+    def fail(self, ticket: int, blob: int, slot: int) -> Outcome:
+        """A sample raised: ``blob`` is where its error stands in its group's blob. With ``slot`` its row stays empty."""
+        w = self.w
+        at = self._ticket0 + (ticket >> 32) * self._group_stride + (ticket & 0xFFFFFFFF)
+        word = w[at]
+        if self.stale or word & 15 != W.PENDING:
+            return Outcome(-1, wake=False)
+        if slot >= 0:
+            row = ticket & 0xFFFFFFFF
+            w[self._row_ticket0 + slot * self._slot_stride + row] = ticket + 1
+            w[self._row_state0 + slot * self._slot_stride + row] = W.ABSENT
+        w[at] = word & 0xF0 | W.FAILED | blob << 8
+        w[W.FAILURES] += 1
+        w[W.UNRESOLVED] -= 1
+        if slot >= 0:
+            return self._advance(slot, 1, needs_collation=False)
+        return Outcome(-1, wake=self._answers(W.ANY))
+
+    def write_blob(self, group: int, size: int) -> int:
+        """``size`` bytes of a group's blob; their offset."""
+        at = self._group0 + group * self._group_stride + W.G_BLOB
+        offset = self.w[at]
+        self.w[at] = offset + size
+        return offset
+
+    def release(self) -> None:
+        """The lane holds no ticket any more."""
+        self.w[self.lane + W.L_GROUP] = 0
+        self.w[self.lane + W.L_SLOT] = 0
+
+    def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> Outcome:
+        """The collated object of a slot stands at ``offset``; the consumer may have it."""
+        w, at = self.w, self._slot0 + slot * self._slot_stride
+        w[self.lane + W.L_COLLATE] = 0
+        if self.stale or w[at + W.S_STATUS] != W.COLLATING:
+            return Outcome(-1, wake=False)
+        w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = offset, size, int(failed)
+        w[at + W.S_STATUS] = W.READY
+        return Outcome(-1, wake=self._answers(slot + 1))
+
+    def whole(self, slot: int, tickets: list[int], offset: int, size: int, *, failed: bool) -> Outcome:
+        """A batch made by this lane alone: all its tickets done, its object at ``offset``."""
+        w = self.w
+        if self.stale:
+            self.release()
+            return Outcome(-1, wake=False)
+        if len(tickets) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
+            self.finish(Rows(slot, 0, len(tickets), -1), tickets, [0] * len(tickets))
+        else:
+            for ticket in tickets:
+                self.finish(Rows(slot, ticket & 0xFFFFFFFF, 1, -1), [ticket], [0])
+        return self.ready(slot, offset, size, failed=failed)
+
+    def _advance(self, slot: int, resolved: int, *, needs_collation: bool) -> Outcome:
+        w, at = self.w, self._slot0 + slot * self._slot_stride
+        if needs_collation:
+            w[at + W.S_COLLATE] = 1
+        w[at + W.S_DONE] += resolved
+        if w[at + W.S_DONE] < w[at + W.S_EXPECTED] or w[at + W.S_STATUS] != W.FILLING:
+            return Outcome(-1, wake=w[W.UNRESOLVED] == 0 and self._answers(W.ANY))
+        if w[at + W.S_COLLATE]:
+            w[self.lane + W.L_COLLATE] = slot + 1
+            w[at + W.S_STATUS] = W.COLLATING
+            return Outcome(slot, wake=False)
+        w[at + W.S_STATUS] = W.READY
+        return Outcome(-1, wake=self._answers(slot + 1))
+
+    def _answers(self, event: int) -> bool:
+        """Whether the consumer sleeps for this event; it is woken once."""
+        awaited = self.w[W.AWAITED]
+        if awaited == W.NOTHING or (awaited != event and W.ANY not in (awaited, event)):
+            return False
+        self.w[W.AWAITED] = W.NOTHING
+        return True

@@ -1,0 +1,94 @@
+"""The ledger of iterable datasets: every lane makes batches of its own, as many as the consumer allows.
+
+Callers hold the lock. What a lane has made survives its death; what it was making is made again.
+"""
+
+from collections.abc import MutableSequence
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims
+
+S_STATE = 11  # where a stateful stream's state stands in the slot, + 1
+S_ITEMS = 12
+
+
+class LaneStream:
+    """One worker's stream."""
+
+    def __init__(self, words: MutableSequence[int], dims: Dims, lane: int) -> None:
+        """``words`` is shared."""
+        self.w, self.dims, self.lane = words, dims, dims.lane(lane)
+
+    def renew(self) -> bool:
+        """Whether a new epoch has begun since the last call."""
+        if self.w[self.lane + W.L_GENERATION] == self.w[W.GENERATION]:
+            return False
+        self.w[self.lane + W.L_GENERATION] = self.w[W.GENERATION]
+        return True
+
+    def take(self) -> int | None:
+        """The slot for the next batch; None when no more is wanted now."""
+        w, lane = self.w, self.lane
+        if w[lane + W.L_ENDED] or w[lane + W.L_MADE] >= w[lane + W.L_QUOTA]:
+            return None
+        slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
+        w[lane + W.L_SLOT] = slot + 1
+        return slot
+
+    def attach(self, slot: int, offset: int) -> None:
+        """The stream's state after this batch stands there."""
+        self.w[self.dims.slot(slot) + S_STATE] = offset + 1
+
+    def ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:  # noqa: FBT001
+        """The batch can be had; whether the consumer must be woken."""
+        w, lane, at = self.w, self.lane, self.dims.slot(slot)
+        w[lane + W.L_SLOT] = 0
+        if w[lane + W.L_GENERATION] != w[W.GENERATION]:
+            return False
+        w[at + S_ITEMS] = items
+        w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = offset, size, int(failed)
+        w[at + W.S_STATUS] = W.READY
+        w[lane + W.L_MADE] += 1
+        return self._answer()
+
+    def end(self) -> bool:
+        """The stream is exhausted; whether the consumer must be woken."""
+        self.w[self.lane + W.L_SLOT] = 0
+        if self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]:
+            return False
+        self.w[self.lane + W.L_ENDED] = 1
+        return self._answer()
+
+    def _answer(self) -> bool:
+        """The consumer is woken once, by whoever comes first."""
+        waiting = self.w[W.AWAITED] != W.NOTHING
+        self.w[W.AWAITED] = W.NOTHING
+        return waiting
+
+
+class ConsumerStreams:
+    """The consumer's view of all streams."""
+
+    def __init__(self, words: MutableSequence[int], dims: Dims, lanes: int) -> None:
+        """``words`` is shared."""
+        self.w, self.dims, self.lanes = words, dims, lanes
+
+    def reset(self) -> None:
+        """Begin an epoch in every stream."""
+        self.w[W.GENERATION] += 1
+        self.w[W.AWAITED] = W.NOTHING
+        for lane in range(self.lanes):
+            at = self.dims.lane(lane)
+            self.w[at + W.L_QUOTA], self.w[at + W.L_MADE], self.w[at + W.L_ENDED] = 0, 0, 0
+
+    def allow(self, lane: int, slot: int) -> None:
+        """One batch more from this lane, into ``slot``."""
+        at = self.dims.lane(lane)
+        for word in range(W.SLOT):
+            self.w[self.dims.slot(slot) + word] = 0
+        self.w[at + W.LANE + self.w[at + W.L_QUOTA] % W.STREAM_RING] = slot
+        self.w[at + W.L_QUOTA] += 1
+
+    def ended(self, lane: int) -> bool:
+        """Whether the lane's stream is exhausted."""
+        return bool(self.w[self.dims.lane(lane) + W.L_ENDED])

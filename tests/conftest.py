@@ -1,0 +1,178 @@
+"""Rules every test lives under: repeatable randomness, one native thread, and nothing left behind."""
+
+import gc
+import multiprocessing.forkserver
+import multiprocessing.resource_sharer
+import multiprocessing.resource_tracker
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import psutil
+import pytest
+import torch
+
+SEED = 20_240_601
+GRACE_S = 3.0
+"""How long teardown may take after the test returned before what remains is a leak."""
+
+hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# Forked children inherit OpenMP's locks but not its threads; with one thread there is no pool to miss.
+torch.set_num_threads(1)
+
+_PASSED = pytest.StashKey[bool]()
+
+
+@pytest.fixture(autouse=True)
+def seed() -> int:
+    """The seed that Python's, numpy's and torch's global generators start each test from."""
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+    return SEED
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What this process holds of the machine, each thing under a stable identity with a name for people."""
+
+    threads: dict[object, str]
+    processes: dict[object, str]
+    descriptors: dict[object, str]
+    shared_memory: dict[object, str]
+
+    @classmethod
+    def now(cls) -> "Holdings":
+        return cls(_threads(), _processes(), _descriptors(), _shared_memory())
+
+    def beyond(self, before: "Holdings") -> list[str]:
+        """One line per kind of thing held now and not before; empty when nothing leaked."""
+        descriptors = _new(self.descriptors, before.descriptors)
+        if any("/dev/nvidia" in name for name in descriptors.values()):
+            # The CUDA driver came up during this test. It keeps device files, event descriptors and sockets
+            # until exit, and the anonymous ones among them cannot be told from a leak.
+            descriptors = {}
+        shared = _new(self.shared_memory, before.shared_memory)
+        if shared:
+            elsewhere = _mapped_elsewhere()
+            shared = {path: name for path, name in shared.items() if str(path) not in elsewhere}
+        kinds = {
+            "threads": _new(self.threads, before.threads),
+            "child processes": _new(self.processes, before.processes),
+            "file descriptors": descriptors,
+            "/dev/shm entries": shared,
+        }
+        return [f"{kind}: {', '.join(sorted(new.values()))}" for kind, new in kinds.items() if new]
+
+
+def _new(after: dict[object, str], before: dict[object, str]) -> dict[object, str]:
+    return {key: name for key, name in after.items() if key not in before}
+
+
+def _threads() -> dict[object, str]:
+    # Python threads only: the native ones of torch and OpenMP start on first use and stay by design.
+    # tqdm (under Lightning's progress bar) keeps one monitor thread per process.
+    return {t: t.name for t in threading.enumerate() if type(t).__name__ != "TMonitor"}
+
+
+def _processes() -> dict[object, str]:
+    found: dict[object, str] = {}
+    for child in psutil.Process().children(recursive=True):
+        try:
+            command = " ".join(child.cmdline())
+        except psutil.ZombieProcess:
+            if child.ppid() == os.getpid():  # others are reaped by their own parent
+                found[child] = f"{child.pid} (dead but never waited for)"
+            continue
+        except psutil.NoSuchProcess:
+            continue
+        # One per process, started by multiprocessing on first use and ended by its parent's exit. The
+        # workers a fork server starts are its children and do count.
+        if "multiprocessing.resource_tracker import main" in command:
+            continue
+        if "multiprocessing.forkserver import main" in command:
+            continue
+        # torch's keeper of file-backed shared tensors: one per process as well.
+        if "torch_shm_manager" in command:
+            continue
+        found[child] = f"{child.pid} ({command[:80]})"
+    return found
+
+
+def _descriptors() -> dict[object, str]:
+    # The two helpers above each hold one pipe end open in this process for as long as it lives.
+    helpers = {
+        multiprocessing.resource_tracker._resource_tracker._fd,
+        multiprocessing.forkserver._forkserver._forkserver_alive_fd,
+    }
+    found: dict[object, str] = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = entry.readlink()
+        except FileNotFoundError:  # the descriptor that listed the directory
+            continue
+        if int(entry.name) not in helpers:
+            found[entry, target] = f"fd {entry.name} -> {target}"
+    return found
+
+
+def _shared_memory() -> dict[object, str]:
+    return {entry: entry.name for entry in Path("/dev/shm").iterdir()}
+
+
+def _mapped_elsewhere() -> str:
+    """The memory maps of every process that is not ours: /dev/shm is shared with the whole machine."""
+    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    maps = []
+    for pid in psutil.pids():
+        if pid not in ours:
+            try:
+                maps.append(Path(f"/proc/{pid}/maps").read_text())
+            except OSError:  # gone, or somebody else's
+                continue
+    return "\n".join(maps)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves threads, processes, descriptors or shared memory; `leaks_ok(reason)` opts out.
+
+    Only a test that passed is judged: the traceback of a failure keeps its frames, and what they own, alive.
+    """
+    marker = request.node.get_closest_marker("leaks_ok")
+    if marker is not None:
+        if not (marker.args and isinstance(marker.args[0], str)):
+            pytest.fail("leaks_ok needs a reason", pytrace=False)
+        yield
+        return
+    before = Holdings.now()
+    yield
+    if not request.node.stash.get(_PASSED, False):
+        return
+    leaked = Holdings.now().beyond(before)
+    deadline = time.monotonic() + GRACE_S
+    while leaked and time.monotonic() < deadline:
+        gc.collect()
+        # Sending a tensor to a process starts a thread with a socket that serves its descriptor for ever.
+        multiprocessing.resource_sharer.stop(timeout=1)
+        time.sleep(0.02)
+        leaked = Holdings.now().beyond(before)
+    if leaked:
+        pytest.fail("the test left behind\n  " + "\n  ".join(leaked), pytrace=False)

@@ -1,0 +1,78 @@
+"""Whole programs, for tests about signals and the end of the interpreter."""
+
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+
+from tests.parity.datasets import Blocking, Squares
+from tests.parity.support import resolve
+
+KEEP: list[Any] = []
+
+
+class LargeBatches:
+    """Index batches too big for the buffer of a pipe."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in range(6):
+            yield [1] * 100_000
+
+
+def report() -> None:
+    """Print the ids of the processes below this one."""
+    say(*(child.pid for child in psutil.Process().children(recursive=True)))
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def interrupt(loader_class: Any, folder: str) -> None:
+    """Wait for a sample that never comes; say so when interrupted."""
+    release = multiprocessing.Event()
+    try:
+        for _ in loader_class(Blocking(folder, release), num_workers=2):
+            say("a batch")
+    except KeyboardInterrupt:
+        release.set()
+        say("interrupted")
+
+
+def wait(loader_class: Any) -> None:
+    """Stand still in the middle of an epoch."""
+    KEEP.append(iter(loader_class(Squares(1000), num_workers=2)))
+    next(KEEP[0])
+    report()
+    signal.pause()
+
+
+def leave(loader_class: Any) -> None:
+    """Reach the end of the interpreter with workers alive, in every state we know."""
+    for persistent in (False, True):
+        options = {"num_workers": 1, "persistent_workers": persistent}
+        unread = loader_class(Squares(1000), **options)
+        half = loader_class(Squares(1000), **options)
+        done = loader_class(Squares(3), **options)
+        large = loader_class(Squares(2), batch_sampler=LargeBatches(), **options)
+        KEEP.extend([unread, half, done, large, iter(unread), iter(half), iter(done), iter(large)])
+        list(KEEP[-2])
+        try:
+            fail_with(KEEP[-3])
+        except ValueError as error:
+            KEEP.append(error)
+    report()
+
+
+def fail_with(iterator: Any) -> None:
+    raise ValueError(next(iterator))
+
+
+PROGRAMS: dict[str, Callable[..., None]] = {"interrupt": interrupt, "wait": wait, "leave": leave}
+
+if __name__ == "__main__":
+    PROGRAMS[sys.argv[1]](resolve(sys.argv[2]), *sys.argv[3:])
