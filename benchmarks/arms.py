@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+import headrace
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -32,7 +34,9 @@ class Arm:
         if self.sharing:
             words.append(self.sharing)
         if self.library == "headrace":
-            words.append({True: "sampler order", False: "completion order", None: "auto order"}[self.in_order])
+            words.append(
+                {True: "sampler order", False: "completion order", None: "auto order"}[self.in_order]
+            )
             words.append("sample seeds" if self.per_sample_seeds else "worker seeds")
         elif not self.in_order:
             words.append("in_order=False")
@@ -43,11 +47,13 @@ class Arm:
     @contextmanager
     def open(self, dataset: Dataset[Any], **options: Any) -> Iterator[Any]:
         """The loader over `dataset`; `options` are torch's arguments (and `device`)."""
+        warnings.filterwarnings("ignore", "This DataLoader will create")
         if self.library == "torch":
-            warnings.filterwarnings("ignore", "This DataLoader will create")
             if self.sharing:
                 torch.multiprocessing.set_sharing_strategy(self.sharing)  # type: ignore[no-untyped-call]
-            loader = DataLoader(dataset, num_workers=self.workers or 0, in_order=bool(self.in_order), **options)
+            loader = DataLoader(
+                dataset, num_workers=self.workers or 0, in_order=bool(self.in_order), **options
+            )
             try:
                 yield loader
             finally:
@@ -55,8 +61,6 @@ class Arm:
                 if iterator is not None and hasattr(iterator, "_shutdown_workers"):
                     iterator._shutdown_workers()
             return
-        import headrace
-
         seeding = headrace.Seeding.SAMPLE if self.per_sample_seeds else headrace.Seeding.WORKER
         ours = headrace.DataLoader(
             dataset,

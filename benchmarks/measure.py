@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 Figures = Mapping[str, Any]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -65,7 +65,7 @@ class Memory:
     total: int
     """Proportional set size: private memory plus this tree's share of what is mapped."""
     shared: int
-    """Distinct mappings of shared memory (tmpfs, memfd, anonymous), each counted once."""
+    """Allocated bytes of the shared memory they map (tmpfs, memfd), each file counted once."""
     descriptors: int
     processes: int
 
@@ -73,23 +73,36 @@ class Memory:
 def tree_memory() -> Memory:
     """Read /proc/*/smaps_rollup, maps and fd of the tree: some milliseconds."""
     total = descriptors = processes = 0
-    shared: dict[tuple[str, ...], int] = {}
+    shared: dict[str, int] = {}
     for pid in [os.getpid(), *descendants()]:
         folder = PROC / str(pid)
         try:
             rollup = (folder / "smaps_rollup").read_text().splitlines()[1:]
             maps = (folder / "maps").read_text().splitlines()
-            descriptors += len(list((folder / "fd").iterdir()))
+            files = list((folder / "fd").iterdir())
         except OSError:
             continue
         total += sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:"))
+        descriptors += len(files)
         processes += 1
         for line in maps:
-            span, mode, offset, device, inode, *path = line.split(maxsplit=5)
+            span, mode, _, _, inode, *path = line.split(maxsplit=5)
             if mode[3] == "s" and path and path[0].startswith(SHARED):
-                first, last = (int(address, 16) for address in span.split("-"))
-                shared[device, inode, offset] = last - first
+                shared[inode] = _allocated(folder / "map_files" / span, files, int(inode))
     return Memory(total, sum(shared.values()), descriptors, processes)
+
+
+def _allocated(mapped: Path, files: list[Path], inode: int) -> int:
+    """Bytes that a mapped file really has, which may be far fewer than the mapping reserves.
+
+    `map_files` needs privileges; without them an open descriptor of the file answers.
+    """
+    for path in (mapped, *files):
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if found.st_ino == inode:
+                return found.st_blocks * 512
+    return 0
 
 
 @dataclass
@@ -102,7 +115,7 @@ class Meter:
     """CPU seconds of this process alone."""
     _start: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0), repr=False)
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> Self:
         self._start = tree_cpu(), time.process_time(), time.perf_counter()
         return self
 
@@ -116,7 +129,7 @@ class Meter:
         )
 
 
-class RunFailed(RuntimeError):
+class RunError(RuntimeError):
     """An isolated run raised, died or did not end in time; the message is its last line."""
 
 
@@ -124,7 +137,7 @@ def _child(run: Callable[[], Figures], pipe: Connection) -> None:
     os.setpgid(0, 0)
     try:
         pipe.send(("done", dict(run())))
-    except BaseException as error:  # everything a run can do wrong is a result to report
+    except BaseException as error:  # noqa: BLE001  everything a run can do wrong is a result to report
         if os.environ.get("BENCHMARKS_TRACEBACK"):
             traceback.print_exc()
         pipe.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0]))
@@ -143,12 +156,12 @@ def isolated(run: Callable[[], Figures], *, method: str = "fork", limit: float =
     theirs.close()
     try:
         if not ours.poll(limit):
-            raise RunFailed(f"no result after {limit:.0f} s")
+            raise RunError(f"no result after {limit:.0f} s")
         try:
             state, figures = ours.recv()
         except EOFError:
             process.join(5)
-            raise RunFailed(f"the process ended with {process.exitcode}") from None
+            raise RunError(f"the process ended with {process.exitcode}") from None
         process.join(10)
     finally:
         if process.pid is not None and (process.is_alive() or descendants(process.pid)):
@@ -156,7 +169,7 @@ def isolated(run: Callable[[], Figures], *, method: str = "fork", limit: float =
         process.join(5)
         ours.close()
     if state == "failed":
-        raise RunFailed(figures)
+        raise RunError(figures)
     return dict(figures)
 
 
@@ -207,7 +220,7 @@ def interleaved(
             say(f"{repeat + 1}/{repeats} {name}")
             try:
                 results[name].figures.append(isolated(arms[name], method=method, limit=limit))
-            except RunFailed as failure:
+            except RunError as failure:
                 results[name].failures.append(str(failure))
                 say(f"    failed: {failure}")
     return results

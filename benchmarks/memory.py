@@ -16,7 +16,7 @@ from statistics import fmean
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
-from benchmarks.measure import Figures, RunFailed, isolated, tree_memory
+from benchmarks.measure import Figures, RunError, isolated, tree_memory
 from benchmarks.report import Check, Report, Table, sparkline
 
 BATCH = 64
@@ -42,7 +42,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         say(arm.name)
         try:
             figures = isolated(partial(measure, arm, samples), method="spawn", limit=900)
-        except RunFailed as failure:
+        except RunError as failure:
             report.notes.append(f"{arm.name}: {failure}")
             table.add(arm.name, "failed")
             continue

@@ -1,5 +1,7 @@
 """Feeds training samples to an accelerator: a DataLoader whose batches never wait for a slow sample."""
 
+from typing import TYPE_CHECKING, Any
+
 from headrace.core.errors import (
     BatchNotSendable,
     DeviceUnavailable,
@@ -11,7 +13,9 @@ from headrace.core.errors import (
 )
 from headrace.core.options import Loading, Raise, Seeding, Skip
 from headrace.core.stats import Failure, Stats
-from headrace.loader import DataLoader
+
+if TYPE_CHECKING:
+    from headrace.loader import DataLoader
 
 __version__ = "0.1.0"
 
@@ -31,3 +35,14 @@ __all__ = [
     "TooManyErrors",
     "WorkerDied",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The loader is imported when it is first used, so that the command line starts without torch."""
+    if name == "DataLoader":
+        from headrace.loader import DataLoader
+
+        globals()[name] = DataLoader
+        return DataLoader
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -24,11 +24,11 @@ T_co = TypeVar("T_co", covariant=True)
 STATE_VERSION = 1
 
 
-class DataLoader(TorchDataLoader, Generic[T_co]):
+class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # torch 2.14 and later may have two
     """A ``torch.utils.data.DataLoader`` whose batches never wait for a slow sample.
 
-    All of torch's arguments keep their meaning, with two defaults of our own: ``num_workers=None`` starts one worker per
-    core this process may use, and ``in_order=None`` gives batches of the samples that finish first when the loader
+    All of torch's arguments keep their meaning, with two defaults of our own: ``num_workers=None`` starts one worker
+    per core this process may use, and ``in_order=None`` gives batches of the samples that finish first when the loader
     itself shuffles and nothing asks for reproducibility, and sampler order otherwise. Beyond torch's:
 
     ``device``: batches arrive there (``"cuda"``, ``"cuda:1"``), copied ahead on a stream of their own.
@@ -39,17 +39,17 @@ class DataLoader(TorchDataLoader, Generic[T_co]):
     iteration, with ``close()``, or as a context manager.
     """
 
-    def __init__(  # noqa: PLR0913  (torch's signature)
+    def __init__(  # noqa: PLR0913, PLR0917  (torch's signature)
         self,
         dataset: Dataset[T_co],
         batch_size: int | None = 1,
-        shuffle: bool | None = None,  # noqa: FBT001
+        shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
         num_workers: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        pin_memory: bool = False,  # noqa: FBT001, FBT002
-        drop_last: bool = False,  # noqa: FBT001, FBT002
+        pin_memory: bool = False,
+        drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
@@ -115,9 +115,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):
         if not self._automatic_workers:
             self.check_worker_number_rationality()
         self._warn_about_pinning()
-        assembly = IterationAssembly(
-            self._settings(), self._tally, self._shelf, self._course, self._reported_length()
-        )
+        assembly = IterationAssembly(self._settings(), self._tally, self._shelf, self._course, self._reported_length())
         self._latest = assembly.resources
         return Iteration(assembly)
 
@@ -180,7 +178,11 @@ class DataLoader(TorchDataLoader, Generic[T_co]):
         if self._latest is None:
             return {}
         latest = self._latest
-        state: dict[str, Any] = {"version": STATE_VERSION, "epoch": latest.epoch, "base_seed": latest.base_seed}
+        state: dict[str, Any] = {
+            "version": STATE_VERSION,
+            "epoch": latest.epoch,
+            "base_seed": latest.base_seed,
+        }
         state["yielded"] = latest.yielded
         if latest.finished:
             state["finished"] = True

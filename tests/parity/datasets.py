@@ -309,7 +309,9 @@ class FirstDraws:
             torch.rand(()).item(),
             state[1].tolist(),
         )
-        torch.save(values, self.folder / str(worker_id))
+        path = self.folder / str(worker_id)
+        torch.save(values, path.with_suffix(".part"))
+        path.with_suffix(".part").rename(path)
 
 
 class OnlyLast:

@@ -56,10 +56,15 @@ def test_index_may_be_any_object(loader_class, num_workers):
 
 @WORKERS
 def test_repeated_indices_are_repeated(loader_class, num_workers):
-    loader = loader_class(
-        range(9), batch_sampler=[[4, 4, 4], [], [1, 4]], num_workers=num_workers, collate_fn=identity
-    )
-    assert list(loader) == [[4, 4, 4], [], [1, 4]]
+    loader = loader_class(range(9), batch_sampler=[[4, 4, 4], [1, 4]], num_workers=num_workers)
+    assert lists(loader) == [[4, 4, 4], [1, 4]]
+
+
+@WORKERS
+def test_empty_index_batches_are_batches(loader_class, num_workers):
+    wanted = [[4], [], [1, 4], []]
+    loader = loader_class(range(9), batch_sampler=wanted, num_workers=num_workers, collate_fn=identity)
+    assert list(loader) == wanted
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

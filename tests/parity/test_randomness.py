@@ -17,7 +17,7 @@ from tests.parity.datasets import (
     torch_random,
     worker_of,
 )
-from tests.parity.support import draw, samples, seeded
+from tests.parity.support import draw, samples, seeded, wait_until
 
 WORKERS = pytest.mark.parametrize("num_workers", [0, 1, 2])
 
@@ -82,7 +82,7 @@ def test_seeds_of_workers(make, num_workers, tmp_path):
         persistent_workers=True,
     )  # fmt: skip
     list(loader)
-    del loader
+    assert wait_until(lambda: all((tmp_path / str(worker)).exists() for worker in range(num_workers)))
     for worker in range(num_workers):
         seed, initial, python, first, numpy = torch.load(tmp_path / str(worker), weights_only=True)
         assert seed == initial == base + worker

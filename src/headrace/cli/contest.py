@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from rich.progress import Progress
 from torch.utils.data import DataLoader
 
+import headrace
 from headrace.cli.pictures import CLASSES, SIDE, Pictures
 
 
@@ -22,7 +25,6 @@ from headrace.cli.pictures import CLASSES, SIDE, Pictures
 class Lap:
     """One epoch with one loader; seconds."""
 
-    name: str
     seconds: float
     """From the loader's construction until it is closed again."""
     wait: float
@@ -33,27 +35,52 @@ class Lap:
     """Whether every sample came exactly once."""
 
 
+@dataclass
+class Entry:
+    """One loader and all its laps; figures are medians over them."""
+
+    name: str
+    build: Callable[[], Any]
+    laps: list[Lap] = field(default_factory=list)
+
+    def median(self, figure: str) -> float:
+        """The median of one of the laps' figures."""
+        return float(statistics.median(getattr(lap, figure) for lap in self.laps))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every lap delivered every sample exactly once."""
+        return all(lap.complete for lap in self.laps)
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """All laps, and the time below which none could have ended."""
+    """All entries, torch first, and the time below which no lap could have ended."""
 
     samples: int
     workers: int
     ideal: float
     ideal_reason: str
-    laps: list[Lap] = field(default_factory=list)
+    entries: list[Entry]
 
     def data(self) -> dict[str, Any]:
-        """As plain values, with the share of the ideal."""
-        laps = [
+        """As plain values, one mapping per loader."""
+        base = self.entries[0].median("seconds")
+        loaders = [
             {
-                **asdict(lap),
-                "ideal_share": self.ideal / lap.seconds,
-                "speedup": self.laps[0].seconds / lap.seconds,
+                "name": entry.name,
+                "seconds": entry.median("seconds"),
+                "wait": entry.median("wait"),
+                "cpu_per_sample": entry.median("cpu") / self.samples,
+                "ideal_share": self.ideal / entry.median("seconds"),
+                "speedup": base / entry.median("seconds"),
+                "complete": entry.complete,
+                "laps": [asdict(lap) for lap in entry.laps],
             }
-            for lap in self.laps
+            for entry in self.entries
         ]
-        return {**asdict(self), "laps": laps}
+        about = {"samples": self.samples, "workers": self.workers}
+        return {**about, "ideal": self.ideal, "ideal_reason": self.ideal_reason, "loaders": loaders}
 
 
 class Contest:
@@ -64,36 +91,33 @@ class Contest:
         self.workers = workers
         self.batch_size = batch_size
 
-    def run(self, bar: Progress) -> Outcome:
-        """Measure what the work costs, then one lap per loader."""
+    def run(self, rounds: int, bar: Progress) -> Outcome:
+        """Measure what the work costs, then `rounds` laps per loader: A B C, C B A, and so on."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             ideal, reason = self._ideal(bar)
-            laps = [self._lap(name, build, bar) for name, build in self._loaders().items()]
+            entries = self._entries()
+            batches = -(-len(self.dataset) // self.batch_size)
+            tasks = {entry.name: bar.add_task(entry.name, total=batches * rounds) for entry in entries}
+            for turn in range(rounds):
+                for entry in entries if turn % 2 == 0 else entries[::-1]:
+                    task = tasks[entry.name]
+                    entry.laps.append(self._lap(entry.build, partial(bar.update, task, advance=1, refresh=True)))
         finally:
             torch.set_num_threads(threads)
-        return Outcome(len(self.dataset), self.workers, ideal, reason, laps)
+        return Outcome(len(self.dataset), self.workers, ideal, reason, entries)
 
-    def _loaders(self) -> dict[str, Callable[[], Any]]:
-        def ours(in_order: bool) -> Any:
-            import headrace
-
-            return headrace.DataLoader(
-                self.dataset,
-                self.batch_size,
-                shuffle=True,
-                num_workers=self.workers,
-                in_order=in_order,
-            )
-
-        return {
-            "torch DataLoader": lambda: DataLoader(
-                self.dataset, self.batch_size, shuffle=True, num_workers=self.workers
+    def _entries(self) -> list[Entry]:
+        common: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": True, "num_workers": self.workers}
+        return [
+            Entry("torch DataLoader", partial(DataLoader, self.dataset, **common)),
+            Entry("headrace, sampler order", partial(headrace.DataLoader, self.dataset, **common, in_order=True)),
+            Entry(
+                "headrace, completion order",
+                partial(headrace.DataLoader, self.dataset, **common, in_order=False),
             ),
-            "headrace, sampler order": lambda: ours(True),
-            "headrace, completion order": lambda: ours(False),
-        }
+        ]
 
     def _ideal(self, bar: Progress) -> tuple[float, str]:
         """The largest of three lower bounds, each measured with nothing else running.
@@ -126,9 +150,7 @@ class Contest:
         reason = max(bounds, key=lambda name: bounds[name])
         return bounds[reason], reason
 
-    def _lap(self, name: str, build: Callable[[], Any], bar: Progress) -> Lap:
-        batches = -(-len(self.dataset) // self.batch_size)
-        task = bar.add_task(name, total=batches)
+    def _lap(self, build: Callable[[], Any], advance: Callable[[], None]) -> Lap:
         torch.manual_seed(0)
         step = training_step()
         gc.collect()
@@ -136,14 +158,13 @@ class Contest:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")
             loader = build()
-            wait, seen = self._epoch(loader, step, lambda: bar.update(task, advance=1, refresh=True))
-        close = getattr(loader, "close", None)
-        if close is not None:
-            close()
+            wait, seen = self._epoch(loader, step, advance)
+        if hasattr(loader, "close"):
+            loader.close()
         del loader
         seconds = time.perf_counter() - began
         complete = sorted(seen) == list(range(len(self.dataset)))
-        return Lap(name, seconds, wait, cpu_time() - cpu, complete)
+        return Lap(seconds, wait, cpu_time() - cpu, complete)
 
     def _epoch(
         self,

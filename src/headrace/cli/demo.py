@@ -1,7 +1,8 @@
 """Train on a small uneven image set with torch's DataLoader and with headrace.
 
 The images are made in a temporary folder: JPEG files of uneven size, some of them large, some
-slow to read. One epoch with each loader, the same workers, batches and samples, and one table.
+slow to read. Epochs with each loader in turn, the same workers, batches and samples; the table
+shows medians.
 """
 
 from __future__ import annotations
@@ -19,20 +20,24 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from headrace.cli.contest import Lap, Outcome
+    from headrace.cli.contest import Entry, Outcome
+
+
+MINIMA = {"images": 1, "workers": 1, "batch_size": 1, "rounds": 1, "stall": 0}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--images", type=int, default=1536, help="images in the set (1536)")
+    parser.add_argument("--images", type=int, default=1024, help="images in the set (1024)")
     parser.add_argument("--workers", type=int, default=4, help="worker processes (4)")
     parser.add_argument("--batch-size", type=int, default=32, help="samples in a batch (32)")
+    parser.add_argument("--rounds", type=int, default=3, help="epochs with each loader (3)")
     parser.add_argument("--stall", type=float, default=0.1, help="seconds a slow read takes (0.1)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Make the images, run the contest, print the table or JSON."""
-    for name, least in (("images", 1), ("workers", 1), ("batch_size", 1), ("stall", 0)):
+    for name, least in MINIMA.items():
         if getattr(options, name) < least:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}")
     try:
@@ -50,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
             bar.update(task, advance=1, refresh=True)
         dataset = pictures.Pictures(Path(folder), stall=options.stall)
         contest = Contest(dataset, options.workers, options.batch_size)
-        outcome = contest.run(bar)
+        outcome = contest.run(options.rounds, bar)
     if options.json:
         json.dump(outcome.data(), sys.stdout, indent=1)
         print()
     else:
         _show(outcome, Console())
-    return 0 if all(lap.complete for lap in outcome.laps) else 1
+    return 0 if all(entry.complete for entry in outcome.entries) else 1
 
 
 def _progress(console: Console) -> Progress:
@@ -77,36 +82,38 @@ def _show(outcome: Outcome, console: Console) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title = f"One epoch of {outcome.samples} images, {outcome.workers} workers each"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    rounds = len(outcome.entries[0].laps)
+    title = f"{outcome.samples} images an epoch, {outcome.workers} workers, median of {rounds}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("loader", no_wrap=True)
-    for heading in ("time", "waiting", "of ideal", "CPU/sample", "vs torch"):
+    for heading in ("time", "wait", "ideal", "CPU/sample", "vs torch"):
         table.add_column(heading, justify="right", no_wrap=True)
-    base = outcome.laps[0]
-    best = min(outcome.laps, key=lambda lap: lap.seconds)
-    for lap in outcome.laps:
-        table.add_row(*_cells(lap, base, outcome), style="bold" if lap is best else "")
+    base = outcome.entries[0].median("seconds")
+    best = min(outcome.entries, key=lambda entry: entry.median("seconds"))
+    for entry in outcome.entries:
+        table.add_row(*_cells(entry, base, outcome), style="bold" if entry is best else "")
     console.print(table)
     console.print(
-        "waiting: blocked in next(), start-up included. CPU: main process and workers. "
-        f"ideal: {outcome.ideal:.2f} s, the least that {outcome.ideal_reason} allows.",
+        "wait: blocked in next(), start-up included. CPU: main process and workers. "
+        f"ideal: share of {outcome.ideal:.2f} s, the least that {outcome.ideal_reason} allows.",
         style="dim",
     )
-    for lap in outcome.laps:
-        if not lap.complete:
-            console.print(f"{lap.name}: samples were lost or came twice", style="red")
-        if lap.seconds > base.seconds:
-            console.print(f"{lap.name} was slower than torch in this run", style="yellow")
-    if all(lap.complete for lap in outcome.laps):
-        console.print("Every image came exactly once from each loader.", style="dim")
+    for entry in outcome.entries:
+        if not entry.complete:
+            console.print(f"{entry.name}: samples were lost or came twice", style="red")
+        if entry.median("seconds") > base:
+            console.print(f"{entry.name} was slower than torch in this run", style="yellow")
+    if all(entry.complete for entry in outcome.entries):
+        console.print("Every image came exactly once in each epoch.", style="dim")
 
 
-def _cells(lap: Lap, base: Lap, outcome: Outcome) -> list[str]:
+def _cells(entry: Entry, base: float, outcome: Outcome) -> list[str]:
+    seconds = entry.median("seconds")
     return [
-        lap.name,
-        f"{lap.seconds:.2f} s",
-        f"{lap.wait:.2f} s",
-        f"{outcome.ideal / lap.seconds:.0%}",
-        f"{lap.cpu / outcome.samples * 1e3:.2f} ms",
-        f"{base.seconds / lap.seconds:.2f}x",
+        entry.name,
+        f"{seconds:.2f} s",
+        f"{entry.median('wait'):.2f} s",
+        f"{outcome.ideal / seconds:.0%}",
+        f"{entry.median('cpu') / outcome.samples * 1e3:.2f} ms",
+        f"{base / seconds:.2f}x",
     ]

@@ -26,7 +26,8 @@ class Loading:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name."""
-        if not isinstance(self.seeding, Seeding):
+        seeding: object = self.seeding
+        if not isinstance(seeding, Seeding):
             msg = f"Loading(seeding=...) takes Seeding.SAMPLE or Seeding.WORKER, not {self.seeding!r}"
             raise TypeError(msg)
         if self.memory_limit is not None and self.memory_limit <= 0:

@@ -38,5 +38,4 @@ class Stats:
 
     def as_dict(self) -> Mapping[str, object]:
         """The same figures under the same names, JSON-serialisable."""
-        values = asdict(self) | {"skipped": [[repr(f.index), repr(f.error)] for f in self.skipped]}
-        return values
+        return asdict(self) | {"skipped": [[repr(f.index), repr(f.error)] for f in self.skipped]}

@@ -165,8 +165,8 @@ class IterationAssembly:
         streams = saved["streams"] if saved else []
         if saved and len(streams) != max(1, settings.workers):
             msg = (
-                f"the state is of {len(streams)} streams, this loader has {max(1, settings.workers)}: an iterable dataset "
-                "is sharded by its workers, so it can only be resumed with the same num_workers"
+                f"the state is of {len(streams)} streams, this loader has {max(1, settings.workers)}: an iterable "
+                "dataset is sharded by its workers, so it can only be resumed with the same num_workers"
             )
             raise StateMismatch(msg)
         resumed = [Resume(stream["batches"], stream["state"]) for stream in streams]

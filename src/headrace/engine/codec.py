@@ -76,10 +76,17 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided and not value.is_nested:
             return _reduce_tensor(value)
+        if type(value) is torch.Tensor and value.is_cpu and value.layout is not torch.strided:
+            return _reduce_sparse(value)
         if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
             flat = torch.empty(0, dtype=torch.uint8).set_(value)
-            return _storage, (pickle.PickleBuffer(flat.numpy()), len(value))
+            return _storage, (_buffer(flat), len(value))
         return NotImplemented
+
+
+def _buffer(flat: torch.Tensor) -> pickle.PickleBuffer:
+    array: Any = flat.numpy()
+    return pickle.PickleBuffer(array)
 
 
 def _reduce_tensor(value: torch.Tensor) -> Any:
@@ -99,12 +106,49 @@ def _reduce_tensor(value: torch.Tensor) -> Any:
         return _tensor, (None, value.dtype, tuple(value.shape), stride, value.requires_grad)
     raw = dense.reshape(-1).view(torch.uint8) if value.dtype is not torch.bool else dense.reshape(-1)
     return _tensor, (
-        pickle.PickleBuffer(raw.numpy()),
+        _buffer(raw),
         value.dtype,
         tuple(value.shape),
         stride,
         value.requires_grad,
     )
+
+
+def _reduce_sparse(value: torch.Tensor) -> Any:
+    """In parts: torch's own reduction keeps every such tensor alive in a list until the next ``torch.load``."""
+    if value.layout is torch.sparse_coo:
+        return _coo, (value._indices(), value._values(), value.shape, value.is_coalesced())  # noqa: SLF001
+    if value.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return _compressed, (
+            value.crow_indices(),
+            value.col_indices(),
+            value.values(),
+            value.shape,
+            value.layout,
+        )
+    if value.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return _compressed, (
+            value.ccol_indices(),
+            value.row_indices(),
+            value.values(),
+            value.shape,
+            value.layout,
+        )
+    return NotImplemented
+
+
+def _coo(indices: torch.Tensor, values: torch.Tensor, shape: torch.Size, coalesced: bool) -> torch.Tensor:
+    return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=coalesced, check_invariants=False)
+
+
+def _compressed(
+    compressed: torch.Tensor,
+    plain: torch.Tensor,
+    values: torch.Tensor,
+    shape: torch.Size,
+    layout: torch.layout,
+) -> torch.Tensor:
+    return torch.sparse_compressed_tensor(compressed, plain, values, shape, layout=layout, check_invariants=False)
 
 
 def _tensor(
@@ -119,7 +163,7 @@ def _tensor(
 
 def _storage(data: Any, size: int) -> torch.UntypedStorage:
     if size == 0:
-        return torch.UntypedStorage(0)
+        return torch.empty(0, dtype=torch.uint8).untyped_storage()
     return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
 
 

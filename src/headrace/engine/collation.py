@@ -23,8 +23,8 @@ def is_standard(collate_fn: Any) -> bool:
 def install(allocate: Allocate) -> None:
     """Make torch's collation in this process stack tensors into memory from ``allocate``.
 
-    torch's own function would create a new shared memory file per tensor and batch, in ``/dev/shm``. A stacking function
-    that the user registered is left alone.
+    torch's own function would create a new shared memory file per tensor and batch, in ``/dev/shm``. A stacking
+    function that the user registered is left alone.
     """
     global _allocate  # noqa: PLW0603  (one worker, one loop: torch's registry is as global)
     _allocate = allocate

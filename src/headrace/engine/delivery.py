@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from headrace.engine import codec, failure
@@ -37,7 +36,7 @@ class Delivery:
     def batch(self, slot: int, *, keep: list[int] | None = None) -> Any:
         """The slot's batch; ``keep`` names the rows when some are missing."""
         lend = self._slots.spare()
-        view = self._slots.lease(slot) if lend else memoryview(np.array(self._slots.borrow(slot)))
+        view = self._slots.lease(slot) if lend else self._slots.copied(slot)
         at = self._memory.dims.slot(slot)
         if self._words[at + W.S_RESULT_BYTES]:
             made = codec.decode(view[self._words[at + W.S_RESULT] :], view)

@@ -1,7 +1,7 @@
 """A worker's place at the shared memory: its ledger, the slots it writes to, the layouts it has met."""
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,7 +82,7 @@ class Desk:
         self.lane = memory.dims.lane(job.lane)
         self._base = np.frombuffer(memory.map, np.uint8).ctypes.data
         self._views: dict[tuple[int, int, int], list[Any]] = {}
-        self._slot0, self._slot_stride = memory.dims.slot(0), memory.dims.slot(1) - memory.dims.slot(0)
+        self._slot0, self._slot_stride = memory.dims.slot0, memory.dims.slot_stride
         self._collating = -1
 
     def slot_word(self, slot: int, word: int) -> int:
@@ -94,6 +94,8 @@ class Desk:
         try:
             layout = Layout(describe(sample))
         except Unstackable:
+            return None
+        if not layout.leaves:
             return None
         number = self.layouts.find(layout)
         if number is None:
@@ -127,7 +129,7 @@ class Desk:
             msg = f"a batch of {size >> 20} MiB is larger than the {self.memory.slot_bytes >> 20} MiB a batch may have"
             raise SlabError(msg)
 
-    def write_rows(self, rows: Rows, columns: list[list[Any]]) -> None:
+    def write_rows(self, rows: Rows, columns: list[Sequence[Any]]) -> None:
         """Samples, leaf by leaf, into their rows."""
         first, end = rows.first, rows.first + rows.count
         for view, values in zip(self.views(rows.slot, rows.layout), columns, strict=True):
@@ -135,7 +137,7 @@ class Desk:
                 if rows.count == 1:
                     view[first].copy_(values[0])
                 else:
-                    torch.stack(values, 0, out=view[first:end])
+                    torch.stack(list(values), 0, out=view[first:end])
             else:
                 view[first:end] = values
 

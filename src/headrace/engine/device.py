@@ -41,22 +41,24 @@ class Cuda:
 
     def __init__(self, device: torch.device) -> None:
         """A stream of its own."""
-        self._device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        self._stream = torch.cuda.Stream(self._device)
+        index: int | None = device.index
+        self._device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
+        self._cuda: Any = torch.cuda  # its own annotations are incomplete
+        self._stream = self._cuda.Stream(self._device)
 
     def register(self, address: int, size: int) -> None:
         """See ``Accelerator``."""
-        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(address, size, 0)))
+        self._cuda.check_error(int(self._cuda.cudart().cudaHostRegister(address, size, 0)))
 
     def unregister(self, address: int) -> None:
         """See ``Accelerator``."""
-        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(address)))
+        self._cuda.check_error(int(self._cuda.cudart().cudaHostUnregister(address)))
 
     def copy(self, batch: Any) -> tuple[Any, Any]:
         """See ``Accelerator``."""
         with torch.cuda.stream(self._stream):
             there = mapped(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
-            mark = torch.cuda.Event()
+            mark = self._cuda.Event()
             mark.record(self._stream)
         return there, mark
 
@@ -89,9 +91,12 @@ def accelerator(device: Any) -> Accelerator | None:
         msg = f"device={str(device)!r}: only CUDA devices are supported; leave device out and move batches yourself"
         raise DeviceUnavailable(msg)
     if not torch.cuda.is_available():
-        msg = f"device={str(device)!r}: no CUDA device is available to this process; leave device out to stay on the CPU"
+        msg = (
+            f"device={str(device)!r}: no CUDA device is available to this process; leave device out to stay on the CPU"
+        )
         raise DeviceUnavailable(msg)
-    if chosen.index is not None and chosen.index >= torch.cuda.device_count():
+    index: int | None = chosen.index
+    if index is not None and index >= torch.cuda.device_count():
         msg = f"device={str(device)!r}: this process sees {torch.cuda.device_count()} CUDA device(s), numbered from 0"
         raise DeviceUnavailable(msg)
     return Cuda(chosen)

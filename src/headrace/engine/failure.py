@@ -32,11 +32,10 @@ def rebuilt(kind: type[BaseException], message: str) -> BaseException:
     """``kind(message)``; a RuntimeError where the type wants other arguments."""
     if kind is KeyError:
         message = _Readable(message)
-    if getattr(kind, "message", None):
-        made: Any = kind(message=message)
-        return made
+    make: Any = kind
     try:
-        return kind(message)
+        made: BaseException = make(message=message) if getattr(kind, "message", None) else make(message)
+        return made
     except Exception:  # noqa: BLE001  (the constructor is the user's)
         return RuntimeError(message)
 

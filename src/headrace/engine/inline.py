@@ -15,7 +15,7 @@ from headrace.engine.tally import Errors, Tally
 class InlineRun:
     """A map-style dataset, one batch per ``next``."""
 
-    def __init__(  # noqa: PLR0913  (it is where everything meets)
+    def __init__(
         self,
         dataset: Any,
         collate_fn: Callable[[Any], Any],
@@ -38,7 +38,7 @@ class InlineRun:
     def abandon(self) -> None:
         """Nothing is ahead here."""
 
-    def next(self, *, block: bool = True) -> Any:  # noqa: ARG002  (it is always made here and now)
+    def next(self, *, block: bool = True) -> Any:
         """The next batch; exceptions are the user's own."""
         while True:
             indices = self._groups.next()
@@ -82,7 +82,7 @@ class InlineRun:
 class InlineStream:
     """An iterable dataset, one batch per ``next``."""
 
-    def __init__(  # noqa: PLR0913  (it is where everything meets)
+    def __init__(
         self,
         dataset: Any,
         collate_fn: Callable[[Any], Any],
@@ -104,7 +104,7 @@ class InlineStream:
         """How far the stream has been delivered."""
         return {"streams": [{"batches": self._delivered, "state": self._stream.state()}], "turn": 0}
 
-    def next(self, *, block: bool = True) -> Any:  # noqa: ARG002  (it is always made here and now)
+    def next(self, *, block: bool = True) -> Any:
         """The next batch; exceptions are the user's own."""
         items = self._stream.items()
         if items is None:

@@ -101,7 +101,7 @@ class Iteration:
             with self._assembly.tally.waiting():
                 batch = self._take()
             if self._assembly.pin:
-                batch = pin_memory(batch)
+                batch = pin_memory(batch)  # type: ignore[no-untyped-call]
             self.resources.yielded += 1
             self._assembly.tally.batches += 1
             self._assembly.check_length(self.resources.yielded)

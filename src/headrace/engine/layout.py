@@ -22,7 +22,7 @@ _STACKABLE: Final = frozenset(
     )
 )
 
-Extract = Callable[[Any, list[Any]], bool]
+Columns = Callable[[Sequence[Any], list[Sequence[Any]]], bool]
 Build = Callable[[Sequence[Any], int], tuple[Any, int]]
 
 
@@ -56,7 +56,7 @@ class Node:
     keys: tuple[Any, ...] = ()
 
 
-class Unstackable(Exception):  # noqa: N818  (control flow between describe() and its callers, not an error)
+class Unstackable(Exception):
     """The sample has no layout."""
 
 
@@ -98,17 +98,22 @@ class Layout:
         """``shape`` comes from ``describe``."""
         self.shape = shape
         self.leaves: list[Leaf] = []
-        self.extract: Extract = self._extractor(shape)
+        self._columns = self._column_maker(shape)
         self._collated = _builder(shape, _collated)
         self._original = _builder(shape, _original)
         self.plan = lru_cache(maxsize=64)(self._plan)
 
-    def _extractor(self, shape: Leaf | Node) -> Extract:
+    def _column_maker(self, shape: Leaf | Node) -> Columns:
         if isinstance(shape, Leaf):
             self.leaves.append(shape)
-            return _leaf_extractor(shape)
-        children = [self._extractor(child) for child in shape.children]
-        return _node_extractor(shape, children)
+            return _leaf_columns(shape)
+        children = [self._column_maker(child) for child in shape.children]
+        return _node_columns(shape, children)
+
+    def columns(self, samples: Sequence[Any]) -> list[Sequence[Any]] | None:
+        """The samples leaf by leaf; None unless every one of them has this layout."""
+        out: list[Sequence[Any]] = []
+        return out if self._columns(samples, out) else None
 
     def _plan(self, rows: int) -> tuple[tuple[int, ...], int]:
         """Where each leaf's array begins in a slot for ``rows`` samples, and where they all end."""
@@ -127,49 +132,56 @@ class Layout:
         return self._original(values, 0)[0]
 
 
-def _leaf_extractor(leaf: Leaf) -> Extract:
+def _leaf_columns(leaf: Leaf) -> Columns:
     dtype, shape, kind = leaf.dtype, torch.Size(leaf.shape), leaf.kind
 
-    def tensor(value: Any, out: list[Any]) -> bool:
-        if (
-            type(value) is not torch.Tensor
-            or value.dtype is not dtype
-            or value.shape != shape
-            or value.requires_grad
-            or not value.is_cpu
-            or value.layout is not torch.strided
-        ):
-            return False
-        out.append(value)
+    def tensors(values: Sequence[Any], out: list[Sequence[Any]]) -> bool:
+        for value in values:
+            if (
+                type(value) is not torch.Tensor
+                or value.dtype is not dtype
+                or value.shape != shape
+                or value.requires_grad
+                or not value.is_cpu
+                or value.layout is not torch.strided
+            ):
+                return False
+        out.append(values)
         return True
 
-    def array(value: Any, out: list[Any]) -> bool:
-        if type(value) is not np.ndarray or value.dtype.str != leaf.array or value.shape != shape:
-            return False
-        out.append(value)
+    def arrays(values: Sequence[Any], out: list[Sequence[Any]]) -> bool:
+        for value in values:
+            if type(value) is not np.ndarray or value.dtype.str != leaf.array or value.shape != shape:
+                return False
+        out.append(values)
         return True
 
-    def number(value: Any, out: list[Any]) -> bool:
-        out.append(value)
-        return type(value) is kind
+    def numbers(values: Sequence[Any], out: list[Sequence[Any]]) -> bool:
+        out.append(values)
+        return set(map(type, values)) == {kind}
 
-    return tensor if kind is torch.Tensor else array if kind is np.ndarray else number
+    return tensors if kind is torch.Tensor else arrays if kind is np.ndarray else numbers
 
 
-def _node_extractor(node: Node, children: list[Extract]) -> Extract:
-    kind, keys, count = node.kind, node.keys, len(children)
+def _node_columns(node: Node, children: list[Columns]) -> Columns:
+    kind: Any = node.kind
+    keys, count = node.keys, len(children)
 
-    def sequence(value: Any, out: list[Any]) -> bool:
-        if type(value) is not kind or len(value) != count:
-            return False
-        return all(child(item, out) for child, item in zip(children, value, strict=True))
+    def sequences(values: Sequence[Any], out: list[Sequence[Any]]) -> bool:
+        value: Any
+        for value in values:
+            if type(value) is not kind or len(value) != count:
+                return False
+        return all(child(column, out) for child, column in zip(children, zip(*values, strict=True), strict=True))
 
-    def mapping(value: Any, out: list[Any]) -> bool:
-        if type(value) is not dict or tuple(value) != keys:
-            return False
-        return all(child(item, out) for child, item in zip(children, value.values(), strict=True))
+    def mappings(values: Sequence[Any], out: list[Sequence[Any]]) -> bool:
+        for value in values:
+            if type(value) is not dict or tuple(value) != keys:
+                return False
+        columns = ([value[key] for value in values] for key in keys)
+        return all(child(column, out) for child, column in zip(children, columns, strict=True))
 
-    return mapping if kind is dict else sequence
+    return mappings if kind is dict else sequences
 
 
 def _builder(shape: Leaf | Node, make: Callable[[Node, list[Any]], Any]) -> Build:

@@ -45,7 +45,7 @@ class Book:
             raise SlabError(msg)
         group = Group(number, indices, slot, set(range(len(indices))))
         self.groups[number] = group
-        if all(type(index) is int and -(1 << 63) <= index < 1 << 63 for index in indices):
+        if set(map(type, indices)) == {int} and max(indices) < 1 << 63 and min(indices) >= -(1 << 63):
             first = memory.dims.index(number)
             memory.words[first : first + len(indices)] = memoryview(array("q", indices))
             return group, W.INTEGERS, 64

@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.core.errors import HeadraceError
@@ -21,7 +22,7 @@ WHOLE_SECONDS = 0.02
 ALL = 1 << 20
 
 
-class _Refused(Exception):  # noqa: N818  (never leaves this module)
+class _Refused(Exception):
     """The worker could not start; the reason is filed instead."""
 
 
@@ -33,7 +34,11 @@ class SampleMaker:
         task = job.task
         self.desk, self.ledger, self.words = desk, desk.ledger, desk.words
         self.dataset, self.collator = task.dataset, Collator(job, desk)
-        self.batched, self.standard, self.seed_samples = task.batched, task.standard_collate, task.seed_samples
+        self.batched, self.standard, self.seed_samples = (
+            task.batched,
+            task.standard_collate,
+            task.seed_samples,
+        )
         self.where = f"in DataLoader worker process {job.lane}"
         self.refusal = refusal
         self._bulk = getattr(self.dataset, "__getitems__", None) if task.batched else None
@@ -41,7 +46,7 @@ class SampleMaker:
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
-        self._written: tuple[Rows, list[int], list[int] | None] | None = None
+        self._written: tuple[Rows, int, int, list[int] | None] | None = None
 
     def run(self) -> None:
         """Until the stop flag is set."""
@@ -112,25 +117,26 @@ class SampleMaker:
         """Make samples one by one and place them."""
         w, position_word = self.words, self.desk.lane + W.L_POS
         group, start, end, slot = tickets
-        indices = self._index_list(group)
-        seed, epoch = w[W.SEED], w[W.EPOCH]
-        samples: list[tuple[int, Any]] = []
+        indices, dataset = self._index_list(group), self.dataset
+        seed, epoch = (w[W.SEED], w[W.EPOCH]) if self.seed_samples else (0, 0)
+        samples: list[Any] = []
+        first = start  # of the samples in hand, which are consecutive
         began = time.perf_counter()
         for position in range(start, end):
             w[position_word] = position
             try:
-                if self.refusal is None:
-                    if self.seed_samples:
-                        seeding.seed_sample(seed, epoch, indices[position])
-                    samples.append((position, self.dataset[indices[position]]))
-                else:
-                    self._fail(group, position, slot, self.refusal)
+                if self.refusal is not None:
+                    raise _Refused
+                if self.seed_samples:
+                    seeding.seed_sample(seed, epoch, indices[position])
+                samples.append(dataset[indices[position]])
             except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
-                self._fail(group, position, slot, failure.pack(error, self.where))
+                self._place(group, slot, first, samples)
+                samples, first = [], position + 1
+                self._fail(group, position, slot, self.refusal or failure.pack(error, self.where))
         self._observe((time.perf_counter() - began) / (end - start))
         w[position_word] = end
-        if samples:
-            self._place(group, slot, samples)
+        self._place(group, slot, first, samples)
 
     def _make_whole(self, tickets: Tickets) -> None:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
@@ -160,12 +166,11 @@ class SampleMaker:
         if not made:
             return
         if self._bulk is not None and self.standard and len(samples) == count:
-            self._place(group, slot, list(enumerate(samples)))
+            self._place(group, slot, 0, samples)
             return
-        offset, size, bad = self.collator.collate(slot, samples, indices[made[0]])
+        result = self.collator.collate(slot, samples, indices[made[0]])
         with self.desk.lock:
-            done = [group << 32 | position for position in made]
-            outcome = self.ledger.whole(slot, done, offset, size, failed=bad)
+            outcome = self.ledger.whole(slot, group, made, result)
         self.desk.report(outcome)
 
     def _attempt(self, get: Any, what: Any, seed: Any) -> Any:
@@ -215,51 +220,51 @@ class SampleMaker:
         if outcome.collate >= 0:
             self._collate(outcome.collate)
 
-    def _place(self, group: int, slot: int, samples: list[tuple[int, Any]]) -> None:
-        """Runs of samples of one layout at consecutive positions go into rows together, the others as objects."""
-        run: list[int] = []
-        columns: list[list[Any]] = []
-        for position, sample in samples:
-            leaves: list[Any] = []
-            known = self._layout
-            fits = self.standard and known is not None and known[1].extract(sample, leaves)
-            if run and not (fits and (slot < 0 or position == run[-1] + 1)):
-                self._write_run(group, slot, run, columns)
-                run, columns = [], []
-            if not fits and self.standard:
-                leaves = []
-                known = self.desk.layout_of(sample)
-                fits = known is not None and known[1].extract(sample, leaves)
-                self._layout = known if fits else self._layout
-            if not fits:
-                self._write_object(group, slot, position, sample)
-                continue
-            run.append(position)
-            if columns:
-                for column, leaf in zip(columns, leaves, strict=True):
-                    column.append(leaf)
+    def _place(self, group: int, slot: int, start: int, samples: Sequence[Any]) -> None:
+        """Samples of consecutive positions: those of one layout go into rows together, the others as objects."""
+        while samples:
+            count = len(samples)
+            columns = self._layout[1].columns(samples) if self._layout is not None else None
+            if columns is None and self.standard:
+                count, columns = self._run(samples)
+            if columns is None:
+                count = 1
+                self._write_object(group, slot, start, samples[0])
             else:
-                columns = [[leaf] for leaf in leaves]
-        if run:
-            self._write_run(group, slot, run, columns)
+                self._write_run(group, slot, start, columns)
+            start, samples = start + count, samples[count:]
 
-    def _write_run(self, group: int, slot: int, run: list[int], columns: list[list[Any]]) -> None:
+    def _run(self, samples: Sequence[Any]) -> tuple[int, list[Sequence[Any]] | None]:
+        """How many samples at the beginning share the first one's layout, and their columns."""
+        known = self.desk.layout_of(samples[0])
+        if known is None:
+            return 1, None
+        self._layout, layout = known, known[1]
+        count = 1
+        while count < len(samples) and layout.columns(samples[count : count + 1]) is not None:
+            count += 1
+        return count, layout.columns(samples[:count])
+
+    def _write_run(self, group: int, slot: int, start: int, columns: list[Sequence[Any]]) -> None:
         """Samples of the current layout into rows; finishing the last of them is left to the next visit."""
-        assert self._layout is not None  # noqa: S101  (set by _place)
+        assert self._layout is not None
         number, layout = self._layout
-        while run:
-            rows = self._claim(slot, run[0], len(run), number, layout)
+        while columns[0]:
+            rows = self._claim(slot, start, len(columns[0]), number, layout)
             if rows is None:
                 return
-            tickets = [group << 32 | position for position in run[: rows.count]]
-            if rows.layout == number:
-                self.desk.write_rows(rows, [column[: rows.count] for column in columns])
-                self._written_now(rows, tickets, None)
+            if rows.count < len(columns[0]):
+                now, columns = [c[: rows.count] for c in columns], [c[rows.count :] for c in columns]
             else:
-                values = [layout.sample([column[i] for column in columns]) for i in range(rows.count)]
+                now, columns = columns, [()]
+            if rows.layout == number:
+                self.desk.write_rows(rows, now)
+                self._written_now(rows, group, start, None)
+            else:
+                values = [layout.sample(leaves) for leaves in zip(*now, strict=True)]
                 objects = [self.desk.write_object(rows.slot, codec.Encoded(value)) for value in values]
-                self._written_now(rows, tickets, objects)
-            run, columns = run[rows.count :], [column[rows.count :] for column in columns]
+                self._written_now(rows, group, start, objects)
+            start += rows.count
 
     def _write_object(self, group: int, slot: int, position: int, sample: Any) -> None:
         """A sample without a layout."""
@@ -271,12 +276,12 @@ class SampleMaker:
         rows = self._claim(slot, position, 1, -1, None)
         if rows is not None:
             offset = self.desk.write_object(rows.slot, encoded)
-            self._written_now(rows, [group << 32 | position], [offset])
+            self._written_now(rows, group, position, [offset])
 
-    def _written_now(self, rows: Rows, tickets: list[int], objects: list[int] | None) -> None:
+    def _written_now(self, rows: Rows, group: int, start: int, objects: list[int] | None) -> None:
         """At most one finished run waits to be reported together with the next visit to the ledger."""
         self._report_written()
-        self._written = rows, tickets, objects
+        self._written = rows, group, start, objects
 
     def _report_written(self) -> None:
         if self._written is None:
@@ -310,4 +315,4 @@ class SampleMaker:
 
 
 def _room(layout: Layout | None) -> Room:
-    return (lambda rows: 0) if layout is None else (lambda rows: layout.plan(rows)[1])
+    return (lambda _: 0) if layout is None else (lambda rows: layout.plan(rows)[1])

@@ -64,6 +64,7 @@ class MapRun:
         self._undelivered = 0
         self._lost = 0
         self._size = 1
+        self._drawn: list[Any] | None = None  # drawn, but there was no slot for it yet
         self._exhausted = False
         self._seen_failures = 0
         self._idle_deaths = 0
@@ -78,44 +79,49 @@ class MapRun:
             room = self._window + extra + self._lost // max(1, self._size)
             if self._undelivered >= room:
                 return
-            with self._pool.section():
-                busy = self._ledger.busy_slots(self._pool.lanes)
-            slot = self._slots.acquire(busy, force=self._undelivered == 0 or extra > 0)
-            if slot is None:
+            if self._drawn is None:
+                self._drawn = self._groups.next()
+                if self._drawn is None:
+                    self._exhausted = True
+                    return
+            if not self._publish(self._drawn, force=self._undelivered == 0 or extra > 0):
                 return
+            self._drawn = None
+
+    def _publish(self, indices: list[Any], *, force: bool) -> bool:
+        """Hand a batch out; False when there is no slot for it now."""
+        free = self._arrangement is Arrangement.FREE
+        ledger, lanes = self._ledger, self._pool.lanes
+        with self._pool.section():
+            slot = self._slots.acquire(ledger.busy_slots(lanes), force=force)
+            if slot is None:
+                return False
             try:
-                indices = self._groups.next()
-                if indices is not None:
-                    self._publish(indices, slot)
-                    continue
+                group, kind, blob = self._book.write(indices, -1 if free else slot)
             except BaseException:
                 self._slots.release(slot)
                 raise
-            self._slots.release(slot)
-            self._exhausted = True
-
-    def _publish(self, indices: list[Any], slot: int) -> None:
-        free = self._arrangement is Arrangement.FREE
-        self._size = len(indices)
-        with self._pool.section():
-            group, kind, blob = self._book.write(indices, -1 if free else slot)
-            self._ledger.open(slot, len(indices), collate=self._collate)
+            self._size = len(indices)
+            ledger.open(slot, len(indices), collate=self._collate)
             if not indices:
-                self._ledger.publish_empty(slot)
+                ledger.publish_empty(slot)
             else:
-                self._ledger.publish(group.number, len(indices), kind, blob, group.slot)
+                ledger.publish(group.number, len(indices), kind, blob, group.slot)
             if free:
-                self._ledger.offer(slot)
+                ledger.offer(slot)
             else:
                 self._owner[slot] = group
             self._open.append(slot)
             self._undelivered += 1
-            asleep = self._ledger.wake(self._pool.lanes)
+            asleep = ledger.wake(lanes)
         self._pool.ring(asleep)
+        return True
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process."""
-        return {"pending": self._book.owed() + self._groups.waiting(), "order": self._groups.order_state()}
+        drawn = [list(self._drawn)] if self._drawn else []
+        pending = self._book.owed() + drawn + self._groups.waiting()
+        return {"pending": pending, "order": self._groups.order_state()}
 
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
@@ -186,7 +192,10 @@ class MapRun:
 
     def _present(self, slot: int) -> list[int]:
         """Rows that hold a sample."""
-        first, expected = self._dims.row_state(slot), self._words[self._dims.slot(slot) + W.S_EXPECTED]
+        first, at = self._dims.row_state(slot), self._dims.slot(slot)
+        expected = self._words[at + W.S_EXPECTED]
+        if self._words[at + W.S_DONE] == expected and not self._words[W.FAILURES]:
+            return list(range(expected))
         states = self._words[first : first + expected].tolist()
         return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
 
@@ -297,7 +306,9 @@ class MapRun:
 
     def _replace(self, lane: int) -> None:
         pid, how = self._pool.epitaph(lane)
-        self._last_epitaph = f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
+        self._last_epitaph = (
+            f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
+        )
         with self._pool.section():
             repair = self._ledger.repair(lane, self._pool.lanes, list(self._book.groups), list(self._open))
         self._tally.restarts += 1

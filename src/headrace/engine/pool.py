@@ -75,9 +75,9 @@ class Pool:
                 process.start()
         except (TypeError, AttributeError, pickle.PicklingError):
             warnings.warn(
-                "Got pickle error when attempting to start a worker Process. The dataset, collate_fn and worker_init_fn "
-                f"must be picklable for the start method {self._context.get_start_method()!r}; define them at module "
-                "level, or pass multiprocessing_context='fork'.",
+                "Got pickle error when attempting to start a worker Process. The dataset, collate_fn and "
+                f"worker_init_fn must be picklable for the start method {self._context.get_start_method()!r}; "
+                "define them at module level, or pass multiprocessing_context='fork'.",
                 stacklevel=2,
             )
             raise

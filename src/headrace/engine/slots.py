@@ -3,12 +3,12 @@
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from headrace.engine.memory import Reservation
 from headrace.sched import words as W
-
 
 Register = Callable[[int, int], None]
 """(address, size): page-lock this memory for a device."""
@@ -23,7 +23,7 @@ class Slots:
         self._memory, self._limit = memory, limit
         self._free: list[int] = []
         self._returned: deque[int] = deque()
-        self._leases: dict[int, weakref.ref[np.ndarray]] = {}  # type: ignore[type-arg]
+        self._leases: dict[int, weakref.ref[Any]] = {}
         self._touched: dict[int, int] = {}
         self._count = 0
 
@@ -71,12 +71,17 @@ class Slots:
     def lease(self, slot: int) -> memoryview:
         """The slot's memory for the user. It is free again when nothing refers to the view or to a part of it."""
         used = self._note(slot)
-        owner = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
+        owner: Any = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
         if self._register is not None:
             self._register(owner.ctypes.data, used)
         returned = self._returned
         self._leases[slot] = weakref.ref(owner, lambda _: returned.append(slot))
         return memoryview(owner)
+
+    def copied(self, slot: int) -> memoryview:
+        """The slot's contents in ordinary memory, which lives as long as something refers to it."""
+        copy: Any = np.array(self.borrow(slot))
+        return memoryview(copy)
 
     def borrow(self, slot: int) -> memoryview:
         """The slot's memory for as long as the caller itself keeps the slot."""

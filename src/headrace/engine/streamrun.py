@@ -19,7 +19,7 @@ from headrace.sched.streams import S_ITEMS, S_STATE, ConsumerStreams
 class StreamRun:
     """Takes turns over the streams that are not exhausted, as torch does; or takes what is there."""
 
-    def __init__(  # noqa: PLR0913  (it is where everything meets)
+    def __init__(
         self,
         pool: Pool,
         slots: Slots,
@@ -125,7 +125,7 @@ class StreamRun:
             error = self._delivery.error(slot)
             self._slots.release(slot)
             self._allow()
-            assert error is not None  # noqa: S101  (streams file every error with its text)
+            assert error is not None
             raise error[0]
         if state:
             self._states[lane] = self._delivery.state(slot, state - 1)

@@ -68,7 +68,7 @@ class Errors:
         total = self._total if self._total is not None else max(self._seen, PROBATION)
         if self._skipped > self._policy.max_fraction * total:
             msg = (
-                f"{self._skipped} of {total} samples failed, more than max_fraction={self._policy.max_fraction} allows; "
-                f"the last was index {index!r}. stats().skipped lists them all"
+                f"{self._skipped} of {total} samples failed, more than max_fraction={self._policy.max_fraction} "
+                f"allows; the last was index {index!r}. stats().skipped lists them all"
             )
             raise TooManyErrors(msg) from raised

@@ -132,9 +132,17 @@ def _exchange_on_construction(wrapper: Any) -> None:
         construct(self, dataset, *args, **kwargs)
         self.use_stateful_dataloader = stateful
         self.base_dataloader = _successor(loader, signature.build, dataset, kwargs)
-        self.dl_state_dict = self.base_dataloader.state_dict()
+        if stateful:
+            self.dl_state_dict = self.base_dataloader.state_dict()
+        else:
+            # accelerate would take the state of every batch, because ours has one, and never save it.
+            self._update_state_dict = _do_nothing
 
     wrapper.__init__ = constructor
+
+
+def _do_nothing() -> None:
+    """In place of bookkeeping that nobody asked for."""
 
 
 def _successor(loader: Any, build: type[Loader], dataset: Any, asked: dict[str, Any]) -> Loader:

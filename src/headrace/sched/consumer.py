@@ -4,11 +4,12 @@ Every method is one critical section: the caller holds the lock.
 """
 
 from array import array
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headrace.sched import words as W
-from headrace.sched.words import Dims
+from headrace.sched.words import Dims, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Repair:
     """Tickets that will be run again."""
 
 
+@lru_cache(maxsize=64)
 def _zeros(count: int) -> "array[int]":
     return array("q", bytes(8 * count))
 
@@ -32,7 +34,7 @@ def _zeros(count: int) -> "array[int]":
 class ConsumerLedger:
     """The consumer's view of the ledger."""
 
-    def __init__(self, words: MutableSequence[int], dims: Dims) -> None:
+    def __init__(self, words: Words, dims: Dims) -> None:
         """``words`` is shared; nothing is written until a method is called."""
         self.w, self.dims = words, dims
 
@@ -57,7 +59,7 @@ class ConsumerLedger:
         w[at + W.S_STATUS] = W.FILLING
 
     def publish(self, group: int, count: int, kind: int, blob: int, slot: int = -1) -> None:
-        """Hand out a group whose indices (and ``blob`` bytes) were written before. ``slot``: rows are assigned there."""
+        """Hand out a group whose indices (and ``blob`` bytes) were written; its rows are assigned in ``slot``."""
         w, at, tickets = self.w, self.dims.group(group), self.dims.ticket(group)
         w[tickets : tickets + count] = _zeros(count)  # PENDING
         w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot + 1, kind, blob

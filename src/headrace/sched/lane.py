@@ -5,12 +5,13 @@ effective with one store; counts that could be left behind are derived, and the 
 primary facts (ticket states, row states, what living lanes hold) when it finds a lane dead.
 """
 
-from collections.abc import Callable, MutableSequence
+from array import array
+from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.sched import words as W
-from headrace.sched.words import Dims
-
+from headrace.sched.words import Dims, Words
 
 Room = Callable[[int], int]
 """Bytes that the rows of a slot take, from their number."""
@@ -30,7 +31,7 @@ class Rows(NamedTuple):
 
     slot: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
     layout: int
 
 
@@ -41,19 +42,23 @@ class Outcome(NamedTuple):
     wake: bool
 
 
+@lru_cache(maxsize=64)
+def _filled(value: int, count: int) -> "array[int]":
+    return array("q", [value]) * count
+
+
 class LaneLedger:
     """One worker's view of the ledger."""
 
-    def __init__(self, words: MutableSequence[int], dims: Dims, lane: int) -> None:
+    def __init__(self, words: Words, dims: Dims, lane: int) -> None:
         """``words`` is shared; nothing is written until a method is called."""
         self.w = words
         self.lane = dims.lane(lane)
         self._ring, self._order, self._fill = dims.ring, dims.order, dims.fill
         self._retry, self._hole = dims.retry, dims.hole
-        self._group0, self._group_stride = dims.group(0), dims.group(1) - dims.group(0)
-        self._ticket0 = dims.ticket(0)
-        self._slot0, self._slot_stride = dims.slot(0), dims.slot(1) - dims.slot(0)
-        self._row_ticket0, self._row_state0 = dims.row_ticket(0), dims.row_state(0)
+        self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
+        self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
+        self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
 
     def take(self, want: int) -> Tickets | int | None:
         """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
@@ -102,7 +107,7 @@ class LaneLedger:
         The first claim of a slot decides its layout (``layout``; -1 for samples that travel as objects) and with it
         where the slot's free space begins.
         """
-        w, lane = self.w, self.lane
+        w = self.w
         holes = w[W.HOLES]
         if holes:
             item = w[self._hole + holes - 1]
@@ -146,37 +151,43 @@ class LaneLedger:
         w[at] = offset + size
         return offset
 
-    def finish(self, rows: Rows, tickets: list[int], objects: list[int] | None = None) -> Outcome:
-        """Rows written: ``tickets`` are (group << 32 | pos); ``objects`` their offsets where they travel as objects.
+    def finish(self, rows: Rows, group: int, start: int, objects: list[int] | None = None) -> Outcome:
+        """Rows written, for the tickets of ``group`` from ``start`` on; ``objects``: where they stand if not in place.
 
         A ticket somebody else finished first is dropped: its row becomes a hole again.
         """
         w, lane = self.w, self.lane
+        slot, first, count = rows.slot, rows.first, rows.count
         if self.stale:
             w[lane + W.L_SLOT] = 0
             return Outcome(-1, wake=False)
-        slot, first = rows.slot, rows.first
+        at = self._ticket0 + group * self._group_stride + start
         row_ticket = self._row_ticket0 + slot * self._slot_stride + first
         row_state = self._row_state0 + slot * self._slot_stride + first
-        done = 0
-        for i, ticket in enumerate(tickets):
-            at = self._ticket0 + (ticket >> 32) * self._group_stride + (ticket & 0xFFFFFFFF)
-            word = w[at]
-            if word & 15 != W.PENDING:
-                if w[W.FREE_ORDER]:
-                    w[self._hole + w[W.HOLES]] = slot << 32 | first + i
-                    w[W.HOLES] += 1
-                continue
-            w[row_ticket + i] = ticket + 1
-            w[row_state + i] = W.IN_PLACE if objects is None else W.AS_OBJECT | objects[i] << 8
-            w[at] = word | W.DONE
-            done += 1
+        ticket = (group << 32 | start) + 1
+        done = count
+        if objects is None and not any(w[at : at + count]):
+            w[row_ticket : row_ticket + count] = array("q", range(ticket, ticket + count))
+            w[row_state : row_state + count] = _filled(W.IN_PLACE, count)
+            w[at : at + count] = _filled(W.DONE, count)
+        else:
+            for i in range(count):
+                word = w[at + i]
+                if word & 15 != W.PENDING:
+                    if w[W.FREE_ORDER]:
+                        w[self._hole + w[W.HOLES]] = slot << 32 | first + i
+                        w[W.HOLES] += 1
+                    done -= 1
+                    continue
+                w[row_ticket + i] = ticket + i
+                w[row_state + i] = W.IN_PLACE if objects is None else W.AS_OBJECT | objects[i] << 8
+                w[at + i] = word | W.DONE
         w[W.UNRESOLVED] -= done
         w[lane + W.L_SLOT] = 0
         return self._advance(slot, done, needs_collation=objects is not None)
 
     def fail(self, ticket: int, blob: int, slot: int) -> Outcome:
-        """A sample raised: ``blob`` is where its error stands in its group's blob. With ``slot`` its row stays empty."""
+        """A sample raised: ``blob`` is where its error stands in its group's; with ``slot`` its row stays empty."""
         w = self.w
         at = self._ticket0 + (ticket >> 32) * self._group_stride + (ticket & 0xFFFFFFFF)
         word = w[at]
@@ -215,17 +226,18 @@ class LaneLedger:
         w[at + W.S_STATUS] = W.READY
         return Outcome(-1, wake=self._answers(slot + 1))
 
-    def whole(self, slot: int, tickets: list[int], offset: int, size: int, *, failed: bool) -> Outcome:
-        """A batch made by this lane alone: all its tickets done, its object at ``offset``."""
+    def whole(self, slot: int, group: int, made: list[int], result: tuple[int, int, bool]) -> Outcome:
+        """A batch made by this lane alone: positions ``made`` are done, ``result`` is (offset, size, failed)."""
         w = self.w
         if self.stale:
             self.release()
             return Outcome(-1, wake=False)
-        if len(tickets) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
-            self.finish(Rows(slot, 0, len(tickets), -1), tickets, [0] * len(tickets))
+        if len(made) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
+            self.finish(Rows(slot, 0, len(made), -1), group, 0, [0] * len(made))
         else:
-            for ticket in tickets:
-                self.finish(Rows(slot, ticket & 0xFFFFFFFF, 1, -1), [ticket], [0])
+            for position in made:
+                self.finish(Rows(slot, position, 1, -1), group, position, [0])
+        offset, size, failed = result
         return self.ready(slot, offset, size, failed=failed)
 
     def _advance(self, slot: int, resolved: int, *, needs_collation: bool) -> Outcome:

@@ -3,10 +3,8 @@
 Callers hold the lock. What a lane has made survives its death; what it was making is made again.
 """
 
-from collections.abc import MutableSequence
-
 from headrace.sched import words as W
-from headrace.sched.words import Dims
+from headrace.sched.words import Dims, Words
 
 S_STATE = 11  # where a stateful stream's state stands in the slot, + 1
 S_ITEMS = 12
@@ -15,7 +13,7 @@ S_ITEMS = 12
 class LaneStream:
     """One worker's stream."""
 
-    def __init__(self, words: MutableSequence[int], dims: Dims, lane: int) -> None:
+    def __init__(self, words: Words, dims: Dims, lane: int) -> None:
         """``words`` is shared."""
         self.w, self.dims, self.lane = words, dims, dims.lane(lane)
 
@@ -39,7 +37,7 @@ class LaneStream:
         """The stream's state after this batch stands there."""
         self.w[self.dims.slot(slot) + S_STATE] = offset + 1
 
-    def ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:  # noqa: FBT001
+    def ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:
         """The batch can be had; whether the consumer must be woken."""
         w, lane, at = self.w, self.lane, self.dims.slot(slot)
         w[lane + W.L_SLOT] = 0
@@ -69,7 +67,7 @@ class LaneStream:
 class ConsumerStreams:
     """The consumer's view of all streams."""
 
-    def __init__(self, words: MutableSequence[int], dims: Dims, lanes: int) -> None:
+    def __init__(self, words: Words, dims: Dims, lanes: int) -> None:
         """``words`` is shared."""
         self.w, self.dims, self.lanes = words, dims, lanes
 

@@ -3,7 +3,10 @@
 The words are sparse: a region is reserved for the largest case and costs memory only where it is touched.
 """
 
-from dataclasses import dataclass
+from typing import TypeAlias
+
+Words: TypeAlias = "memoryview[int]"
+"""A mutable sequence of 64-bit integers, sliced and assigned to as a ``memoryview`` with format ``q`` is."""
 
 # Header
 GENERATION = 0  # counts epochs; a result of an older generation is dropped
@@ -37,7 +40,12 @@ LANE = 16
 STREAM_RING = 64  # slots assigned ahead to one stream
 
 # Group (one batch of indices, as drawn)
-G_COUNT, G_SLOT, G_KIND, G_BLOB = 0, 1, 2, 3  # tickets; slot + 1 or 0; INTEGERS or PICKLED; bytes used in its blob
+G_COUNT, G_SLOT, G_KIND, G_BLOB = (
+    0,
+    1,
+    2,
+    3,
+)  # tickets; slot + 1 or 0; INTEGERS or PICKLED; bytes used in its blob
 G_SERIAL = 4  # tells one use of a group number from the next
 GROUP = 8
 INTEGERS, PICKLED = 0, 1
@@ -58,75 +66,48 @@ IDLE, FILLING, COLLATING, READY = 0, 1, 2, 3
 EMPTY, IN_PLACE, AS_OBJECT, ABSENT = 0, 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True)
 class Dims:
-    """How many of each there can be at most. The defaults are reservations, not allocations."""
+    """How many of each there can be at most, and where each begins. The defaults are reservations, not allocations."""
 
-    lanes: int = 512
-    groups: int = 4096
-    slots: int = 1024
-    rows: int = 1 << 20
-    """Samples in one batch."""
-
-    @property
-    def ring(self) -> int:
-        """Length of the two order rings; more than can be outstanding at once."""
-        return 2 * max(self.groups, self.slots)
-
-    @property
-    def stack(self) -> int:
-        """Length of the retry and hole stacks."""
-        return self.rows
+    def __init__(self, lanes: int = 512, groups: int = 4096, slots: int = 1024, rows: int = 1 << 20) -> None:
+        """``rows``: samples in one batch. Computed once: these numbers are used for every batch."""
+        self.lanes, self.groups, self.slots, self.rows = lanes, groups, slots, rows
+        self.ring = 2 * max(groups, slots)  # more than can be outstanding at once
+        self._lane_stride = LANE + STREAM_RING
+        self.order = HEADER + lanes * self._lane_stride  # the ring of published groups
+        self.fill = self.order + self.ring  # the ring of offered slots
+        self.retry = self.fill + self.ring  # the stack of tickets to run again
+        self.hole = self.retry + rows  # the stack of rows whose owner died
+        self.group0, self.group_stride = self.hole + rows, GROUP + 2 * rows
+        self.index0, self.ticket0 = self.group0 + GROUP, self.group0 + GROUP + rows
+        self.slot0, self.slot_stride = self.group0 + groups * self.group_stride, SLOT + 2 * rows
+        self.row_ticket0, self.row_state0 = self.slot0 + SLOT, self.slot0 + SLOT + rows
+        self.words = self.slot0 + slots * self.slot_stride
 
     def lane(self, lane: int) -> int:
         """First word of a lane."""
-        return HEADER + lane * (LANE + STREAM_RING)
-
-    @property
-    def order(self) -> int:
-        """First word of the ring of published groups."""
-        return self.lane(self.lanes)
-
-    @property
-    def fill(self) -> int:
-        """First word of the ring of offered slots."""
-        return self.order + self.ring
-
-    @property
-    def retry(self) -> int:
-        """First word of the stack of tickets to run again."""
-        return self.fill + self.ring
-
-    @property
-    def hole(self) -> int:
-        """First word of the stack of rows whose owner died."""
-        return self.retry + self.stack
+        return HEADER + lane * self._lane_stride
 
     def group(self, group: int) -> int:
-        """First word of a group: its header, its indices, its tickets."""
-        return self.hole + self.stack + group * (GROUP + 2 * self.rows)
+        """First word of a group."""
+        return self.group0 + group * self.group_stride
 
     def index(self, group: int) -> int:
         """First index of a group."""
-        return self.group(group) + GROUP
+        return self.index0 + group * self.group_stride
 
     def ticket(self, group: int) -> int:
         """First ticket of a group."""
-        return self.group(group) + GROUP + self.rows
+        return self.ticket0 + group * self.group_stride
 
     def slot(self, slot: int) -> int:
-        """First word of a slot: its header, its rows' tickets, its rows' states."""
-        return self.group(self.groups) + slot * (SLOT + 2 * self.rows)
+        """First word of a slot."""
+        return self.slot0 + slot * self.slot_stride
 
     def row_ticket(self, slot: int) -> int:
         """First row's ticket."""
-        return self.slot(slot) + SLOT
+        return self.row_ticket0 + slot * self.slot_stride
 
     def row_state(self, slot: int) -> int:
         """First row's state."""
-        return self.slot(slot) + SLOT + self.rows
-
-    @property
-    def words(self) -> int:
-        """All of it."""
-        return self.slot(self.slots)
+        return self.row_state0 + slot * self.slot_stride
