@@ -34,9 +34,7 @@ class Arm:
         if self.sharing:
             words.append(self.sharing)
         if self.library == "headrace":
-            words.append(
-                {True: "sampler order", False: "completion order", None: "auto order"}[self.in_order]
-            )
+            words.append({True: "sampler order", False: "completion order", None: "auto order"}[self.in_order])
             words.append("sample seeds" if self.per_sample_seeds else "worker seeds")
         elif not self.in_order:
             words.append("in_order=False")
@@ -51,9 +49,7 @@ class Arm:
         if self.library == "torch":
             if self.sharing:
                 torch.multiprocessing.set_sharing_strategy(self.sharing)  # type: ignore[no-untyped-call]
-            loader = DataLoader(
-                dataset, num_workers=self.workers or 0, in_order=bool(self.in_order), **options
-            )
+            loader = DataLoader(dataset, num_workers=self.workers or 0, in_order=bool(self.in_order), **options)
             try:
                 yield loader
             finally:

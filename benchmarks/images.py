@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
-from benchmarks.measure import Figures, Meter, interleaved
+from benchmarks.measure import Figures, Meter, disturbance, interleaved
 from benchmarks.overhead import exhaust
 from benchmarks.report import Check, Report, Table
 
@@ -39,9 +39,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     return report
 
 
-def compare(
-    report: Report, title: str, folder: Path, count: int, quick: bool, say: Callable[[str], None]
-) -> None:
+def compare(report: Report, title: str, folder: Path, count: int, quick: bool, say: Callable[[str], None]) -> None:
     """All torch arms and all headrace arms in one interleaved contest, against the best torch."""
     arms = [
         *(Arm("torch", workers=workers) for workers in ((1, 2, 3) if quick else (1, 2, 3, 4))),
@@ -63,9 +61,8 @@ def compare(
             report.checks.append(Check(f"{title}, {arm.name} / best torch", ratio, 1.0, False, "times"))
     report.tables.append(table)
     report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-    report.notes += [
-        f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures
-    ]
+    report.notes.append(f"{title}: {disturbance(results)}")
+    report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
 
 
 def measure(arm: Arm, folder: Path, count: int) -> Figures:
@@ -76,4 +73,4 @@ def measure(arm: Arm, folder: Path, count: int) -> Figures:
         time.sleep(0.1)  # let the workers of the warm-up epoch come to rest
         with Meter() as meter:
             exhaust(loader, count)
-    return {"rate": count / meter.wall, "cpu": meter.cpu / count * 1e3}
+    return {"rate": count / meter.wall, "cpu": meter.cpu / count * 1e3, "others": meter.others}

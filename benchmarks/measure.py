@@ -105,6 +105,14 @@ def _allocated(mapped: Path, files: list[Path], inode: int) -> int:
     return 0
 
 
+def machine_cpu() -> float:
+    """CPU seconds the whole machine has been busy, time stolen by its host included."""
+    user, nice, system, _, _, interrupt, soft, steal, *_ = (
+        int(ticks) for ticks in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + interrupt + soft + steal) / TICKS
+
+
 @dataclass
 class Meter:
     """Context manager: wall and CPU seconds of the tree between entry and exit."""
@@ -113,20 +121,19 @@ class Meter:
     cpu: float = 0.0
     main: float = 0.0
     """CPU seconds of this process alone."""
-    _start: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0), repr=False)
+    others: float = 0.0
+    """Cores that the rest of the machine kept busy meanwhile: how much to trust `wall`."""
+    _start: tuple[float, ...] = field(default=(), repr=False)
 
     def __enter__(self) -> Self:
-        self._start = tree_cpu(), time.process_time(), time.perf_counter()
+        self._start = machine_cpu(), tree_cpu(), time.process_time(), time.perf_counter()
         return self
 
     def __exit__(self, *exc: object) -> None:
         wall, main = time.perf_counter(), time.process_time()
-        cpu = tree_cpu()
-        self.cpu, self.main, self.wall = (
-            cpu - self._start[0],
-            main - self._start[1],
-            wall - self._start[2],
-        )
+        ends = machine_cpu(), tree_cpu(), main, wall
+        busy, self.cpu, self.main, self.wall = (end - start for end, start in zip(ends, self._start, strict=True))
+        self.others = max(busy - self.cpu, 0.0) / self.wall
 
 
 class RunError(RuntimeError):
@@ -196,6 +203,14 @@ class Runs:
         values = [float(run[key]) for run in self.figures if key in run]
         digits = 1 if values and max(values) < 100 else 0
         return f"{min(values):.{digits}f} – {max(values):.{digits}f}" if values else "-"
+
+
+def disturbance(results: Mapping[str, Runs]) -> str:
+    """How busy others kept the machine, as a note for the report."""
+    others = [run["others"] for runs in results.values() for run in runs.figures if "others" in run]
+    if not others:
+        return "no run ended"
+    return f"other processes used {statistics.median(others):.2f} cores (median), {max(others):.2f} at most"
 
 
 def interleaved(

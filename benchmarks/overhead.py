@@ -14,7 +14,7 @@ from functools import partial
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms, torch_arms
-from benchmarks.measure import Figures, Meter, Runs, interleaved
+from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved
 from benchmarks.report import Check, Report, Table
 
 BATCH = 64
@@ -45,9 +45,8 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         report.tables.append(table(f"{title}, {samples:,} samples an epoch", results))
         if not labelled:
             report.checks += checks(size, arms, results)
-        report.notes += [
-            f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures
-        ]
+        report.notes.append(f"{title}: {disturbance(results)}")
+        report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
     return report
 
 
@@ -66,6 +65,7 @@ def measure(arm: Arm, size: str, labelled: bool, samples: int) -> Figures:
         "main": steady.main * scale,
         "wall": steady.wall * scale,
         "cold": cold.cpu * scale,
+        "others": steady.others,
     }
 
 
@@ -118,7 +118,5 @@ def checks(size: str, arms: list[Arm], results: dict[str, Runs]) -> list[Check]:
             cpu = results[arm.name].median("cpu")
             found.append(Check(f"{size}, {arm.name}", cpu, TARGETS[size, arm.per_sample_seeds], True, "µs"))
             if not arm.per_sample_seeds:
-                found.append(
-                    Check(f"{size}, torch / {arm.name}", cheapest(results) / cpu, 4.0, False, "times")
-                )
+                found.append(Check(f"{size}, torch / {arm.name}", cheapest(results) / cpu, 4.0, False, "times"))
     return found

@@ -60,9 +60,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
             )
         report.tables.append(table)
         report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-        report.notes += [
-            f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures
-        ]
+        report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
     return report
 
 

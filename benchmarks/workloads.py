@@ -25,9 +25,7 @@ class Ready(Dataset[Any]):
     Sixteen different tensors take turns; with `labelled` a sample is ``(tensor, int)``.
     """
 
-    def __init__(
-        self, size: int, kind: tuple[tuple[int, ...], torch.dtype], *, labelled: bool = False
-    ) -> None:
+    def __init__(self, size: int, kind: tuple[tuple[int, ...], torch.dtype], *, labelled: bool = False) -> None:
         shape, dtype = kind
         self.size = size
         self.labelled = labelled

@@ -18,6 +18,7 @@ from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.tally import Tally
+from headrace.integrations import accelerate
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,6 +39,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     A loader is used from one thread at a time, may be iterated several times at once, and ends its workers with each
     iteration, with ``close()``, or as a context manager.
     """
+
+    _is_accelerate_prepared = accelerate.Asked()
+    timeout = accelerate.Signed()
 
     def __init__(  # noqa: PLR0913, PLR0917  (torch's signature)
         self,
@@ -67,9 +71,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.device = device
         self.on_error = _chosen("on_error", on_error, (Raise, Skip), Raise())
         self.loading = _chosen("loading", loading, (Loading,), Loading())
-        self._automatic_order, self._automatic_workers = in_order is None, num_workers is None
+        self._automatic_workers = num_workers is None
         self._own_batches = batch_sampler is None
-        reproducible = generator is not None or not shuffle
+        self._shuffles = bool(shuffle)
         super().__init__(
             dataset,
             batch_size,
@@ -87,8 +91,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
-            in_order=reproducible if in_order is None else in_order,
+            in_order=in_order is not False,
         )
+        # As asked for, so that a loader rebuilt from its attributes chooses for itself again.
+        self.in_order: bool | None = in_order  # type: ignore[assignment]
         self._begin_life()
 
     def _begin_life(self) -> None:
@@ -120,9 +126,6 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         return Iteration(assembly)
 
     def _settings(self) -> Settings:
-        in_order = bool(self.in_order)
-        if self._automatic_order and torch.are_deterministic_algorithms_enabled():
-            in_order = True
         return Settings(
             dataset=self.dataset,
             index_sampler=self._index_sampler,
@@ -135,7 +138,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             workers=self.num_workers,
             prefetch=2 if self.prefetch_factor is None else self.prefetch_factor,
             persistent=self.persistent_workers and self.num_workers > 0,
-            in_order=in_order,
+            in_order=self._keeps_order() if self.in_order is None else self.in_order,
             timeout=self.timeout,
             worker_init_fn=self.worker_init_fn,
             context=self.multiprocessing_context,
@@ -145,6 +148,11 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             on_error=self.on_error,
             loading=self.loading,
         )
+
+    def _keeps_order(self) -> bool:
+        """What ``in_order=None`` means: completion order only where the order was ours to draw, from no fixed seed."""
+        ours = self._shuffles and getattr(self.batch_sampler, "sampler", self.sampler) is self.sampler
+        return not ours or self.generator is not None or torch.are_deterministic_algorithms_enabled()
 
     def _reported_length(self) -> int | None:
         reported: int | None = self._IterableDataset_len_called

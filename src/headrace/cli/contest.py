@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Lap:
     """Spent in next()."""
     cpu: float
     """User and system time of this process and its workers."""
+    others: float
+    """Cores that the rest of the machine kept busy meanwhile; 0 where that is unknown."""
     complete: bool
     """Whether every sample came exactly once."""
 
@@ -154,7 +157,7 @@ class Contest:
         torch.manual_seed(0)
         step = training_step()
         gc.collect()
-        cpu, began = cpu_time(), time.perf_counter()
+        busy, cpu, began = machine_time(), cpu_time(), time.perf_counter()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")
             loader = build()
@@ -164,7 +167,9 @@ class Contest:
         del loader
         seconds = time.perf_counter() - began
         complete = sorted(seen) == list(range(len(self.dataset)))
-        return Lap(seconds, wait, cpu_time() - cpu, complete)
+        cpu = cpu_time() - cpu
+        others = max(machine_time() - busy - cpu, 0.0) / seconds
+        return Lap(seconds, wait, cpu, others, complete)
 
     def _epoch(
         self,
@@ -211,3 +216,12 @@ def cpu_time() -> float:
     """CPU seconds of this process and the children it has waited for (loaders wait for theirs)."""
     usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(item.ru_utime + item.ru_stime for item in usage)
+
+
+def machine_time() -> float:
+    """CPU seconds the whole machine has been busy, stolen time included; 0 without /proc."""
+    try:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    except OSError:
+        return 0.0
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")

@@ -103,6 +103,9 @@ def _show(outcome: Outcome, console: Console) -> None:
             console.print(f"{entry.name}: samples were lost or came twice", style="red")
         if entry.median("seconds") > base:
             console.print(f"{entry.name} was slower than torch in this run", style="yellow")
+    others = max(entry.median("others") for entry in outcome.entries)
+    if others > 0.2:
+        console.print(f"Other programs used {others:.1f} cores meanwhile: times are not to be trusted.", style="yellow")
     if all(entry.complete for entry in outcome.entries):
         console.print("Every image came exactly once in each epoch.", style="dim")
 

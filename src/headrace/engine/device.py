@@ -55,27 +55,35 @@ class Cuda:
         self._cuda.check_error(int(self._cuda.cudart().cudaHostUnregister(address)))
 
     def copy(self, batch: Any) -> tuple[Any, Any]:
-        """See ``Accelerator``."""
-        with torch.cuda.stream(self._stream):
-            there = mapped(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
+        """See ``Accelerator``.
+
+        The memory is the consumer's stream's own, so it needs no ``record_stream``: what that stream did with it before
+        is done when the copy starts, and the copy is done before that stream touches it. A recorded tensor would end a
+        forked worker that inherits it and lets go of it.
+        """
+        there = mapped(batch, lambda tensor: torch.empty_like(tensor, device=self._device))
+        consumer = self._cuda.current_stream(self._device)
+        self._stream.wait_stream(consumer)
+        with self._cuda.stream(self._stream):
+            pairs = zip(tensors(there), tensors(batch), strict=True)
+            for target, source in pairs:
+                target.copy_(source, non_blocking=True)
             mark = self._cuda.Event()
             mark.record(self._stream)
-        return there, mark
+        return there, (mark, consumer)
 
     def hand_over(self, batch: Any, mark: Any) -> None:
         """See ``Accelerator``."""
-        stream = torch.cuda.current_stream(self._device)
-        stream.wait_event(mark)
-
-        def used(tensor: torch.Tensor) -> torch.Tensor:
-            tensor.record_stream(stream)
-            return tensor
-
-        mapped(batch, used)
+        event, expected = mark
+        stream = self._cuda.current_stream(self._device)
+        stream.wait_event(event)
+        if stream != expected:
+            for tensor in tensors(batch):
+                tensor.record_stream(stream)
 
     def reached(self, mark: Any) -> bool:
         """See ``Accelerator``."""
-        return bool(mark.query())
+        return bool(mark[0].query())
 
     def finish(self) -> None:
         """See ``Accelerator``."""
@@ -84,7 +92,14 @@ class Cuda:
 
 def accelerator(device: Any) -> Accelerator | None:
     """What ``device=`` names; None for the CPU. Raises ``DeviceUnavailable``."""
-    chosen = torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except TypeError as error:
+        msg = f"device= takes a name, a number or a torch.device, not {device!r}"
+        raise TypeError(msg) from error
+    except RuntimeError as error:
+        msg = f"device={str(device)!r}: {error}"
+        raise DeviceUnavailable(msg) from error
     if chosen.type == "cpu":
         return None
     if chosen.type != "cuda":
@@ -179,6 +194,18 @@ class Ahead:
         """Let go of host batches whose copies are done."""
         while self._copying and self._device.reached(self._copying[0][0]):
             self._copying.popleft()
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors that ``mapped`` visits, in its order."""
+    found: list[torch.Tensor] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    mapped(value, note)
+    return found
 
 
 def mapped(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:

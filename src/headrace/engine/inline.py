@@ -45,37 +45,40 @@ class InlineRun:
             if indices is None:
                 raise StopIteration
             with seeding.untouched() if self._seed is not None else nullcontext():
-                samples = self._samples(indices)
+                samples, made = self._samples(indices)
                 if not indices or len(samples):
-                    return self._collated(samples, indices)
+                    return self._collated(samples, made)
 
-    def _samples(self, indices: list[Any]) -> Any:
+    def _samples(self, indices: list[Any]) -> tuple[Any, list[Any]]:
+        """The samples, and the indices that did not fail."""
+        made = indices
         if self._bulk is not None:
             try:
                 samples = self._made(self._bulk, indices, indices[0] if indices else 0)
             except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
                 for index in indices:
                     self._errors.failed(index, error, error)
-                return []
+                return [], []
         else:
-            samples = []
+            samples, made = [], []
             for index in indices:
                 try:
                     samples.append(self._made(self._dataset.__getitem__, index, index))
+                    made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)
                     self._errors.failed(index, error, error)
         self._errors.passed(len(samples))
         self._tally.samples += len(samples)
-        return samples
+        return samples, made
 
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
         if self._seed is not None:
             seeding.seed_sample(*self._seed, seed)
         return get(what)
 
-    def _collated(self, samples: Any, indices: list[Any]) -> Any:
-        if self._seed is not None and indices:
-            seeding.seed_sample(*self._seed, indices[0], COLLATION)
+    def _collated(self, samples: Any, made: list[Any]) -> Any:
+        if self._seed is not None and made:
+            seeding.seed_sample(*self._seed, made[0], COLLATION)
         return self._collate_fn(samples if self._batched else samples[0])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from headrace.core.errors import StateMismatch
 from headrace.engine.stateful import is_stateful
 
 
@@ -15,9 +16,16 @@ class Order:
     """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``."""
 
     def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None) -> None:
-        """``saved``: what ``state`` returned, to go on from there."""
-        self._inner = getattr(index_sampler, "sampler", index_sampler)
+        """``saved``: what ``state`` returned, to go on from there. Raises ``StateMismatch``."""
+        self._inner = _innermost(index_sampler)
         self._saved = saved or {}
+        self._size = getattr(index_sampler, "batch_size", None)  # what is drawn at once; None: whatever comes
+        if self._saved.get("batch_size", self._size) != self._size:
+            msg = (
+                f"the state was taken with batch_size={self._saved['batch_size']}, this loader has "
+                f"batch_size={self._size}: batches are counted, so an epoch can only be resumed with the same size"
+            )
+            raise StateMismatch(msg)
         self._random: str | None = None
         self._started = self._exhausted = False
         self.drawn = 0
@@ -68,24 +76,21 @@ class Order:
                 pass
             self.drawn = drawn
             return iterator
+        # A sampler without a generator draws from the global one: that stands where it stood, for the first draw.
         self._random = random
-        if generator is not None:
-            generator.set_state(_unpack(random))
-            first = list(islice(iterator, drawn))
-        else:
-            # The sampler draws from the global generator: lend it one that stands where that one stood.
-            self._inner.generator = torch.Generator()
-            self._inner.generator.set_state(_unpack(random))
-            try:
-                first = list(islice(iterator, max(drawn, 1)))
-            finally:
-                self._inner.generator = None
+        now = own.get_state()
+        own.set_state(_unpack(random))
+        try:
+            first = list(islice(iterator, max(drawn, 1)))
+        finally:
+            if own is torch.default_generator:
+                own.set_state(now)
         self.drawn = drawn
         return _chain(first[drawn:], iterator)
 
     def state(self) -> dict[str, Any]:
         """Where the draw stands; JSON-serialisable unless a stateful sampler's own state is not."""
-        state: dict[str, Any] = {"drawn": self.drawn}
+        state: dict[str, Any] = {"drawn": self.drawn, "batch_size": self._size}
         if not self._started:
             return dict(self._saved or state)
         if is_stateful(self._inner):
@@ -97,6 +102,13 @@ class Order:
         if self._random is not None:
             state["random"] = self._random
         return state
+
+
+def _innermost(sampler: Any) -> Any:
+    """The sampler that draws, under batch samplers and what integrations wrap around them."""
+    while (wrapped := getattr(sampler, "batch_sampler", None)) is not None:
+        sampler = wrapped
+    return getattr(sampler, "sampler", sampler)
 
 
 def _chain(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:

@@ -1,5 +1,7 @@
 """The shared memory of one iteration and everything that hangs on it. Recycled from one iteration to the next."""
 
+import weakref
+
 from headrace.engine.device import Accelerator, Registrar
 from headrace.engine.memory import Reservation
 from headrace.engine.slots import Slots
@@ -11,14 +13,20 @@ class Slab:
     def __init__(self, limit: int, device: Accelerator | None) -> None:
         """Reserves address space; memory is used as batches are written."""
         self.memory = Reservation()
-        self._registrar = Registrar(device) if device is not None else None
-        self.slots = Slots(self.memory, limit, self._registrar.ensure if self._registrar is not None else None)
+        registrar = Registrar(device) if device is not None else None
+        self.slots = Slots(self.memory, limit, registrar.ensure if registrar is not None else None)
+        self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar)
 
     def close(self) -> None:
         """Give it back. Batches the user still holds stay valid."""
-        if self._registrar is not None:
-            self._registrar.close()
-        self.memory.close()
+        self._finalizer()
+
+
+def _give_back(memory: Reservation, registrar: Registrar | None) -> None:
+    """Unregister first: an address that stays registered cannot be registered by whoever gets it next."""
+    if registrar is not None:
+        registrar.close()
+    memory.close()
 
 
 class Shelf:

@@ -150,8 +150,10 @@ class StreamRun:
             raise WorkerDied(msg)
         with self._pool.section():
             self._ledger.bury(lane)
-            made = self._words[self._dims.lane(lane) + W.L_MADE]
             taken = self._words[self._dims.lane(lane) + W.L_QUOTA] - len(self._queues[lane])
+            # The slots are the facts: it may have died between finishing a batch and counting it.
+            made = taken + sum(1 for slot in self._queues[lane] if self._ledger.is_ready(slot))
+            self._words[self._dims.lane(lane) + W.L_MADE] = made
         states = [self._states[lane]] + [
             self._delivery.state(slot, self._words[self._dims.slot(slot) + S_STATE] - 1)
             for slot in list(self._queues[lane])[: made - taken]

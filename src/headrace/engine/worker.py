@@ -1,5 +1,6 @@
 """The process that makes samples: how it starts, ends with its parent, and what it does between."""
 
+import gc
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ from headrace.engine.streaming import StreamMaker
 
 def main(job: Job) -> None:
     """Run until told to stop. The parent decides about Ctrl-C; its death is ours."""
+    gc.freeze()  # what was inherited is the parent's to collect: doing it here would copy its pages, or touch its GPU
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _follow(job.parent)

@@ -1,0 +1,148 @@
+"""Kinds of loading that every guarantee is checked in, and a killer."""
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+import torch
+
+import headrace
+from tests.loader.data import BulkPairs, Hook, Pairs, content, fixed, listed, nothing, padded
+from tests.parity.support import alive
+
+Rows = list[tuple[int, torch.Tensor]]
+SIZE = 5
+PATIENCE = 20
+"""Seconds after which a batch that does not come is an error, so that one hang does not end the whole session."""
+
+
+def _stacked(batch: Any) -> Rows:
+    return list(zip(batch[0].tolist(), batch[1], strict=True))
+
+
+def _unpadded(batch: Any) -> Rows:
+    return [(index, row[~row.isnan()]) for index, row in _stacked(batch)]
+
+
+def _single(sample: Any) -> Rows:
+    index, tensor = sample
+    return [(int(index), tensor)]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way of making batches, and how to read them."""
+
+    rows: Callable[[Any], Rows]
+    make: Callable[[int], torch.Tensor] = fixed
+    dataset: type[Pairs] = Pairs
+    options: dict[str, Any] = field(default_factory=dict)
+    batches: bool = False
+    """A batch sampler composes the batches."""
+
+    def loader(
+        self, n: int, hook: Hook = nothing, seconds: float = 0.0, **options: Any
+    ) -> headrace.DataLoader[Any]:
+        arguments = {"num_workers": 2, "timeout": PATIENCE, **self.options, **options}
+        if self.batches:
+            arguments["batch_sampler"] = [list(range(n))[at : at + SIZE] for at in range(0, n, SIZE)]
+        return headrace.DataLoader(self.dataset(n, self.make, hook, seconds), **arguments)
+
+    def check(self, rows: Rows, expected: list[int], *, ordered: bool) -> None:
+        """Each index once, in order if asked, with its own contents."""
+        indices = [index for index, _ in rows]
+        assert (indices if ordered else sorted(indices)) == expected
+        for index, tensor in rows:
+            assert torch.equal(tensor, self.make(index)), index
+
+
+MODES = {
+    "default collate": Mode(_stacked, options={"batch_size": SIZE}),
+    "custom collate": Mode(_stacked, options={"batch_size": SIZE, "collate_fn": listed}),
+    "variable shapes": Mode(_unpadded, content, options={"batch_size": SIZE, "collate_fn": padded}),
+    "no batches": Mode(_single, content, options={"batch_size": None}),
+    "batch sampler": Mode(_stacked, batches=True),
+    "bulk": Mode(_stacked, dataset=BulkPairs, options={"batch_size": SIZE}),
+}
+
+
+def workers() -> list[psutil.Process]:
+    """The living processes that were forked from this one."""
+    own = psutil.Process().cmdline()
+    return [child for child in psutil.Process().children() if alive(child) and _command(child) == own]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def kill(process: psutil.Process) -> bool:
+    """SIGKILL; False when it was gone."""
+    try:
+        os.kill(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Killer:
+    """A thread that kills a random worker some moment after ``progress`` was reported ``every`` times.
+
+    Spaced, because a sample that loses its worker twice counts as the cause.
+    """
+
+    def __init__(self, times: int, every: int = 3, seed: int = 0) -> None:
+        self.killed = 0
+        self._times, self._every, self._random = times, every, random.Random(seed)
+        self._reported = 0
+        self._due, self._over = threading.Semaphore(0), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="killer")
+
+    def _run(self) -> None:
+        for _ in range(self._times):
+            self._due.acquire()
+            if self._over.wait(self._random.random() * 0.004):
+                return
+            found = workers()
+            if found and kill(self._random.choice(found)):
+                self.killed += 1
+
+    def progress(self) -> None:
+        self._reported += 1
+        if self._reported % self._every == 0:
+            self._due.release()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        for _ in range(self._times):
+            self._due.release()
+        self._thread.join()
+
+
+def outcomes(iterator: Any) -> tuple[list[Any], list[BaseException]]:
+    """Every batch and every error until the end of the epoch."""
+    batches: list[Any] = []
+    errors: list[BaseException] = []
+    while True:
+        try:
+            batches.append(next(iterator))
+        except StopIteration:
+            return batches, errors
+        except Exception as error:  # noqa: BLE001  (what came is what is looked at)
+            errors.append(error.with_traceback(None))
+            assert "timed out" not in str(error)

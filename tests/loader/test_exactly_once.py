@@ -1,0 +1,257 @@
+"""Every sample exactly once per epoch, whoever dies, whenever."""
+
+import os
+import signal
+
+import pytest
+from torch.utils.data import DataLoader as TorchDataLoader
+
+import headrace
+from headrace.sched import words as W
+from tests.loader.data import (
+    Always,
+    BulkOnly,
+    Count,
+    KillingCollate,
+    Numbers,
+    Once,
+    Pairs,
+    StatefulIterators,
+    StatefulNumbers,
+    listed,
+)
+from tests.loader.support import MODES, SIZE, Killer, Mode, kill, outcomes, workers
+from tests.parity.support import raises, samples, wait_until
+
+N = 60
+
+each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+each_order = pytest.mark.parametrize("in_order", [True, False], ids=["in order", "as ready"])
+
+
+@each_order
+@each_mode
+def test_workers_killed_from_outside(mode: Mode, in_order: bool):
+    loader = mode.loader(N, seconds=0.0005, in_order=in_order)
+    rows = []
+    with Killer(times=3, every=9 if mode is MODES["no batches"] else 2) as killer:
+        for batch in loader:
+            rows += mode.rows(batch)
+            killer.progress()
+    mode.check(rows, list(range(N)), ordered=in_order)
+    stats = loader.stats()
+    assert killer.killed
+    assert stats.restarts <= killer.killed
+    assert stats.samples == N
+
+
+@each_order
+@each_mode
+def test_worker_killed_inside_a_sample(mode: Mode, in_order: bool, tmp_path):
+    loader = mode.loader(N, Once(tmp_path / "killed", 17), in_order=in_order)
+    rows = [row for batch in loader for row in mode.rows(batch)]
+    mode.check(rows, list(range(N)), ordered=in_order)
+    stats = loader.stats()
+    assert stats.restarts == 1
+    assert stats.repeats >= 1
+    assert not stats.skipped
+
+
+@each_order
+def test_the_epoch_after_a_death_is_whole_too(in_order, tmp_path):
+    mode = MODES["default collate"]
+    loader = mode.loader(N, Once(tmp_path / "killed", 31), in_order=in_order, persistent_workers=True)
+    with loader:
+        for _ in range(3):
+            rows = [row for batch in loader for row in mode.rows(batch)]
+            mode.check(rows, list(range(N)), ordered=in_order)
+    assert loader.stats().restarts == 1
+
+
+@each_order
+@each_mode
+def test_a_sample_that_always_kills_is_named(mode: Mode, in_order: bool):
+    loader = mode.loader(20, Always(7), in_order=in_order)
+    batches, errors = outcomes(iter(loader))
+    rows = [row for batch in batches for row in mode.rows(batch)]
+    as_drawn = in_order or mode in (MODES["batch sampler"], MODES["bulk"])
+    lost = {5, 6, 7, 8, 9} if as_drawn and mode is not MODES["no batches"] else {7}
+    mode.check(rows, [index for index in range(20) if index not in lost], ordered=in_order)
+    assert [type(error) for error in errors] == [headrace.WorkerDied]
+    assert isinstance(errors[0], RuntimeError)
+    assert "sample 7" in str(errors[0])
+    assert "SIGKILL" in str(errors[0])
+    # Which sample of a bulk call it was is found out by making them one by one.
+    assert loader.stats().restarts == (3 if mode is MODES["bulk"] else 2)
+
+
+@each_order
+def test_a_sample_that_always_kills_can_be_skipped(in_order):
+    mode = MODES["default collate"]
+    loader = mode.loader(20, Always(7), in_order=in_order, on_error=headrace.Skip(0.05))
+    rows = [row for batch in loader for row in mode.rows(batch)]
+    mode.check(rows, [index for index in range(20) if index != 7], ordered=in_order)
+    (skipped,) = loader.stats().skipped
+    assert skipped.index == 7
+    assert isinstance(skipped.error, headrace.WorkerDied)
+
+
+@each_order
+@pytest.mark.parametrize("how_many", [1, 2])
+def test_workers_killed_while_idle(how_many, in_order, tmp_path):
+    count = Count(tmp_path / "calls")
+    mode = MODES["default collate"]
+    loader = mode.loader(N, count, in_order=in_order, prefetch_factor=1)
+    iterator = iter(loader)
+    rows = mode.rows(next(iterator))
+    assert wait_until(lambda: count.calls() >= 2 * SIZE)
+    words, dims = loader._latest.run._words, loader._latest.run._dims
+    assert wait_until(lambda: all(words[dims.lane(lane) + W.L_WAITING] for lane in range(2)))
+    victims = workers()[:how_many]
+    assert len(victims) == how_many
+    for victim in victims:
+        assert kill(victim)
+    rows += [row for batch in iterator for row in mode.rows(batch)]
+    mode.check(rows, list(range(N)), ordered=in_order)
+    assert loader.stats().restarts == how_many
+    assert loader.stats().repeats == 0
+
+
+@each_order
+def test_a_bulk_call_is_repeated_as_a_bulk_call(in_order, tmp_path):
+    dataset = BulkOnly(20, hook=Once(tmp_path / "killed", 7))
+    loader = headrace.DataLoader(dataset, batch_size=SIZE, num_workers=2, in_order=in_order)
+    rows = [row for batch in loader for row in MODES["bulk"].rows(batch)]
+    MODES["bulk"].check(rows, list(range(20)), ordered=in_order)
+
+
+@each_order
+@each_mode
+def test_all_workers_killed_at_once(mode: Mode, in_order: bool):
+    loader = mode.loader(N, seconds=0.001, in_order=in_order)
+    rows = []
+    for number, batch in enumerate(loader):
+        rows += mode.rows(batch)
+        if number == 2:
+            assert all([kill(worker) for worker in workers()])
+    mode.check(rows, list(range(N)), ordered=in_order)
+    assert loader.stats().restarts == 2
+
+
+@each_order
+@pytest.mark.parametrize("size", [1, SIZE])
+def test_worker_killed_inside_collate(size, in_order, tmp_path):
+    collate = KillingCollate(tmp_path / "killed", 7)
+    mode = MODES["custom collate"]
+    loader = mode.loader(20, collate_fn=collate, batch_size=size, in_order=in_order)
+    rows = [row for batch in loader for row in mode.rows(batch)]
+    mode.check(rows, list(range(20)), ordered=in_order)
+    assert loader.stats().restarts == 1
+
+
+@each_order
+@pytest.mark.parametrize("size", [1, SIZE])
+def test_a_batch_whose_collation_always_kills(size, in_order):
+    mode = MODES["custom collate"]
+    loader = mode.loader(20, collate_fn=KillingCollate(None, 7), batch_size=size, in_order=in_order)
+    batches, errors = outcomes(iter(loader))
+    rows = [row for batch in batches for row in mode.rows(batch)]
+    assert [type(error) for error in errors] == [headrace.WorkerDied]
+    assert "collate_fn" in str(errors[0])
+    assert len(rows) == 20 - size
+    assert 7 not in [index for index, _ in rows]
+
+
+@pytest.mark.parametrize("dataset", [Pairs(8), Numbers(8)], ids=["map-style", "iterable"])
+def test_workers_that_end_in_worker_init(dataset):
+    loader = headrace.DataLoader(dataset, num_workers=2, worker_init_fn=end)
+    with raises(headrace.WorkerDied, match="exit code 9") as caught:
+        next(iter(loader))
+    if isinstance(dataset, Pairs):
+        assert "worker_init_fn" in str(caught.value)
+
+
+def end(worker: int) -> None:
+    os._exit(9)
+
+
+def test_a_worker_that_ends_in_worker_init_only_once(tmp_path):
+    loader = headrace.DataLoader(
+        Pairs(8), batch_size=2, num_workers=2, worker_init_fn=Once(tmp_path / "ended", 1)
+    )
+    assert [batch[0].tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def torch_order(dataset, **options):
+    return [batch.tolist() for batch in TorchDataLoader(dataset, **options)]
+
+
+STREAMS = {"plain": Numbers, "stateful dataset": StatefulNumbers, "stateful iterator": StatefulIterators}
+each_stream = pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+
+
+@each_order
+@each_stream
+def test_a_stream_killed_inside_an_item_goes_on(stream, in_order, tmp_path):
+    expected = torch_order(stream(41), batch_size=3, num_workers=2)
+    loader = headrace.DataLoader(
+        stream(41, Once(tmp_path / "killed", 20)), batch_size=3, num_workers=2, in_order=in_order
+    )
+    found = [batch.tolist() for batch in loader]
+    assert (found if in_order else sorted(found)) == (expected if in_order else sorted(expected))
+    assert loader.stats().restarts == 1
+
+
+@each_order
+@each_stream
+def test_streams_killed_from_outside(stream, in_order):
+    expected = torch_order(stream(90), batch_size=3, num_workers=2)
+    dataset = stream(90)
+    dataset.seconds = 0.0005
+    loader = headrace.DataLoader(dataset, batch_size=3, num_workers=2, in_order=in_order)
+    found = []
+    with Killer(times=3, every=6, seed=in_order) as killer:
+        for batch in loader:
+            found.append(batch.tolist())
+            killer.progress()
+    assert (found if in_order else sorted(found)) == (expected if in_order else sorted(expected))
+    assert killer.killed
+
+
+@each_stream
+def test_a_stream_that_always_kills(stream):
+    loader = headrace.DataLoader(stream(9, Always(5)), num_workers=1)
+    iterator = iter(loader)
+    assert samples([next(iterator) for _ in range(5)]) == [0, 1, 2, 3, 4]
+    with raises(headrace.WorkerDied, match="SIGKILL"):
+        next(iterator)
+
+
+@each_stream
+def test_a_batch_that_was_finished_but_not_counted_is_not_made_twice(stream):
+    """The worker dies between the two stores that finish a batch and count it."""
+    iterator = iter(headrace.DataLoader(stream(30), batch_size=3, num_workers=1, prefetch_factor=2))
+    found = [next(iterator).tolist()]
+    run = iterator.resources.run
+    lane, words = run._dims.lane(0), run._words
+    assert wait_until(lambda: words[lane + W.L_WAITING] == 1)
+    (victim,) = workers()
+    os.kill(victim.pid, signal.SIGKILL)
+    assert wait_until(lambda: not workers())
+    words[lane + W.L_MADE] -= 1
+    found += [batch.tolist() for batch in iterator]
+    assert found == [list(range(at, at + 3)) for at in range(0, 30, 3)]
+
+
+@each_order
+def test_batches_received_before_a_death_stay_as_they_are(in_order, tmp_path):
+    loader = headrace.DataLoader(
+        Pairs(N, hook=Once(tmp_path / "killed", 40)),
+        batch_size=SIZE,
+        num_workers=2,
+        in_order=in_order,
+        collate_fn=listed,
+    )
+    kept = list(loader)
+    rows = [row for batch in kept for row in MODES["custom collate"].rows(batch)]
+    MODES["custom collate"].check(rows, list(range(N)), ordered=in_order)

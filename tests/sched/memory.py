@@ -1,0 +1,92 @@
+"""Shared memory as a test sees it: words that can stop a worker between two stores, and slots that remember."""
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims
+
+
+class Killed(Exception):  # noqa: N818  (an event, not a mistake)
+    """The worker was killed before this store."""
+
+
+class Words:
+    """Behaves as ``memoryview(...).cast("q")`` does. With a fuse, only so many further stores take effect."""
+
+    def __init__(self, count: int) -> None:
+        self._words = [0] * count
+        self.fuse: int | None = None
+        self.stores = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return array("q", self._words[self._span(key)])
+        assert 0 <= key < len(self._words)
+        return self._words[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, slice):
+            assert 0 <= key < len(self._words)
+            self._store(key, value)
+            return
+        span, values = self._span(key), list(value)
+        assert span.stop - span.start == len(values)
+        for at, word in enumerate(values, span.start):
+            self._store(at, word)
+
+    def _span(self, key: slice) -> slice:
+        assert key.step is None
+        assert 0 <= key.start <= key.stop <= len(self._words)
+        return key
+
+    def _store(self, at: int, value: int) -> None:
+        assert -(1 << 63) <= value < 1 << 63
+        if self.fuse is not None:
+            if self.fuse == 0:
+                raise Killed
+            self.fuse -= 1
+        self.stores += 1
+        self._words[at] = value
+
+
+@dataclass
+class Slab:
+    """The slots' memory, cell by cell, and which slots are free. A row in place is one cell, an object another."""
+
+    dims: Dims
+    cells: dict[tuple[int, int], Any] = field(default_factory=dict)
+    uses: dict[int, int] = field(default_factory=dict)
+    """How often each slot was taken into use."""
+    free: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def acquire(self, busy: set[int]) -> int:
+        for slot in reversed(self.free):
+            if slot not in busy:
+                self.free.remove(slot)
+                break
+        else:
+            slot, self.count = self.count, self.count + 1
+        assert self.count <= self.dims.slots
+        self.uses[slot] = self.uses.get(slot, 0) + 1
+        return slot
+
+    def release(self, slot: int) -> None:
+        assert slot not in self.free
+        self.free.append(slot)
+
+    def write(self, slot: int, use: int, cell: int, value: Any) -> None:
+        """``use`` is the one the writer knows; writing to another one's batch would spoil it."""
+        assert self.uses[slot] == use, "a worker writes to a slot that was given to another batch"
+        self.cells[slot, cell] = value
+
+
+def pending(words: Words, dims: Dims, groups: list[int]) -> int:
+    """Tickets neither done nor failed."""
+    return sum(
+        words[dims.ticket(group) + position] & 15 == W.PENDING
+        for group in groups
+        for position in range(words[dims.group(group) + W.G_COUNT])
+    )

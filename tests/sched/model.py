@@ -1,0 +1,476 @@
+"""A whole run in one process: workers and a consumer that advance step by step, in any order a test likes."""
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from headrace.sched import words as W
+from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.words import Dims
+from tests.sched.lanes import Shared, SimLane
+from tests.sched.memory import Slab, Words, pending
+
+DIMS = Dims(lanes=3, groups=24, slots=24, rows=8)
+LIMIT = 50_000
+
+
+class Arrangement(Enum):
+    STRICT = 1
+    BATCHES = 2
+    FREE = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One epoch."""
+
+    arrangement: Arrangement
+    batches: tuple[tuple[int, ...], ...]
+    behaviour: dict[int, str] = field(default_factory=dict)
+    chunks: tuple[int, ...] = (2, 2, 2)
+    window: int = 2
+    collate: bool = False
+    whole: bool = False
+    drop_last: bool = False
+    collate_deaths: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+
+@dataclass
+class Group:
+    number: int
+    indices: tuple[int, ...]
+    slot: int
+    owed: set[int]
+    deaths: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """As the user gets it."""
+
+    indices: tuple[int, ...]
+    expected: int
+    closed: bool
+
+
+class SimRun:
+    """Mirrors the engine's consumer of one epoch; ``can_stop`` says when the user could give it up."""
+
+    def __init__(self, world: "World", plan: Plan) -> None:
+        self.world, self.plan = world, plan
+        self.words, self.slab, self.ledger = world.words, world.slab, world.ledger
+        self.free_order = plan.arrangement is Arrangement.FREE
+        self.drawn = 0
+        self.open: deque[int] = deque()
+        self.owner: dict[int, Group] = {}
+        self.groups: dict[int, Group] = {}
+        self.closed: set[int] = set()
+        self.delivered: list[Batch] = []
+        self.failed: list[int] = []
+        self.collation_failed: list[tuple[int, ...]] = []
+        self.dropped: list[tuple[int, ...]] = []
+        self.finished = self.asleep = False
+        self.can_stop = True
+        self.dead: list[int] = []
+        self._free_numbers: list[int] = []
+        self._count = self._undelivered = self._lost = self._seen_failures = 0
+        self._size = 1
+        shared = world.shared
+        shared.behaviour, shared.collate, shared.whole = plan.behaviour, plan.collate, plan.whole
+        shared.collate_deaths = dict(plan.collate_deaths)
+        for lane, chunk in zip(world.lanes, plan.chunks, strict=True):
+            lane.chunk = chunk
+        self.ledger.reset(free_order=self.free_order)
+        self._steps = self._run()
+
+    @property
+    def can_move(self) -> bool:
+        return not self.finished and (not self.asleep or self.world.shared.bell > 0 or bool(self.dead))
+
+    @property
+    def exhausted(self) -> bool:
+        return self.drawn == len(self.plan.batches)
+
+    def step(self) -> None:
+        if self.asleep:
+            self.asleep, self.world.shared.bell = False, 0
+        next(self._steps, None)
+
+    def abandon(self) -> None:
+        for slot in self.open:
+            self.slab.release(slot)
+        self.open.clear()
+
+    def _run(self) -> Iterator[None]:
+        while True:
+            self.can_stop = False
+            yield from self._draw()
+            self._report_failures()
+            yield
+            if not self.open and self.exhausted:
+                self.finished = True
+                return
+            slot = self._look()
+            yield
+            if slot is not None:
+                self._deliver(slot)
+                self.can_stop = True
+                yield
+            elif self.free_order and not self.exhausted and self.words[W.UNRESOLVED] == 0:
+                yield from self._draw(extra=1)
+            elif self.open:
+                self.asleep = self.can_stop = True
+                yield
+                self.can_stop = False
+                while self.dead:
+                    yield from self._replace(self.dead.pop())
+
+    def _draw(self, extra: int = 0) -> Iterator[None]:
+        while not self.exhausted:
+            if self._undelivered >= self.plan.window + extra + self._lost // max(1, self._size):
+                return
+            busy = self.ledger.busy_slots(DIMS.lanes)
+            yield
+            self._publish(self.plan.batches[self.drawn], self.slab.acquire(busy))
+            self.drawn += 1
+            yield
+
+    def _publish(self, indices: tuple[int, ...], slot: int) -> None:
+        self._size = len(indices)
+        number = self._free_numbers.pop() if self._free_numbers else self._count
+        self._count = max(self._count, number + 1)
+        group = Group(number, indices, -1 if self.free_order else slot, set(range(len(indices))))
+        self.groups[number] = group
+        first = DIMS.index(number)
+        self.words[first : first + len(indices)] = indices
+        self.ledger.open(slot, len(indices), collate=self.plan.collate)
+        if indices:
+            self.ledger.publish(number, len(indices), W.INTEGERS, 64, group.slot)
+        else:
+            self.ledger.publish_empty(slot)
+        if self.free_order:
+            self.ledger.offer(slot)
+        else:
+            self.owner[slot] = group
+        self.open.append(slot)
+        self._undelivered += 1
+        self._ring_lanes()
+
+    def _ring_lanes(self) -> None:
+        for lane in self.ledger.wake(DIMS.lanes):
+            self.world.lanes[lane].bell += 1
+
+    def _look(self) -> int | None:
+        if self.plan.arrangement is Arrangement.STRICT:
+            if self.ledger.is_ready(self.open[0]):
+                return self.open.popleft()
+            self.words[W.AWAITED] = self.open[0] + 1
+            return None
+        if self.free_order and self.exhausted and self.words[W.UNRESOLVED] == 0:
+            self._close_tail()
+        for slot in self.open:
+            if self.ledger.is_ready(slot):
+                self.open.remove(slot)
+                return slot
+        self.words[W.AWAITED] = W.ANY
+        return None
+
+    def _close_tail(self) -> None:
+        for slot in list(self.open):
+            filling = self.words[DIMS.slot(slot) + W.S_STATUS] == W.FILLING
+            if filling and (self.plan.drop_last or not self.ledger.close(slot)):
+                self.open.remove(slot)
+                rows = self._present(slot)
+                assert len(rows) < self.words[DIMS.slot(slot) + W.S_EXPECTED], "a full batch is not dropped"
+                assert not rows or self.plan.drop_last, "samples are lost"
+                if rows:
+                    self.dropped.append(tuple(self._settle(slot, rows)))
+                self.slab.release(slot)
+                self._undelivered -= 1
+            elif filling:
+                self.closed.add(slot)
+        self._ring_lanes()
+
+    def _present(self, slot: int) -> list[int]:
+        at, first = DIMS.slot(slot), DIMS.row_state(slot)
+        expected = self.words[at + W.S_EXPECTED]
+        if self.words[at + W.S_DONE] == expected and not self.words[W.FAILURES]:
+            return list(range(expected))
+        states = self.words[first : first + expected]
+        return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
+
+    def _settle(self, slot: int, rows: list[int]) -> list[int]:
+        """The indices of a slot's rows, which are not owed any more."""
+        found = []
+        for row in rows:
+            ticket = self.words[DIMS.row_ticket(slot) + row] - 1
+            group, position = self.groups[ticket >> 32], ticket & 0xFFFFFFFF
+            assert position in group.owed, "two rows for one ticket"
+            found.append(group.indices[position])
+            self._forget(group, position)
+        owner = self.owner.pop(slot, None)
+        if owner is not None:
+            assert not owner.owed, "a sample of a batch is neither there nor reported"
+            self._retire(owner)
+        return found
+
+    def _forget(self, group: Group, position: int) -> None:
+        group.owed.remove(position)
+        if not group.owed and group.slot < 0:
+            self._retire(group)
+
+    def _retire(self, group: Group) -> None:
+        if self.groups.pop(group.number, None) is not None:
+            self._free_numbers.append(group.number)
+
+    def _deliver(self, slot: int) -> None:
+        self._undelivered -= 1
+        at, closed = DIMS.slot(slot), slot in self.closed
+        self.closed.discard(slot)
+        if slot in self.owner and self.words[W.FAILURES]:
+            group = self.owner[slot]
+            for _, position, blob in self.ledger.failed([group.number]):
+                self._fail(group, position, blob)
+        rows = self._present(slot)
+        if self.words[at + W.S_FAILED]:
+            self.collation_failed.append(tuple(self._settle(slot, rows)))
+            self.slab.release(slot)
+            return
+        cells, states = self.slab.cells, DIMS.row_state(slot)
+        offset = self.words[at + W.S_RESULT]
+        if self.words[at + W.S_COLLATE]:
+            assert self.words[at + W.S_RESULT_BYTES] == 1
+            values, where = cells[slot, offset], [offset]
+        else:
+            where = rows
+            assert all(self.words[states + row] == W.IN_PLACE for row in rows)
+            values = tuple(cells.get((slot, row)) for row in rows)
+        expected = self.words[at + W.S_EXPECTED]
+        assert values == tuple(self._settle(slot, rows)), "a row does not hold the sample of its ticket"
+        if rows or not expected:
+            self.delivered.append(Batch(values, expected, closed))
+        self.world.lend(slot, {cell: cells[slot, cell] for cell in where})
+
+    def _fail(self, group: Group, position: int, blob: int) -> None:
+        index = group.indices[position]
+        assert position in group.owed, "a sample fails once"
+        behaviour = self.plan.behaviour.get(index, "row")
+        if blob != W.NO_BLOB:
+            assert self.world.shared.blobs[group.number, blob] == index
+            assert behaviour == "raises"
+        else:
+            assert group.deaths[position] > W.DEATHS_ALLOWED
+        self.failed.append(index)
+        self._forget(group, position)
+
+    def _report_failures(self) -> None:
+        if not self.free_order or self.words[W.FAILURES] == self._seen_failures:
+            return
+        for number, position, blob in self.ledger.failed(list(self.groups)):
+            group = self.groups.get(number)
+            if group is not None and position in group.owed:
+                self._seen_failures += 1
+                self._lost += 1
+                self._fail(group, position, blob)
+
+    def _replace(self, lane: int) -> Iterator[None]:
+        before = {self._ticket(*ticket): ticket for ticket in self._pending()}
+        repair = self.ledger.repair(lane, DIMS.lanes, list(self.groups), list(self.open))
+        if repair.ticket is not None and repair.deaths:
+            assert self._is_guilty(self.world.lanes[lane], *repair.ticket), "somebody else's sample is blamed"
+            group = self.groups[repair.ticket[0]]
+            group.deaths[repair.ticket[1]] = group.deaths.get(repair.ticket[1], 0) + 1
+        for word, (group, position) in before.items():
+            if self.words[word] & 15 == W.FAILED:
+                assert not self._held(group, position), "it failed while somebody makes it"
+        assert self.words[W.UNRESOLVED] == pending(self.words, DIMS, list(self.groups))
+        yield
+        self.world.start(lane, self.plan.chunks[lane])
+        yield
+        self._ring_lanes()
+        yield
+
+    def _ticket(self, group: int, position: int) -> int:
+        return DIMS.ticket(group) + position
+
+    def _pending(self) -> Iterator[tuple[int, int]]:
+        for number, group in self.groups.items():
+            for position in range(len(group.indices)):
+                if self.words[self._ticket(number, position)] & 15 == W.PENDING:
+                    yield number, position
+
+    def _held(self, group: int, position: int) -> bool:
+        return any(lane.alive and lane.holds(group, position) for lane in self.world.lanes)
+
+    def _is_guilty(self, dead: SimLane, group: int, position: int) -> bool:
+        return dead.holds(group, position) or (dead.torn and not self._held(group, position))
+
+    def overslept(self) -> bool:
+        """It sleeps although there is something for it and nobody is about to say so."""
+        if not self.asleep or self.world.shared.bell or any(lane.to_report for lane in self.world.lanes):
+            return False
+        if self.plan.arrangement is Arrangement.STRICT:
+            return self.ledger.is_ready(self.open[0])
+        if any(self.ledger.is_ready(slot) for slot in self.open):
+            return True
+        if not self.free_order:
+            return False
+        collating = any(self.words[DIMS.slot(slot) + W.S_STATUS] == W.COLLATING for slot in self.open)
+        unseen = self.words[W.FAILURES] != self._seen_failures
+        return unseen or (self.words[W.UNRESOLVED] == 0 and not collating)
+
+
+class World:
+    """Workers, memory, and one epoch after the other."""
+
+    def __init__(self, plans: list[Plan]) -> None:
+        self.words = Words(DIMS.words)
+        self.slab = Slab(DIMS)
+        self.shared = Shared(self.words, self.slab)
+        self.ledger = ConsumerLedger(self.words, DIMS)
+        self.lanes = [SimLane(self.shared, lane, 1) for lane in range(DIMS.lanes)]
+        self.unnoticed: list[int] = []
+        self._lent: deque[tuple[int, dict[int, object]]] = deque()
+        self._plans = deque(plans)
+        self.runs: list[SimRun] = []
+        self.begin()
+
+    @property
+    def run(self) -> SimRun:
+        return self.runs[-1]
+
+    def begin(self) -> bool:
+        """The next epoch, if there is one; what is left of this one is given up."""
+        if not self._plans:
+            return False
+        if self.runs:
+            self.run.abandon()
+        self.shared.bell += 1  # whatever was rung before is no message to the new epoch
+        dead = self.run.dead if self.runs else []
+        self.runs.append(SimRun(self, self._plans.popleft()))
+        self.unnoticed += dead
+        return True
+
+    def start(self, lane: int, chunk: int) -> None:
+        bell = self.lanes[lane].bell
+        self.lanes[lane] = SimLane(self.shared, lane, chunk)
+        self.lanes[lane].bell = bell
+
+    def lend(self, slot: int, values: dict[int, object]) -> None:
+        """The user keeps two batches."""
+        self._lent.append((slot, values))
+        while len(self._lent) > 2:
+            slot, values = self._lent.popleft()
+            for cell, value in values.items():
+                assert self.slab.cells[slot, cell] == value, "a batch was overwritten while the user had it"
+            self.slab.release(slot)
+
+    def step_lane(self, lane: int) -> None:
+        self.lanes[lane].step()
+        self._after(lane)
+
+    def kill(self, lane: int, fuse: int) -> None:
+        if self.lanes[lane].alive:
+            self.lanes[lane].kill(fuse)
+            self._after(lane)
+
+    def notice(self, lane: int) -> None:
+        self.unnoticed.remove(lane)
+        self.run.dead.append(lane)
+
+    def step_consumer(self) -> None:
+        self.run.step()
+        self.check()
+
+    def _after(self, lane: int) -> None:
+        if not self.lanes[lane].alive and lane not in self.unnoticed:
+            self.unnoticed.append(lane)
+        self.check()
+
+    def check(self) -> None:
+        torn = self.unnoticed or self.run.dead or not all(lane.alive for lane in self.lanes)
+        owed = pending(self.words, DIMS, list(self.run.groups))
+        assert self.words[W.UNRESOLVED] >= owed if torn else self.words[W.UNRESOLVED] == owed
+        assert torn or not self.run.overslept(), "nobody wakes the consumer"
+
+    def movable(self) -> list[int]:
+        """Lanes that can go on; -1 for the consumer."""
+        found = [number for number, lane in enumerate(self.lanes) if lane.can_move]
+        return [*found, -1] if self.run.can_move else found
+
+    def advance(self, actor: int) -> None:
+        self.step_consumer() if actor < 0 else self.step_lane(actor)
+
+    def finish(self, *, early: bool, ticks: int = 0) -> int:
+        """Everybody in turn until all epochs are over; ``early``: deaths are noticed at once, else at the last moment.
+
+        With ``ticks``, only so many. How many were left.
+        """
+        left = ticks or LIMIT
+        while left:
+            if self.run.finished and not self.begin():
+                break
+            if self.unnoticed and self.run.asleep and early:
+                self.notice(self.unnoticed[0])
+            movable = self.movable()
+            if not movable:
+                assert self.unnoticed, "everybody sleeps and work is owed"
+                self.notice(self.unnoticed[0])
+            for actor in movable:
+                if left and actor in self.movable():
+                    self.advance(actor)
+                    left -= 1
+        assert left or ticks, "it does not end"
+        return left
+
+    def shuffle(self, rng: random.Random, kills: dict[int, int], stops: set[int], laziness: float, ticks: int) -> None:
+        """Anybody, at random, for ``ticks``; ``kills``: at which tick, after how many stores; ``stops``: new epochs."""
+        favourite = rng.choice([-1, 0, 1, 2])
+        for tick in range(ticks):
+            if self.run.finished and not self.begin():
+                return
+            if tick in stops and self.run.can_stop and not self.begin():
+                return
+            if self.unnoticed and self.run.asleep and rng.random() > laziness:
+                self.notice(rng.choice(self.unnoticed))
+            movable = self.movable()
+            if not movable:
+                assert self.unnoticed, "everybody sleeps and work is owed"
+                self.notice(rng.choice(self.unnoticed))
+                continue
+            if rng.random() < 0.05:
+                favourite = rng.choice([-1, 0, 1, 2])
+            actor = favourite if favourite in movable and rng.random() < 0.5 else rng.choice(movable)
+            if tick in kills and actor >= 0:
+                self.kill(actor, kills[tick])
+            else:
+                self.advance(actor)
+
+    def verify(self) -> None:
+        """Every index of a finished epoch came out once, in the batches its arrangement promises."""
+        for run in self.runs:
+            plan = run.plan
+            drawn = [index for batch in plan.batches[: run.drawn] for index in batch]
+            batches = [batch.indices for batch in run.delivered]
+            seen = [index for batch in [*batches, *run.collation_failed, *run.dropped] for index in batch]
+            seen += run.failed
+            assert len(seen) == len(set(seen)), "twice"
+            assert set(seen) <= set(drawn)
+            if not run.finished:
+                continue
+            assert sorted(seen) == sorted(drawn), "lost"
+            assert run.exhausted
+            if plan.arrangement is Arrangement.FREE:
+                assert all(batch.closed or len(batch.indices) == batch.expected for batch in run.delivered)
+                continue
+            out = set(run.failed)
+            for batch in run.collation_failed:
+                out.update(batch)
+            wanted = [tuple(index for index in batch if index not in out) for batch in plan.batches]
+            wanted = [kept for kept, batch in zip(wanted, plan.batches, strict=True) if kept or not batch]
+            if plan.arrangement is Arrangement.STRICT:
+                assert batches == wanted
+            else:
+                assert sorted(batches) == sorted(wanted)

@@ -1,0 +1,107 @@
+"""Whatever dies, in whatever order things happen: every index comes out once, and the run ends."""
+
+import random
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sched.model import Arrangement, Plan, World
+
+ARRANGEMENTS = list(Arrangement)
+each_arrangement = pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda a: a.name.lower())
+BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills"]
+
+
+@st.composite
+def plans(draw: st.DrawFn, arrangement: Arrangement, first: int) -> Plan:
+    indices = count(first)
+    sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=7))
+    if arrangement is not Arrangement.FREE and draw(st.integers(0, 4)) == 0:
+        sizes[draw(st.integers(0, len(sizes) - 1))] = 0
+    batches = tuple(tuple(next(indices) for _ in range(size)) for size in sizes)
+    odd = draw(st.booleans())
+    drawn = [index for batch in batches for index in batch]
+    collate = draw(st.booleans())
+    fatal = draw(st.sampled_from(batches)) if collate and draw(st.integers(0, 3)) == 0 else ()
+    return Plan(
+        arrangement,
+        batches,
+        behaviour={index: draw(st.sampled_from(BEHAVIOURS)) for index in drawn if odd},
+        chunks=draw(st.tuples(*[st.integers(1, 8)] * 3)),
+        window=draw(st.integers(1, 4)),
+        collate=collate,
+        whole=collate and draw(st.booleans()),
+        drop_last=arrangement is Arrangement.FREE and draw(st.booleans()),
+        collate_deaths={fatal: draw(st.integers(1, 2))} if fatal else {},
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn, arrangement: Arrangement) -> World:
+    """A world after a while: an unlucky one."""
+    epochs = draw(st.integers(1, 3))
+    plan = [draw(plans(arrangement, 1000 * epoch)) for epoch in range(epochs)]
+    kills = draw(st.dictionaries(st.integers(0, 250), st.integers(0, 30), max_size=6))
+    stops = draw(st.sets(st.integers(0, 300), max_size=30)) if epochs > 1 else set()
+    laziness = draw(st.sampled_from([0.0, 0.9, 1.0]))
+    world = World(plan)
+    world.shuffle(random.Random(draw(st.integers(0, 1 << 32))), kills, stops, laziness, 400)
+    return world
+
+
+@each_arrangement
+@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_schedule(arrangement: Arrangement, data: st.DataObject) -> None:
+    world = data.draw(worlds(arrangement))
+    world.finish(early=data.draw(st.booleans()))
+    world.verify()
+
+
+def mixed(arrangement: Arrangement, **options) -> Plan:
+    """Four small batches with a bit of everything."""
+    behaviour = {2: "raises", 5: "object", 7: "other", 8: "raises"}
+    return Plan(arrangement, ((0, 1, 2), (3, 4, 5, 6), (7,), (8, 9)), behaviour, (1, 2, 4), **options)
+
+
+SCENES = {
+    "plain": {},
+    "collated": {"collate": True},
+    "whole": {"collate": True, "whole": True},
+    "last dropped": {"drop_last": True},
+}
+
+
+@pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
+@pytest.mark.parametrize("scene", SCENES)
+@each_arrangement
+def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float) -> None:
+    if scene == "last dropped" and arrangement is not Arrangement.FREE:
+        pytest.skip("only free order leaves a tail")
+    plan = mixed(arrangement, **SCENES[scene])
+    for seed in range(2):
+        for tick in count():
+            stores = _die(plan, seed, tick, 1 << 20, laziness)
+            if stores is None:
+                break
+            for fuse in range(stores):
+                _die(plan, seed, tick, fuse, laziness)
+
+
+def _die(plan: Plan, seed: int, tick: int, fuse: int, laziness: float) -> int | None:
+    """Kill whoever is next at ``tick``; how many stores its step could make, None when the run is over by then."""
+    world, rng = World([plan]), random.Random(seed)
+    world.shuffle(rng, {}, set(), laziness, tick)
+    if world.run.finished:
+        return None
+    before = world.words.stores
+    lanes = [actor for actor in world.movable() if actor >= 0]
+    if lanes:
+        world.kill(rng.choice(lanes), fuse)
+    stores = world.words.stores - before
+    world.shuffle(rng, {}, set(), laziness, 10_000)
+    assert world.run.finished
+    world.verify()
+    return stores
