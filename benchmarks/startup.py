@@ -4,11 +4,14 @@ Two workers, batch 64, ready samples of 12 KB. First batch: from the call of the
 `next` returns. Restart: from `iter(loader)` of the second epoch until its first batch, after the
 first epoch was exhausted. Shutdown: until the loader is closed and its workers
 are reaped. Runs
-are processes of their own, alternating; medians.
+are processes of their own, alternating; medians. Importing either library is not counted.
 """
 
 from __future__ import annotations
 
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -61,7 +64,18 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         report.tables.append(table)
         report.raw[title] = {name: vars(runs) for name, runs in results.items()}
         report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+    report.notes.append(f"importing headrace.DataLoader once, torch being there: {import_time():.0f} ms, not included")
     return report
+
+
+def import_time() -> float:
+    """Milliseconds that the first use of headrace's loader takes to import, median of five."""
+    code = (
+        "import time, numpy, torch.utils.data as _; began = time.perf_counter(); "
+        "from headrace import DataLoader; print((time.perf_counter() - began) * 1e3)"
+    )
+    times = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(5)]
+    return statistics.median(float(text) for text in times)
 
 
 def measure(arm: Arm, method: str, persistent: bool) -> Figures:

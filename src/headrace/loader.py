@@ -94,7 +94,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             in_order=in_order is not False,
         )
         # As asked for, so that a loader rebuilt from its attributes chooses for itself again.
-        self.in_order: bool | None = in_order  # type: ignore[assignment]
+        if not isinstance(dataset, _PIPES):
+            self.in_order: bool | None = in_order  # type: ignore[assignment]
         self._begin_life()
 
     def _begin_life(self) -> None:
@@ -107,7 +108,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
     def __iter__(self) -> Any:
         """Begin an epoch."""
-        if isinstance(self.dataset, IterDataPipe | MapDataPipe):
+        if isinstance(self.dataset, _PIPES):
             return super().__iter__()  # deprecated in torch; its own machinery shuffles and shards them
         if self.persistent_workers and self.num_workers > 0:
             if self._iterator is None:
@@ -247,6 +248,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._begin_life()
 
 
+_PIPES = (IterDataPipe, MapDataPipe)
 _LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_latest"})
 
 

@@ -112,6 +112,7 @@ class StatefulNumbers(Numbers):
         while start + self.position * step < self.n:
             number = start + self.position * step
             self.hook(number)
+            time.sleep(self.seconds)
             self.position += 1
             yield number
         self.position = 0
@@ -126,17 +127,18 @@ class StatefulNumbers(Numbers):
 class StatefulIterator:
     """Counts up; knows where it stands."""
 
-    def __init__(self, start: int, step: int, n: int, hook: Hook) -> None:
-        self.next, self.step, self.n, self.hook = start, step, n, hook
+    def __init__(self, start: int, step: int, numbers: Numbers) -> None:
+        self.next, self.step, self.numbers = start, step, numbers
 
     def __iter__(self) -> "StatefulIterator":
         return self
 
     def __next__(self) -> int:
-        if self.next >= self.n:
+        if self.next >= self.numbers.n:
             raise StopIteration
         number, self.next = self.next, self.next + self.step
-        self.hook(number)
+        self.numbers.hook(number)
+        time.sleep(self.numbers.seconds)
         return number
 
     def state_dict(self) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class StatefulIterators(Numbers):
     def __iter__(self) -> Iterator[int]:
         info = get_worker_info()
         start, step = (0, 1) if info is None else (info.id, info.num_workers)
-        return StatefulIterator(start, step, self.n, self.hook)
+        return StatefulIterator(start, step, self)
 
 
 class Once:

@@ -95,31 +95,40 @@ def kill(process: psutil.Process) -> bool:
 
 
 class Killer:
-    """A thread that kills a random worker some moment after ``progress`` was reported ``every`` times.
+    """A thread that kills a random worker some moment after enough was delivered since it last did.
 
-    Spaced, because a sample that loses its worker twice counts as the cause.
+    Enough is whatever could have been under way then: a sample that loses its worker twice counts as the cause. The
+    first time the caller waits for it, so that one death is certain; later ones come while the caller goes on.
     """
 
-    def __init__(self, times: int, every: int = 3, seed: int = 0) -> None:
+    AHEAD = 30
+
+    def __init__(self, times: int, seed: int = 0) -> None:
         self.killed = 0
-        self._times, self._every, self._random = times, every, random.Random(seed)
-        self._reported = 0
-        self._due, self._over = threading.Semaphore(0), threading.Event()
+        self._times, self._random = times, random.Random(seed)
+        self._delivered: set[int] = set()
+        self._enough = 6
+        self._due, self._began, self._over = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="killer")
 
     def _run(self) -> None:
-        for _ in range(self._times):
-            self._due.acquire()
+        while self.killed < self._times:
+            self._due.wait()
             if self._over.wait(self._random.random() * 0.004):
                 return
             found = workers()
             if found and kill(self._random.choice(found)):
                 self.killed += 1
+            self._due.clear()
+            self._began.set()
 
-    def progress(self) -> None:
-        self._reported += 1
-        if self._reported % self._every == 0:
-            self._due.release()
+    def progress(self, indices: list[int]) -> None:
+        """These were delivered."""
+        self._delivered.update(indices)
+        if not self._due.is_set() and self._delivered.issuperset(range(self._enough)):
+            self._enough = max(self._delivered) + self.AHEAD
+            self._due.set()
+            assert self._began.wait(20)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -129,8 +138,7 @@ class Killer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        for _ in range(self._times):
-            self._due.release()
+        self._due.set()
         self._thread.join()
 
 

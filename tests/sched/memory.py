@@ -23,7 +23,6 @@ class Words:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return array("q", self._words[self._span(key)])
-        assert 0 <= key < len(self._words)
         return self._words[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -85,8 +84,8 @@ class Slab:
 
 def pending(words: Words, dims: Dims, groups: list[int]) -> int:
     """Tickets neither done nor failed."""
-    return sum(
-        words[dims.ticket(group) + position] & 15 == W.PENDING
-        for group in groups
-        for position in range(words[dims.group(group) + W.G_COUNT])
-    )
+    found = 0
+    for group in groups:
+        first, count = dims.ticket(group), words[dims.group(group) + W.G_COUNT]
+        found += sum(word & 15 == W.PENDING for word in words[first : first + count])
+    return found

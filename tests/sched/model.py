@@ -75,7 +75,7 @@ class SimRun:
         self.can_stop = True
         self.dead: list[int] = []
         self._free_numbers: list[int] = []
-        self._count = self._undelivered = self._lost = self._seen_failures = 0
+        self._count = self._undelivered = self._lost = self._seen_failures = self._failures_then = 0
         self._size = 1
         shared = world.shared
         shared.behaviour, shared.collate, shared.whole = plan.behaviour, plan.collate, plan.whole
@@ -149,7 +149,7 @@ class SimRun:
         if indices:
             self.ledger.publish(number, len(indices), W.INTEGERS, 64, group.slot)
         else:
-            self.ledger.publish_empty(slot)
+            self.ledger.publish_empty(slot, number)
         if self.free_order:
             self.ledger.offer(slot)
         else:
@@ -175,6 +175,7 @@ class SimRun:
                 self.open.remove(slot)
                 return slot
         self.words[W.AWAITED] = W.ANY
+        self._failures_then = self.words[W.FAILURES]
         return None
 
     def _close_tail(self) -> None:
@@ -318,8 +319,7 @@ class SimRun:
         if not self.free_order:
             return False
         collating = any(self.words[DIMS.slot(slot) + W.S_STATUS] == W.COLLATING for slot in self.open)
-        unseen = self.words[W.FAILURES] != self._seen_failures
-        return unseen or (self.words[W.UNRESOLVED] == 0 and not collating)
+        return self.words[W.FAILURES] != self._failures_then or (self.words[W.UNRESOLVED] == 0 and not collating)
 
 
 class World:

@@ -29,7 +29,7 @@ class Encoded:
             self._raw = [buffer.raw() for buffer in self._buffers]
         except Exception as error:
             msg = (
-                f"a batch cannot be sent from a worker to the training process: {type(error).__name__}: {error}. "
+                f"cannot pickle a batch to send it to the training process: {type(error).__name__}: {error}. "
                 "Return tensors that do not require grad, arrays or picklable objects from the dataset and "
                 "collate_fn, or use num_workers=0"
             )

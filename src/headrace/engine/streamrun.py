@@ -41,7 +41,7 @@ class StreamRun:
         self._queues: list[deque[int]] = [deque() for _ in range(pool.lanes)]
         self._delivered = [resume.batches for resume in resumed]
         self._states = [resume.state for resume in resumed]
-        self._deaths = [0] * pool.lanes
+        self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
         self._turn = turn % pool.lanes
         with pool.section():
             self._streams.reset()
@@ -119,7 +119,6 @@ class StreamRun:
         slot = self._queues[lane].popleft()
         at = self._dims.slot(slot)
         self._delivered[lane] += 1
-        self._deaths[lane] = 0
         items, failed, state = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE))
         if failed:
             error = self._delivery.error(slot)
@@ -140,14 +139,7 @@ class StreamRun:
     def _replace(self, lane: int) -> None:
         """A new worker reads its stream again up to what the dead one had made."""
         pid, how = self._pool.epitaph(lane)
-        self._deaths[lane] += 1
         self._tally.restarts += 1
-        if self._deaths[lane] > W.DEATHS_ALLOWED:
-            msg = (
-                f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}, for the "
-                f"second time, while it made batch {self._delivered[lane]} of the stream of worker {lane}"
-            )
-            raise WorkerDied(msg)
         with self._pool.section():
             self._ledger.bury(lane)
             taken = self._words[self._dims.lane(lane) + W.L_QUOTA] - len(self._queues[lane])
@@ -159,5 +151,14 @@ class StreamRun:
             for slot in list(self._queues[lane])[: made - taken]
             if self._words[self._dims.slot(slot) + S_STATE]
         ]
-        self._pool.start_one(lane, Resume(self._delivered[lane] + made - taken, states[-1]))
+        batch = self._delivered[lane] + made - taken
+        deaths = self._deaths[lane][1] + 1 if self._deaths[lane][0] == batch else 1
+        self._deaths[lane] = batch, deaths
+        self._pool.start_one(lane, Resume(batch, states[-1]))
         self._pool.ring([lane])
+        if deaths > W.DEATHS_ALLOWED:
+            msg = (
+                f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}, for the "
+                f"second time, while it made batch {batch} of the stream of worker {lane}"
+            )
+            raise WorkerDied(msg)

@@ -68,8 +68,10 @@ class ConsumerLedger:
         w[W.UNRESOLVED] += count
         w[W.TAIL] += 1
 
-    def publish_empty(self, slot: int) -> None:
-        """A batch of no samples: nothing to make, only to collate."""
+    def publish_empty(self, slot: int, group: int = -1) -> None:
+        """A batch of no samples (``group``, if it has a number): nothing to make, only to collate."""
+        if group >= 0:
+            self.w[self.dims.group(group) + W.G_COUNT] = 0
         self.w[self.dims.slot(slot) + W.S_COLLATE] = 1
         self._complete(slot)
 
@@ -131,13 +133,29 @@ class ConsumerLedger:
     def bury(self, lane: int) -> tuple[tuple[int, int] | None, int]:
         """Take a dead lane's claims away: the ticket it was on (None if it held none), the slot it collated or -1."""
         w, at = self.w, self.dims.lane(lane)
-        holds = w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
         current = w[at + W.L_GENERATION] == w[W.GENERATION]
-        ticket = (w[at + W.L_GROUP] - 1, w[at + W.L_POS]) if holds and current else None
+        working = self._holds(at) and w[at + W.L_POS] < w[at + W.L_END]
+        ticket = (w[at + W.L_GROUP] - 1, w[at + W.L_POS]) if working else None
         collating = w[at + W.L_COLLATE] - 1 if current else -1
+        if current:
+            self._count_made(at)
         for word in (W.L_GROUP, W.L_SLOT, W.L_COLLATE, W.L_WAITING):
             w[at + word] = 0
         return ticket, collating
+
+    def _holds(self, lane: int) -> bool:
+        """Whether a lane's claim on tickets is one of this epoch, on the group that has this number now."""
+        w = self.w
+        if not w[lane + W.L_GROUP] or w[lane + W.L_GENERATION] != w[W.GENERATION]:
+            return False
+        return bool(w[lane + W.L_SERIAL] == w[self.dims.group(w[lane + W.L_GROUP] - 1) + W.G_SERIAL])
+
+    def _count_made(self, lane: int) -> None:
+        """Streams: a batch that became ready counts as made, although the lane died before it counted it."""
+        w, made = self.w, self.w[lane + W.L_MADE]
+        slot = w[lane + W.LANE + made % W.STREAM_RING]
+        if made < w[lane + W.L_QUOTA] and w[lane + W.L_SLOT] == slot + 1 and self.is_ready(slot):
+            w[lane + W.L_MADE] = made + 1
 
     def repair(self, dead: int, lanes: int, groups: list[int], slots: list[int]) -> Repair:
         """Make the ledger whole after lane ``dead`` died: ``groups`` and ``slots`` are those of this epoch.
@@ -185,6 +203,8 @@ class ConsumerLedger:
     def _repair_slot(self, slot: int, lanes: int) -> None:
         """Rows are the facts; ticket states and counts follow from them."""
         w, dims, at = self.w, self.dims, self.dims.slot(slot)
+        if w[at + W.S_STATUS] in (W.FILLING, W.COLLATING):
+            self._undo_whole(slot)
         if w[at + W.S_STATUS] != W.FILLING:
             return
         held = {
@@ -218,6 +238,16 @@ class ConsumerLedger:
             if fill < w[W.FILL_TAIL] and w[dims.fill + fill % dims.ring] == slot:
                 w[W.FILL_CURSOR] = fill + 1
 
+    def _undo_whole(self, slot: int) -> None:
+        """A batch made whole whose result was not filed: its samples are nowhere and must be made again."""
+        w, states, tickets = self.w, self.dims.row_state(slot), self.dims.row_ticket(slot)
+        for row in range(w[self.dims.slot(slot) + W.S_EXPECTED]):
+            if w[states + row] == W.AS_OBJECT | W.WHOLE << 8:
+                ticket = w[tickets + row] - 1
+                w[self.dims.ticket(ticket >> 32) + (ticket & 0xFFFFFFFF)] &= ~15
+                w[states + row] = W.EMPTY
+                w[self.dims.slot(slot) + W.S_STATUS] = W.FILLING
+
     def _repair_status(self, slot: int, lanes: int) -> None:
         """A complete slot whose last finisher died is completed here; one whose collator died is queued again."""
         w, dims, at = self.w, self.dims, self.dims.slot(slot)
@@ -241,7 +271,7 @@ class ConsumerLedger:
         held = {
             (w[at + W.L_GROUP] - 1) << 32 | position
             for at in map(dims.lane, range(lanes))
-            if w[at + W.L_GROUP] and w[at + W.L_GENERATION] == w[W.GENERATION]
+            if self._holds(at)
             for position in range(w[at + W.L_START], w[at + W.L_END])
         }
         reissued = unresolved = 0

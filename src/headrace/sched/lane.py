@@ -1,8 +1,9 @@
 """What a worker does with the ledger. Every method is one short critical section: the caller holds the lock.
 
-A worker may be killed between any two stores. So each method first stores what identifies its claim, then makes it
-effective with one store; counts that could be left behind are derived, and the consumer recomputes them from the
-primary facts (ticket states, row states, what living lanes hold) when it finds a lane dead.
+A worker may be killed between any two stores, and the others may go on for a while before the consumer notices. Then
+it recomputes everything derived from the primary facts: ticket states, row states, what living lanes hold. Whatever is
+taken and held by nobody is queued again, so a ticket is first taken and then held: no two lanes ever hold the same one.
+Until the repair, counts may only err on the safe side: UNRESOLVED goes down last, FAILURES up first.
 """
 
 from array import array
@@ -68,12 +69,12 @@ class LaneLedger:
         if retries:
             item = w[self._retry + retries - 1]
             if item < 0:
-                w[lane + W.L_COLLATE] = -item
                 w[W.RETRIES] = retries - 1
+                w[lane + W.L_COLLATE] = -item
                 return -item - 1
             group, start, end = item >> 32, item & 0xFFFFFFFF, (item & 0xFFFFFFFF) + 1
-            self._hold(group, start, end)
             w[W.RETRIES] = retries - 1
+            self._hold(group, start, end)
         else:
             cursor = w[W.CURSOR]
             sequence, start = cursor >> 24, cursor & 0xFFFFFF
@@ -82,8 +83,8 @@ class LaneLedger:
             group = w[self._order + sequence % self._ring]
             count = w[self._group0 + group * self._group_stride + W.G_COUNT]
             end = min(count, start + want)
-            self._hold(group, start, end)
             w[W.CURSOR] = (sequence + 1) << 24 if end == count else sequence << 24 | end
+            self._hold(group, start, end)
         slot = w[self._group0 + group * self._group_stride + W.G_SLOT] - 1
         if slot >= 0:
             w[lane + W.L_ROW], w[lane + W.L_ROWS] = start, end - start
@@ -94,6 +95,7 @@ class LaneLedger:
         w, lane = self.w, self.lane
         w[lane + W.L_GROUP] = 0
         w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
+        w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
         w[lane + W.L_GROUP] = group + 1
 
     @property
@@ -158,8 +160,10 @@ class LaneLedger:
         """
         w, lane = self.w, self.lane
         slot, first, count = rows.slot, rows.first, rows.count
+        last = first + count == w[lane + W.L_ROW] + w[lane + W.L_ROWS]  # else it goes on writing to the slot
         if self.stale:
-            w[lane + W.L_SLOT] = 0
+            if last:
+                w[lane + W.L_SLOT] = 0
             return Outcome(-1, wake=False)
         at = self._ticket0 + group * self._group_stride + start
         row_ticket = self._row_ticket0 + slot * self._slot_stride + first
@@ -182,8 +186,8 @@ class LaneLedger:
                 w[row_ticket + i] = ticket + i
                 w[row_state + i] = W.IN_PLACE if objects is None else W.AS_OBJECT | objects[i] << 8
                 w[at + i] = word | W.DONE
-        w[W.UNRESOLVED] -= done
-        w[lane + W.L_SLOT] = 0
+        if last:
+            w[lane + W.L_SLOT] = 0
         return self._advance(slot, done, needs_collation=objects is not None)
 
     def fail(self, ticket: int, blob: int, slot: int) -> Outcome:
@@ -197,11 +201,11 @@ class LaneLedger:
             row = ticket & 0xFFFFFFFF
             w[self._row_ticket0 + slot * self._slot_stride + row] = ticket + 1
             w[self._row_state0 + slot * self._slot_stride + row] = W.ABSENT
-        w[at] = word & 0xF0 | W.FAILED | blob << 8
         w[W.FAILURES] += 1
-        w[W.UNRESOLVED] -= 1
+        w[at] = word & 0xF0 | W.FAILED | blob << 8
         if slot >= 0:
             return self._advance(slot, 1, needs_collation=False)
+        w[W.UNRESOLVED] -= 1
         return Outcome(-1, wake=self._answers(W.ANY))
 
     def write_blob(self, group: int, size: int) -> int:
@@ -227,16 +231,19 @@ class LaneLedger:
         return Outcome(-1, wake=self._answers(slot + 1))
 
     def whole(self, slot: int, group: int, made: list[int], result: tuple[int, int, bool]) -> Outcome:
-        """A batch made by this lane alone: positions ``made`` are done, ``result`` is (offset, size, failed)."""
+        """A batch made by this lane alone: positions ``made`` are done, ``result`` is (offset, size, failed).
+
+        Its samples stand nowhere else: if the lane dies before the result is filed, they are made again.
+        """
         w = self.w
         if self.stale:
             self.release()
             return Outcome(-1, wake=False)
         if len(made) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
-            self.finish(Rows(slot, 0, len(made), -1), group, 0, [0] * len(made))
+            self.finish(Rows(slot, 0, len(made), -1), group, 0, [W.WHOLE] * len(made))
         else:
             for position in made:
-                self.finish(Rows(slot, position, 1, -1), group, position, [0])
+                self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE])
         offset, size, failed = result
         return self.ready(slot, offset, size, failed=failed)
 
@@ -246,12 +253,15 @@ class LaneLedger:
             w[at + W.S_COLLATE] = 1
         w[at + W.S_DONE] += resolved
         if w[at + W.S_DONE] < w[at + W.S_EXPECTED] or w[at + W.S_STATUS] != W.FILLING:
+            w[W.UNRESOLVED] -= resolved
             return Outcome(-1, wake=w[W.UNRESOLVED] == 0 and self._answers(W.ANY))
         if w[at + W.S_COLLATE]:
             w[self.lane + W.L_COLLATE] = slot + 1
             w[at + W.S_STATUS] = W.COLLATING
+            w[W.UNRESOLVED] -= resolved
             return Outcome(slot, wake=False)
         w[at + W.S_STATUS] = W.READY
+        w[W.UNRESOLVED] -= resolved
         return Outcome(-1, wake=self._answers(slot + 1))
 
     def _answers(self, event: int) -> bool:

@@ -40,13 +40,14 @@ class LaneStream:
     def ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:
         """The batch can be had; whether the consumer must be woken."""
         w, lane, at = self.w, self.lane, self.dims.slot(slot)
-        w[lane + W.L_SLOT] = 0
         if w[lane + W.L_GENERATION] != w[W.GENERATION]:
+            w[lane + W.L_SLOT] = 0
             return False
         w[at + S_ITEMS] = items
         w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = offset, size, int(failed)
         w[at + W.S_STATUS] = W.READY
         w[lane + W.L_MADE] += 1
+        w[lane + W.L_SLOT] = 0  # last: until then, whoever buries the lane can tell whether the batch was counted
         return self._answer()
 
     def end(self) -> bool:

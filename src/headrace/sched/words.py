@@ -36,6 +36,7 @@ L_SLOT, L_ROW, L_ROWS = 5, 6, 7  # rows held: slot + 1, [row, row + rows)
 L_COLLATE = 8  # slot being collated, + 1
 L_WAITING = 9  # asleep until woken
 L_QUOTA, L_MADE, L_ENDED = 10, 11, 12  # streams: batches allowed, made; 1 when the stream is exhausted
+L_SERIAL = 13  # G_SERIAL of the group held: a claim on an earlier use of the group's number is void
 LANE = 16
 STREAM_RING = 64  # slots assigned ahead to one stream
 
@@ -64,6 +65,7 @@ IDLE, FILLING, COLLATING, READY = 0, 1, 2, 3
 
 # Row: ticket word (group << 32 | pos) + 1, then state | object offset << 8
 EMPTY, IN_PLACE, AS_OBJECT, ABSENT = 0, 1, 2, 3
+WHOLE = 1 << 48  # the object offset of a sample that exists only within its batch's result
 
 
 class Dims:
@@ -77,8 +79,9 @@ class Dims:
         self.order = HEADER + lanes * self._lane_stride  # the ring of published groups
         self.fill = self.order + self.ring  # the ring of offered slots
         self.retry = self.fill + self.ring  # the stack of tickets to run again
-        self.hole = self.retry + rows  # the stack of rows whose owner died
-        self.group0, self.group_stride = self.hole + rows, GROUP + 2 * rows
+        stack = lanes * rows + slots  # all that lanes can hold: nothing new is taken while the stack has something
+        self.hole = self.retry + stack  # the stack of rows whose owner died
+        self.group0, self.group_stride = self.hole + stack, GROUP + 2 * rows
         self.index0, self.ticket0 = self.group0 + GROUP, self.group0 + GROUP + rows
         self.slot0, self.slot_stride = self.group0 + groups * self.group_stride, SLOT + 2 * rows
         self.row_ticket0, self.row_state0 = self.slot0 + SLOT, self.slot0 + SLOT + rows
