@@ -119,7 +119,7 @@ class SimRun:
                 self.can_stop = True
                 yield
             elif self.free_order and not self.exhausted and self.words[W.UNRESOLVED] == 0:
-                yield from self._draw(extra=1)
+                yield from self._draw_one()
             elif self.open:
                 self.asleep = self.can_stop = True
                 yield
@@ -127,15 +127,16 @@ class SimRun:
                 while self.dead:
                     yield from self._replace(self.dead.pop())
 
-    def _draw(self, extra: int = 0) -> Iterator[None]:
-        while not self.exhausted:
-            if self._undelivered >= self.plan.window + extra + self._lost // max(1, self._size):
-                return
-            busy = self.ledger.busy_slots(DIMS.lanes)
-            yield
-            self._publish(self.plan.batches[self.drawn], self.slab.acquire(busy))
-            self.drawn += 1
-            yield
+    def _draw(self) -> Iterator[None]:
+        while not self.exhausted and self._undelivered < self.plan.window + self._lost // max(1, self._size):
+            yield from self._draw_one()
+
+    def _draw_one(self) -> Iterator[None]:
+        busy = self.ledger.busy_slots(DIMS.lanes)
+        yield
+        self._publish(self.plan.batches[self.drawn], self.slab.acquire(busy))
+        self.drawn += 1
+        yield
 
     def _publish(self, indices: tuple[int, ...], slot: int) -> None:
         self._size = len(indices)
@@ -468,8 +469,10 @@ class World:
             out = set(run.failed)
             for batch in run.collation_failed:
                 out.update(batch)
+            empty = [batch for batch in (*batches, *run.collation_failed) if not batch]
+            assert len(empty) == plan.batches.count(())
             wanted = [tuple(index for index in batch if index not in out) for batch in plan.batches]
-            wanted = [kept for kept, batch in zip(wanted, plan.batches, strict=True) if kept or not batch]
+            wanted, batches = [batch for batch in wanted if batch], [batch for batch in batches if batch]
             if plan.arrangement is Arrangement.STRICT:
                 assert batches == wanted
             else:

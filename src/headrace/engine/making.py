@@ -229,9 +229,14 @@ class SampleMaker:
                 count, columns = self._run(samples)
             if columns is None:
                 count = 1
-                self._write_object(group, slot, start, samples[0])
-            else:
-                self._write_run(group, slot, start, columns)
+            try:
+                if columns is None:
+                    self._write_object(group, slot, start, samples[0])
+                else:
+                    self._write_run(group, slot, start, columns)
+            except HeadraceError as error:  # it cannot be sent, or does not fit
+                for position in range(start, start + count):
+                    self._fail(group, position, slot, failure.pack(error, self.where))
             start, samples = start + count, samples[count:]
 
     def _run(self, samples: Sequence[Any]) -> tuple[int, list[Sequence[Any]] | None]:
@@ -268,11 +273,7 @@ class SampleMaker:
 
     def _write_object(self, group: int, slot: int, position: int, sample: Any) -> None:
         """A sample without a layout."""
-        try:
-            encoded = codec.Encoded(sample)
-        except HeadraceError as error:
-            self._fail(group, position, slot, failure.pack(error, self.where))
-            return
+        encoded = codec.Encoded(sample)
         rows = self._claim(slot, position, 1, -1, None)
         if rows is not None:
             offset = self.desk.write_object(rows.slot, encoded)

@@ -104,7 +104,7 @@ class MapRun:
             self._size = len(indices)
             ledger.open(slot, len(indices), collate=self._collate)
             if not indices:
-                ledger.publish_empty(slot)
+                ledger.publish_empty(slot, group.number)
             else:
                 ledger.publish(group.number, len(indices), kind, blob, group.slot)
             if free:

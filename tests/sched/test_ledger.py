@@ -1,0 +1,249 @@
+"""Single steps of the ledger."""
+
+import pytest
+
+from headrace.sched import words as W
+from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.lane import LaneLedger, Outcome, Rows, Tickets
+from headrace.sched.words import Dims
+from tests.sched.memory import Words
+
+DIMS = Dims(lanes=3, groups=8, slots=6, rows=8)
+
+
+def room(rows: int) -> int:
+    return 10 * rows
+
+
+class Ledger:
+    """One ledger, its consumer and its lanes."""
+
+    def __init__(self, *, free_order: bool) -> None:
+        self.words = Words(DIMS.words)
+        self.consumer = ConsumerLedger(self.words, DIMS)
+        self.lanes = [LaneLedger(self.words, DIMS, lane) for lane in range(DIMS.lanes)]
+        self.free_order = free_order
+        self.consumer.reset(free_order=free_order)
+
+    def publish(self, group: int, count: int, *, collate: bool = False) -> None:
+        """A group, and the slot of the same number."""
+        self.consumer.open(group, count, collate=collate)
+        self.consumer.publish(group, count, W.INTEGERS, 64, -1 if self.free_order else group)
+        if self.free_order:
+            self.consumer.offer(group)
+
+    def repair(self, lane: int):
+        published = list(range(self.words[W.TAIL]))
+        return self.consumer.repair(lane, DIMS.lanes, published, published)
+
+    def status(self, slot: int) -> int:
+        return self.words[DIMS.slot(slot) + W.S_STATUS]
+
+    def ticket(self, group: int, position: int) -> int:
+        return self.words[DIMS.ticket(group) + position]
+
+
+@pytest.fixture
+def free() -> Ledger:
+    return Ledger(free_order=True)
+
+
+@pytest.fixture
+def strict() -> Ledger:
+    return Ledger(free_order=False)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "want", "taken"),
+    [
+        ([3], 1, [(0, 0, 1), (0, 1, 2), (0, 2, 3)]),
+        ([3], 2, [(0, 0, 2), (0, 2, 3)]),
+        ([3], 8, [(0, 0, 3)]),
+        ([3, 1, 2], 2, [(0, 0, 2), (0, 2, 3), (1, 0, 1), (2, 0, 2)]),
+        ([1, 1], 8, [(0, 0, 1), (1, 0, 1)]),
+    ],
+)
+def test_tickets_come_in_order_and_never_across_groups(strict: Ledger, sizes, want, taken) -> None:
+    for group, size in enumerate(sizes):
+        strict.publish(group, size)
+    for turn, (group, start, end) in enumerate(taken):
+        assert strict.lanes[turn % 3].take(want) == Tickets(group, start, end, group)
+    assert strict.lanes[0].take(want) is None
+
+
+def test_what_is_run_again_comes_first(strict: Ledger) -> None:
+    strict.publish(0, 4)
+    assert strict.lanes[0].take(3) == Tickets(0, 0, 3, 0)
+    assert strict.repair(0).reissued == 3
+    again = [strict.lanes[1].take(8), strict.lanes[1].take(8), strict.lanes[1].take(8)]
+    assert sorted(tickets.start for tickets in again) == [0, 1, 2]
+    assert strict.lanes[1].take(8) == Tickets(0, 3, 4, 0)
+
+
+def test_a_batch_of_nothing_is_only_collated(strict: Ledger) -> None:
+    strict.consumer.open(2, 0, collate=False)
+    strict.consumer.publish_empty(2, 0)
+    assert strict.lanes[0].take(1) == 2
+    strict.words[W.AWAITED] = 3
+    assert strict.lanes[0].ready(2, 0, 1, failed=False) == Outcome(-1, wake=True)
+    assert strict.consumer.is_ready(2)
+
+
+def test_a_number_used_again_for_nothing_has_no_failures(strict: Ledger) -> None:
+    strict.publish(0, 1)
+    strict.lanes[0].take(1)
+    strict.lanes[0].fail(0, 64, 0)
+    assert strict.consumer.failed([0]) == [(0, 0, 64)]
+    strict.consumer.open(1, 0, collate=False)
+    strict.consumer.publish_empty(1, 0)
+    assert strict.consumer.failed([0]) == []
+
+
+def test_holes_are_filled_first(free: Ledger) -> None:
+    free.publish(0, 4)
+    for lane in free.lanes[:2]:
+        lane.take(1)
+        lane.claim(1, 0, room)
+    free.repair(0)
+    free.lanes[2].take(1)
+    assert free.lanes[2].claim(8, 0, room) == Rows(0, 0, 1, 0)
+    free.lanes[0].take(2)
+    assert free.lanes[0].claim(8, 0, room) == Rows(0, 2, 2, 0)
+    assert free.lanes[0].claim(8, 0, room) is None
+
+
+def test_rows_come_from_one_slot_at_a_time(free: Ledger) -> None:
+    free.publish(0, 3)
+    free.publish(1, 2)
+    lane = free.lanes[0]
+    assert [lane.claim(2, 0, room)[:3] for _ in range(3)] == [(0, 0, 2), (0, 2, 1), (1, 0, 2)]
+
+
+@pytest.mark.parametrize(("first", "bump"), [(-1, 0), (0, 40), (5, 40)])
+def test_the_first_claim_decides_the_layout(free: Ledger, first: int, bump: int) -> None:
+    free.publish(0, 4)
+    took = [
+        free.lanes[0].claim(1, first, room if first >= 0 else lambda rows: 0),
+        free.lanes[1].claim(1, 3, lambda rows: 999),
+    ]
+    assert [rows.layout for rows in took] == [first, first]
+    assert [free.lanes[2].reserve(0, 7), free.lanes[2].reserve(0, 1)] == [bump, bump + 7]
+
+
+def test_a_slot_is_ready_when_its_last_row_is(free: Ledger) -> None:
+    free.publish(0, 2)
+    rows = []
+    for lane in free.lanes[:2]:
+        lane.take(1)
+        rows.append(lane.claim(1, 0, room))
+    free.words[W.AWAITED] = W.ANY
+    assert free.lanes[1].finish(rows[1], 0, 1) == Outcome(-1, wake=False)
+    assert free.lanes[0].finish(rows[0], 0, 0) == Outcome(-1, wake=True)
+    assert (free.status(0), free.words[W.UNRESOLVED]) == (W.READY, 0)
+
+
+@pytest.mark.parametrize(("awaited", "wake"), [(W.NOTHING, False), (W.ANY, True), (1, True), (2, False)])
+def test_only_what_is_awaited_wakes(strict: Ledger, awaited: int, wake: bool) -> None:
+    strict.publish(0, 1)
+    strict.publish(1, 1)
+    strict.lanes[0].take(1)
+    strict.words[W.AWAITED] = awaited
+    assert strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0).wake is wake
+    assert strict.words[W.AWAITED] == (W.NOTHING if wake else awaited)
+
+
+def test_objects_must_be_collated(strict: Ledger) -> None:
+    strict.publish(0, 2)
+    strict.lanes[0].take(2)
+    assert strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0) == Outcome(-1, wake=False)
+    assert strict.lanes[0].finish(Rows(0, 1, 1, 0), 0, 1, [77]) == Outcome(0, wake=False)
+    assert strict.status(0) == W.COLLATING
+    assert strict.words[DIMS.row_state(0) + 1] == W.AS_OBJECT | 77 << 8
+
+
+def test_a_ticket_that_is_done_is_not_done_again(free: Ledger) -> None:
+    free.publish(0, 2)
+    free.lanes[0].take(1)
+    rows = free.lanes[0].claim(1, 0, room)
+    free.words[DIMS.ticket(0)] = W.DONE
+    before = free.words[W.UNRESOLVED]
+    free.lanes[0].finish(rows, 0, 0)
+    assert free.words[DIMS.row_state(0)] == W.EMPTY
+    assert free.words[W.UNRESOLVED] == before
+    assert free.lanes[1].claim(1, 0, room) == rows
+
+
+def test_a_lane_keeps_its_slot_until_its_last_row_is_written(strict: Ledger) -> None:
+    strict.publish(0, 4)
+    strict.lanes[0].take(3)
+    strict.lanes[0].finish(Rows(0, 0, 2, 0), 0, 0)
+    assert strict.consumer.busy_slots(DIMS.lanes) == {0}
+    strict.consumer.reset(free_order=False)
+    assert strict.consumer.busy_slots(DIMS.lanes) == {0}
+    strict.lanes[0].finish(Rows(0, 2, 1, 0), 0, 2)
+    assert strict.consumer.busy_slots(DIMS.lanes) == set()
+
+
+@pytest.mark.parametrize("free_order", [True, False])
+def test_a_sample_may_take_one_worker_down(free_order: bool) -> None:
+    ledger = Ledger(free_order=free_order)
+    ledger.publish(0, 2)
+    deaths = []
+    for lane in ledger.lanes[:2]:
+        lane.take(1)
+        deaths.append(ledger.repair(ledger.lanes.index(lane)).deaths)
+    assert deaths == [1, 2]
+    assert ledger.ticket(0, 0) == W.FAILED | 2 << 4 | W.NO_BLOB << 8
+    assert ledger.consumer.failed([0]) == [(0, 0, W.NO_BLOB)]
+    assert ledger.words[W.UNRESOLVED] == 1
+    assert ledger.lanes[2].take(8)[:3] == (0, 1, 2)
+
+
+def test_collation_may_take_one_worker_down(strict: Ledger) -> None:
+    strict.publish(0, 1, collate=True)
+    strict.lanes[0].take(1)
+    assert strict.lanes[0].finish(Rows(0, 0, 1, -1), 0, 0, [0]).collate == 0
+    assert strict.repair(0).collating == 0
+    assert strict.lanes[1].take(1) == 0
+    assert strict.repair(1).deaths == 2
+    assert strict.consumer.is_ready(0)
+    assert strict.words[DIMS.slot(0) + W.S_FAILED] == 1
+
+
+def test_a_claim_on_an_earlier_use_of_a_group_is_void(free: Ledger) -> None:
+    """A lane that collates somebody's batch long after its own samples were delivered."""
+    free.publish(0, 1, collate=True)
+    free.lanes[0].take(1)
+    assert free.lanes[0].finish(free.lanes[0].claim(1, -1, room), 0, 0, [0]).collate == 0
+    free.consumer.open(1, 1, collate=True)
+    free.consumer.publish(0, 1, W.INTEGERS, 64)
+    free.consumer.offer(1)
+    assert free.lanes[1].take(1) == Tickets(0, 0, 1, -1)
+    assert free.repair(1).reissued == 1
+
+
+def test_more_can_be_queued_again_than_one_batch_has(free: Ledger) -> None:
+    for group in range(3):
+        free.publish(group, DIMS.rows)
+        free.lanes[group].take(DIMS.rows)
+        free.lanes[group].claim(DIMS.rows, 0, room)
+    assert [free.repair(lane).reissued for lane in range(3)] == [8, 8, 8]
+    for _ in range(3 * DIMS.rows):
+        group, start, _, _ = free.lanes[0].take(1)
+        rows = free.lanes[0].claim(1, 0, room)
+        free.lanes[0].finish(rows, group, start)
+    assert [free.status(slot) for slot in range(3)] == [W.READY] * 3
+
+
+def test_what_an_old_epoch_brings_is_dropped(strict: Ledger) -> None:
+    strict.publish(0, 2)
+    strict.lanes[0].take(1)
+    strict.lanes[1].take(1)
+    strict.consumer.reset(free_order=False)
+    strict.publish(0, 2)
+    strict.words[W.AWAITED] = W.ANY
+    assert strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0) == Outcome(-1, wake=False)
+    assert strict.lanes[1].fail(1, 64, 0) == Outcome(-1, wake=False)
+    assert [strict.ticket(0, position) for position in (0, 1)] == [W.PENDING, W.PENDING]
+    assert strict.words[W.UNRESOLVED] == 2
+    assert strict.repair(1).ticket is None
