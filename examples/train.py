@@ -26,9 +26,7 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
 def main() -> None:
     """Two epochs, and what the loader counted."""
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
-    )
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with headrace.DataLoader(Pictures(), batch_size=64, shuffle=True, num_workers=4) as loader:
         for epoch in range(2):

@@ -17,7 +17,9 @@ def test_blocks_run(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks))
-    done = subprocess.run([sys.executable, "-W", "error", script], check=False, capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -45,7 +45,8 @@ def test_nothing_is_a_stub(path: Path) -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Raise) and _name_of(node.exc) == "NotImplementedError"
     ]
-    assert not stubs
+    # An iteration refuses to be pickled with torch's own exception.
+    assert len(stubs) == (path.name == "iteration.py")
 
 
 def _name_of(raised: ast.expr | None) -> str | None:

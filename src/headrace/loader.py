@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -105,6 +106,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._course = Course()
         self._iterator: Any = None
         self._latest: Resources | None = None
+        self._live: weakref.WeakSet[Resources] = weakref.WeakSet()
 
     def __iter__(self) -> Any:
         """Begin an epoch."""
@@ -124,6 +126,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._warn_about_pinning()
         assembly = IterationAssembly(self._settings(), self._tally, self._shelf, self._course, self._reported_length())
         self._latest = assembly.resources
+        self._live.add(assembly.resources)
         return Iteration(assembly)
 
     def _settings(self) -> Settings:
@@ -226,8 +229,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         Batches stay valid. The loader can be iterated again.
         """
         self._iterator = None
-        if self._latest is not None:
-            self._latest.close()
+        for resources in list(self._live):
+            resources.close()
         self._shelf.close()
 
     def __enter__(self) -> "DataLoader[T_co]":
@@ -249,7 +252,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
 
 _PIPES = (IterDataPipe, MapDataPipe)
-_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_latest"})
+_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_latest", "_live"})
 
 
 def _chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:

@@ -86,7 +86,9 @@ def test_custom_containers_reach_the_device():
     def collate(samples):
         return {"image": torch.stack([s[0] for s in samples]), "names": [str(s[1]) for s in samples]}
 
-    loader = headrace.DataLoader(Filled(64), batch_size=32, num_workers=1, in_order=True, device="cuda", collate_fn=collate)
+    loader = headrace.DataLoader(
+        Filled(64), batch_size=32, num_workers=1, in_order=True, device="cuda", collate_fn=collate
+    )
     for batch in loader:
         assert batch["image"].is_cuda
         assert batch["names"][0] in {"0", "32"}

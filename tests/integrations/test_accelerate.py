@@ -188,15 +188,11 @@ def test_state_is_not_taken_unless_asked_for(monkeypatch):
 
 
 def test_state_is_saved_and_loaded(tmp_path):
-    accelerator = Accelerator(
-        cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=True)
-    )
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=True))
 
     def prepare():
         accelerator._dataloaders.clear()
-        return accelerator.prepare(
-            headrace.DataLoader(Numbers(22), batch_size=4, shuffle=True, num_workers=1)
-        )
+        return accelerator.prepare(headrace.DataLoader(Numbers(22), batch_size=4, shuffle=True, num_workers=1))
 
     prepared = prepare()
     seen = []

@@ -120,8 +120,7 @@ def test_loader_replaced_for_overfitting(trainer, hook):
 def test_loader_replaced_for_a_distributed_sampler(workers):
     loader = headrace.DataLoader(Numbers(SAMPLES), batch_size=4, shuffle=True, num_workers=workers)
     shards = [
-        _update_dataloader(loader, DistributedSampler(loader.dataset, num_replicas=2, rank=rank))
-        for rank in range(2)
+        _update_dataloader(loader, DistributedSampler(loader.dataset, num_replicas=2, rank=rank)) for rank in range(2)
     ]
     assert {type(shard) for shard in shards} == {headrace.DataLoader}
     assert [shard.num_workers for shard in shards] == [loader.num_workers] * 2

@@ -20,7 +20,7 @@ from tests.loader.data import (
     StatefulNumbers,
     listed,
 )
-from tests.loader.support import MODES, SIZE, Killer, Mode, kill, outcomes, workers
+from tests.loader.support import MODES, SIZE, Killer, Mode, kill, outcomes
 from tests.parity.support import raises, samples, wait_until
 
 N = 60
@@ -31,10 +31,10 @@ each_order = pytest.mark.parametrize("in_order", [True, False], ids=["in order",
 
 @each_order
 @each_mode
-def test_workers_killed_from_outside(mode: Mode, in_order: bool):
+def test_workers_killed_from_outside(mode: Mode, in_order: bool, workers):
     loader = mode.loader(2 * N, seconds=0.0004, in_order=in_order)
     rows = []
-    with Killer(times=3, seed=in_order) as killer:
+    with Killer(workers, times=3, seed=in_order) as killer:
         for batch in loader:
             rows += mode.rows(batch)
             killer.progress([index for index, _ in rows])
@@ -98,7 +98,7 @@ def test_a_sample_that_always_kills_can_be_skipped(in_order):
 
 @each_order
 @pytest.mark.parametrize("how_many", [1, 2])
-def test_workers_killed_while_idle(how_many, in_order, tmp_path):
+def test_workers_killed_while_idle(how_many, in_order, tmp_path, workers):
     count = Count(tmp_path / "calls")
     mode = MODES["default collate"]
     loader = mode.loader(N, count, in_order=in_order, prefetch_factor=1)
@@ -118,7 +118,6 @@ def test_workers_killed_while_idle(how_many, in_order, tmp_path):
     assert loader.stats().repeats == 0
 
 
-@pytest.mark.xfail(strict=True, reason="after a death a bulk call is made again one by one, by __getitem__")
 @each_order
 def test_a_bulk_call_is_repeated_as_a_bulk_call(in_order, tmp_path):
     dataset = BulkOnly(20, hook=Once(tmp_path / "killed", 7))
@@ -129,13 +128,14 @@ def test_a_bulk_call_is_repeated_as_a_bulk_call(in_order, tmp_path):
 
 @each_order
 @each_mode
-def test_all_workers_killed_at_once(mode: Mode, in_order: bool):
+def test_all_workers_killed_at_once(mode: Mode, in_order: bool, workers):
     loader = mode.loader(N, seconds=0.001, in_order=in_order)
     rows = []
     for number, batch in enumerate(loader):
         rows += mode.rows(batch)
         if number == 2:
-            assert all([kill(worker) for worker in workers()])
+            for worker in workers():
+                assert kill(worker)
     mode.check(rows, list(range(N)), ordered=in_order)
     assert loader.stats().restarts == 2
 
@@ -155,7 +155,9 @@ def test_worker_killed_inside_collate(size, in_order, tmp_path):
 @pytest.mark.parametrize("size", [1, SIZE])
 def test_a_batch_whose_collation_always_kills(size, in_order):
     mode = MODES["custom collate"]
-    loader = mode.loader(20, collate_fn=KillingCollate(None, 7), batch_size=size, in_order=in_order)
+    loader = mode.loader(
+        20, collate_fn=KillingCollate(None, 7), batch_size=size, in_order=in_order, timeout=3 if size == 1 else 20
+    )
     batches, errors = outcomes(iter(loader))
     rows = [row for batch in batches for row in mode.rows(batch)]
     assert [type(error) for error in errors] == [headrace.WorkerDied]
@@ -178,9 +180,7 @@ def end(worker: int) -> None:
 
 
 def test_a_worker_that_ends_in_worker_init_only_once(tmp_path):
-    loader = headrace.DataLoader(
-        Pairs(8), batch_size=2, num_workers=2, worker_init_fn=Once(tmp_path / "ended", 1)
-    )
+    loader = headrace.DataLoader(Pairs(8), batch_size=2, num_workers=2, worker_init_fn=Once(tmp_path / "ended", 1))
     assert [batch[0].tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
@@ -206,13 +206,13 @@ def test_a_stream_killed_inside_an_item_goes_on(stream, in_order, tmp_path):
 
 @each_order
 @each_stream
-def test_streams_killed_from_outside(stream, in_order):
+def test_streams_killed_from_outside(stream, in_order, workers):
     expected = torch_order(stream(120), batch_size=3, num_workers=2)
     dataset = stream(120)
     dataset.seconds = 0.0005
     loader = headrace.DataLoader(dataset, batch_size=3, num_workers=2, in_order=in_order)
     found = []
-    with Killer(times=3, seed=in_order) as killer:
+    with Killer(workers, times=3, seed=in_order) as killer:
         for batch in loader:
             found.append(batch.tolist())
             killer.progress(found[-1])
@@ -247,7 +247,7 @@ class TwoDeaths:
 
 
 @each_stream
-def test_a_batch_that_was_finished_but_not_counted_is_not_made_twice(stream):
+def test_a_batch_that_was_finished_but_not_counted_is_not_made_twice(stream, workers):
     """The worker dies between the two stores that finish a batch and count it."""
     iterator = iter(headrace.DataLoader(stream(30), batch_size=3, num_workers=1, prefetch_factor=2))
     found = [next(iterator).tolist()]

@@ -35,9 +35,7 @@ class raises:  # noqa: N801
 
     value: BaseException
 
-    def __init__(
-        self, expected: type[BaseException] | tuple[type[BaseException], ...], match: str = ""
-    ) -> None:
+    def __init__(self, expected: type[BaseException] | tuple[type[BaseException], ...], match: str = "") -> None:
         self.expected = expected
         self.match = match
 

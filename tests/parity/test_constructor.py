@@ -246,9 +246,7 @@ def test_iterable_dataset_refuses_order(loader_class, options):
 
 def test_more_workers_than_processors_warn(loader_class):
     many = len(os.sched_getaffinity(0)) + 1
-    message = (
-        f"This DataLoader will create {many} worker processes in total.*excessive worker creation might get"
-    )
+    message = f"This DataLoader will create {many} worker processes in total.*excessive worker creation might get"
     with pytest.warns(UserWarning, match=message):
         loader = loader_class(Squares(3), num_workers=many)
     with pytest.warns(UserWarning, match=message):

@@ -48,9 +48,7 @@ def test_index_may_be_any_object(loader_class, num_workers):
         Calling(identity), sampler=keys, batch_size=None, num_workers=num_workers, collate_fn=identity
     )
     assert list(loader) == keys
-    batched = loader_class(
-        Calling(identity), sampler=keys, batch_size=2, num_workers=num_workers, collate_fn=identity
-    )
+    batched = loader_class(Calling(identity), sampler=keys, batch_size=2, num_workers=num_workers, collate_fn=identity)
     assert list(batched) == [keys[:2], keys[2:4], keys[4:]]
 
 

@@ -9,9 +9,7 @@ from tests.parity.support import samples
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize(
-    ("size", "drop", "expected"), [(3, False, 4), (3, True, 3), (None, False, 10), (20, True, 0)]
-)
+@pytest.mark.parametrize(("size", "drop", "expected"), [(3, False, 4), (3, True, 3), (None, False, 10), (20, True, 0)])
 def test_map_style(loader_class, num_workers, size, drop, expected):
     loader = loader_class(Squares(10), batch_size=size, drop_last=drop, num_workers=num_workers)
     assert len(loader) == expected

@@ -51,9 +51,7 @@ def test_device_argument_alone_has_no_effect(loader_class, num_workers):
 @WORKERS
 def test_tensors_in_containers_are_pinned(loader_class, num_workers):
     data = [{"a": torch.ones(3), "b": (torch.ones(1), "text"), "c": [b"bytes", 1]}] * 2
-    loader = loader_class(
-        data, batch_size=None, pin_memory=True, num_workers=num_workers, collate_fn=identity
-    )
+    loader = loader_class(data, batch_size=None, pin_memory=True, num_workers=num_workers, collate_fn=identity)
     for batch in loader:
         assert batch["a"].is_pinned()
         assert batch["b"][0].is_pinned()

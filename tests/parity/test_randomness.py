@@ -102,9 +102,7 @@ def test_stream_of_one_worker(make):
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_worker_info_seed(loader_class, num_workers):
     base = draw(seeded(13))
-    loader = loader_class(
-        Calling(worker_of, 8), batch_size=None, num_workers=num_workers, generator=seeded(13)
-    )
+    loader = loader_class(Calling(worker_of, 8), batch_size=None, num_workers=num_workers, generator=seeded(13))
     for worker, _, seed in loader:
         assert seed == base + worker
 

@@ -62,7 +62,5 @@ def test_unpicklable_dataset(loader_class, method):
 
 
 def test_unpicklable_dataset_may_be_forked(loader_class):
-    loader = loader_class(
-        Unpicklable(3), num_workers=1, multiprocessing_context="fork", collate_fn=lambda b: b[0]
-    )
+    loader = loader_class(Unpicklable(3), num_workers=1, multiprocessing_context="fork", collate_fn=lambda b: b[0])
     assert list(loader) == [0, 1, 4]

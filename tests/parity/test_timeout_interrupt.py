@@ -71,9 +71,7 @@ def test_interpreter_ends_with_workers_alive(loader_name):
     assert (err, program.returncode) == ("", 0)
     workers = [int(pid) for pid in out.split()]
     assert len(workers) >= 2
-    assert wait_until(
-        lambda: not any(psutil.pid_exists(pid) and alive(psutil.Process(pid)) for pid in workers)
-    )
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) and alive(psutil.Process(pid)) for pid in workers))
 
 
 def test_dropping_an_iterator_ends_its_workers(loader_class):

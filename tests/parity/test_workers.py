@@ -83,9 +83,7 @@ def test_worker_info(loader_class):
 
 
 def test_worker_info_is_none_without_workers(loader_class):
-    assert list(
-        loader_class(Calling(lambda i: get_worker_info() is None, 2), batch_size=None, num_workers=0)
-    ) == [
+    assert list(loader_class(Calling(lambda i: get_worker_info() is None, 2), batch_size=None, num_workers=0)) == [
         True,
         True,
     ]

@@ -13,7 +13,7 @@ from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import Slab, Words, pending
 
 DIMS = Dims(lanes=3, groups=24, slots=24, rows=8)
-LIMIT = 50_000
+LIMIT = 10_000
 
 
 class Arrangement(Enum):

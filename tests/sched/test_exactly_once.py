@@ -4,13 +4,19 @@ import random
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.sched.model import Arrangement, Plan, World
 
 ARRANGEMENTS = list(Arrangement)
 each_arrangement = pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda a: a.name.lower())
+QUICKLY = settings(
+    max_examples=400,
+    derandomize=True,
+    phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
+    suppress_health_check=list(HealthCheck),
+)
 BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills"]
 
 
@@ -52,7 +58,7 @@ def worlds(draw: st.DrawFn, arrangement: Arrangement) -> World:
 
 
 @each_arrangement
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@QUICKLY
 @given(data=st.data())
 def test_any_schedule(arrangement: Arrangement, data: st.DataObject) -> None:
     world = data.draw(worlds(arrangement))

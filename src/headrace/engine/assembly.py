@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headrace.core.errors import StateMismatch
-from headrace.core.options import Loading, OnError, Seeding
+from headrace.core.options import Loading, OnError, Seeding, Skip
 from headrace.engine import collation
 from headrace.engine.cores import free_memory
 from headrace.engine.device import Accelerator, Ahead, Cuda, accelerator
@@ -169,7 +169,8 @@ class IterationAssembly:
                 "dataset is sharded by its workers, so it can only be resumed with the same num_workers"
             )
             raise StateMismatch(msg)
-        resumed = [Resume(stream["batches"], stream["state"]) for stream in streams]
+        resumed = [Resume(stream["batches"], stream["state"], bool(stream.get("ended"))) for stream in streams]
+        errors = Errors(settings.on_error, self.tally, None)
         size = settings.batch_size
         if settings.workers == 0:
             return InlineStream(
@@ -179,6 +180,7 @@ class IterationAssembly:
                 drop_last=settings.drop_last,
                 tally=self.tally,
                 resumed=resumed[0] if resumed else Resume(),
+                errors=errors,
             )
         pool, slots = self._started(standard=False, resumed=resumed)
         return StreamRun(
@@ -190,6 +192,7 @@ class IterationAssembly:
             tally=self.tally,
             resumed=resumed or [Resume()] * settings.workers,
             turn=saved["turn"] if saved else 0,
+            errors=errors,
         )
 
     def _started(self, *, standard: bool, resumed: list[Resume]) -> tuple[Pool, Any]:
@@ -212,6 +215,7 @@ class IterationAssembly:
                 batch_size=settings.batch_size,
                 drop_last=settings.drop_last,
                 seed_samples=settings.loading.seeding is Seeding.SAMPLE and not settings.iterable,
+                keep_partial=isinstance(settings.on_error, Skip),
             )
             context = settings.context or torch.multiprocessing.get_context()
             pool = Pool(resources.slab.memory, settings.workers, context, task, resources.base_seed)

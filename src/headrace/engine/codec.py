@@ -106,7 +106,8 @@ def _reduce_tensor(value: torch.Tensor) -> Any:
         stride = tuple(dense.stride())
     if dense.numel() == 0:
         return _tensor, (None, value.dtype, tuple(value.shape), stride, value.requires_grad)
-    raw = dense.reshape(-1).view(torch.uint8) if value.dtype is not torch.bool else dense.reshape(-1)
+    flat = dense.as_strided((dense.numel(),), (1,))  # a dimension of size one may have any stride
+    raw = flat if value.dtype is torch.bool else flat.view(torch.uint8)
     return _tensor, (
         _buffer(raw),
         value.dtype,

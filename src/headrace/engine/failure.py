@@ -13,7 +13,9 @@ def pack(error: BaseException, where: str, *, fatal: bool = False) -> bytes:
     for candidate in (whole, (type(error), message, None, fatal), (RuntimeError, message, None, fatal)):
         try:
             packed = pickle.dumps(candidate)
-            pickle.loads(packed)  # noqa: S301  (our own bytes: some exceptions pickle and do not come back)
+            back = pickle.loads(packed)[2]  # noqa: S301  (our own bytes: some exceptions pickle and do not come back)
+            if back is not None and type(back) is not type(error):
+                continue
         except Exception:  # noqa: BLE001, S112  (whatever an exception class does, the message still travels)
             continue
         return packed

@@ -94,10 +94,12 @@ class InlineStream:
         drop_last: bool,
         tally: Tally,
         resumed: Resume,
+        errors: Errors,
     ) -> None:
         """``resumed``: what the stream starts from."""
+        self._errors = errors
         self._collate_fn, self._batched, self._tally = collate_fn, batch_size is not None, tally
-        self._stream = Stream(dataset, batch_size, drop_last=drop_last, resume=resumed)
+        self._stream = Stream(dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resumed)
         self._delivered = resumed.batches
 
     def abandon(self) -> None:
@@ -105,13 +107,22 @@ class InlineStream:
 
     def progress(self) -> dict[str, Any]:
         """How far the stream has been delivered."""
-        return {"streams": [{"batches": self._delivered, "state": self._stream.state()}], "turn": 0}
+        stream = {"batches": self._delivered, "state": self._stream.state(), "ended": self._stream.ended}
+        return {"streams": [stream], "turn": 0}
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch; exceptions are the user's own."""
-        items = self._stream.items()
+        items = self._items()
         if items is None:
             raise StopIteration
         self._delivered += 1
+        self._errors.passed(len(items))
         self._tally.samples += len(items)
         return self._collate_fn(items if self._batched else items[0])
+
+    def _items(self) -> list[Any] | None:
+        while True:
+            try:
+                return self._stream.items()
+            except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
+                self._errors.failed(f"item of batch {self._delivered}", error, error)

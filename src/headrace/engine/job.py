@@ -34,6 +34,8 @@ class Task:
     """For iterable datasets: how many items make a batch."""
     drop_last: bool
     seed_samples: bool
+    keep_partial: bool
+    """Iterable datasets: items read before one that failed stay in the batch, since the failure will be skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Resume:
     """Made and delivered before; made again and dropped unless there is a state."""
     state: Any = None
     """What the dataset's or its iterator's ``state_dict`` returned after those."""
+    ended: bool = False
+    """Nothing came after those."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class SampleMaker:
 
     def _appetite(self) -> int:
         """How many tickets to take at once."""
-        if self._bulk is not None or not self.batched:
+        if self._bulk is not None or not self.batched or self.words[W.LOCAL]:
             return ALL
         if not self.standard and not self.words[W.FREE_ORDER]:
             count = self._next_count()
@@ -95,7 +95,7 @@ class SampleMaker:
     def _is_whole(self, tickets: Tickets) -> bool:
         count = self.words[self.desk.memory.dims.group(tickets.group) + W.G_COUNT]
         complete = tickets.slot >= 0 and tickets.end - tickets.start == count
-        return complete and (self._bulk is not None or not self.standard)
+        return complete and (self._bulk is not None or not self.standard or bool(self.words[W.LOCAL]))
 
     def _index_list(self, group: int) -> list[Any]:
         """The indices of a group; unpacked once."""
@@ -129,7 +129,8 @@ class SampleMaker:
                     raise _Refused
                 if self.seed_samples:
                     seeding.seed_sample(seed, epoch, indices[position])
-                samples.append(dataset[indices[position]])
+                index = indices[position]
+                samples.append(dataset[index] if self._bulk is None else self._bulk([index])[0])
             except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
                 self._place(group, slot, first, samples)
                 samples, first = [], position + 1
@@ -168,6 +169,7 @@ class SampleMaker:
         if self._bulk is not None and self.standard and len(samples) == count:
             self._place(group, slot, 0, samples)
             return
+        w[self.desk.lane + W.L_COLLATE] = slot + 1  # from here on a death is held against the collation
         result = self.collator.collate(slot, samples, indices[made[0]])
         with self.desk.lock:
             outcome = self.ledger.whole(slot, group, made, result)

@@ -5,7 +5,7 @@ from collections import deque
 from enum import Enum
 from typing import Any
 
-from headrace.core.errors import WorkerDied
+from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine import failure
 from headrace.engine.delivery import Delivery
 from headrace.engine.job import Resume
@@ -66,7 +66,7 @@ class MapRun:
         self._size = 1
         self._drawn: list[Any] | None = None  # drawn, but there was no slot for it yet
         self._exhausted = False
-        self._seen_failures = 0
+        self._seen_failures = self._examined = 0
         self._idle_deaths = 0
         with pool.section():
             self._ledger.reset(free_order=arrangement is Arrangement.FREE)
@@ -125,9 +125,8 @@ class MapRun:
 
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
-        for slot in self._open:
-            self._slots.release(slot)
-        self._open.clear()
+        while self._open:
+            self._slots.release(self._open.pop())
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch; raises StopIteration at the end, and whatever a sample raised.
@@ -137,11 +136,17 @@ class MapRun:
         deadline = time.monotonic() + self._timeout if self._timeout else None
         while True:
             self._draw()
+            if self._samples_cannot_travel():
+                self._stay_local()
+                continue
             self._raise_failures()
             if not self._open and self._exhausted:
                 raise StopIteration
             slot = self._look()
-            if slot is not None:
+            if self._samples_cannot_travel():
+                self._open.extend([] if slot is None else [slot])
+                self._stay_local()
+            elif slot is not None:
                 made = self._deliver(slot)
                 if made is not None:
                     self._idle_deaths = 0
@@ -152,6 +157,31 @@ class MapRun:
                 return NOT_YET
             elif self._open:
                 self._sleep(deadline)
+
+    def _samples_cannot_travel(self) -> bool:
+        """Whether a sample failed only because it cannot be sent to the worker that collates."""
+        failures = self._words[W.FAILURES]
+        if failures == self._examined or self._words[W.LOCAL]:
+            return False
+        self._examined = failures
+        with self._pool.section():
+            failed = self._ledger.failed(list(self._book.groups))
+        errors = [self._read(self._book.groups[number], blob) for number, _, blob in failed]
+        return any(error is not None and isinstance(error[0], BatchNotSendable) for error in errors)
+
+    def _stay_local(self) -> None:
+        """Begin what is owed again, each batch on one worker: what cannot be sent may still be collated where it is."""
+        pending = self.progress()["pending"]
+        with self._pool.section():
+            self._ledger.reset(free_order=False)
+            self._words[W.LOCAL] = 1
+        self.abandon()
+        if self._arrangement is Arrangement.FREE:
+            self._arrangement = Arrangement.BATCHES
+        self._groups, self._book, self._drawn = self._groups.again(pending), Book(self._memory), None
+        self._owner.clear()
+        self._undelivered = self._lost = self._seen_failures = self._examined = 0
+        self._exhausted = False
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that no open batch can be filled from what is drawn."""
@@ -313,15 +343,15 @@ class MapRun:
             repair = self._ledger.repair(lane, self._pool.lanes, list(self._book.groups), list(self._open))
         self._tally.restarts += 1
         self._tally.repeats += repair.reissued
+        self._pool.start_one(lane, Resume())
+        with self._pool.section():
+            asleep = self._ledger.wake(self._pool.lanes)
+        self._pool.ring(asleep)
         if repair.ticket is None and repair.collating < 0:
             self._idle_deaths += 1
             if self._idle_deaths > self._pool.lanes + 1:
                 msg = f"{self._last_epitaph}. Workers end before they make a sample; does worker_init_fn end them?"
                 raise WorkerDied(msg)
-        self._pool.start_one(lane, Resume())
-        with self._pool.section():
-            asleep = self._ledger.wake(self._pool.lanes)
-        self._pool.ring(asleep)
 
 
 _COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, while it ran collate_fn on the same batch"

@@ -13,8 +13,8 @@ from typing import Any
 from headrace.core.errors import SlabError
 from headrace.sched.words import Dims
 
-BLOB = 64 << 20  # per group: pickled indices and errors
-LAYOUTS = 256 << 20
+BLOB = 16 << 20  # per group: pickled indices and errors
+LAYOUTS = 64 << 20
 SLOT = 8 << 30
 PAGE = mmap.PAGESIZE
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch.utils.data import BatchSampler
 
 from headrace.core.errors import StateMismatch
 from headrace.engine.stateful import is_stateful
@@ -27,11 +28,13 @@ class Order:
             )
             raise StateMismatch(msg)
         self._random: str | None = None
-        self._started = self._exhausted = False
+        self._started = self._exhausted = self._ended = False
+        self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
         self.drawn = 0
         state = self._saved.get("sampler")
         if state is not None and is_stateful(self._inner):
             self._inner.load_state_dict(copy.deepcopy(state))
+            self._exhausted = bool(self._saved.get("exhausted"))  # such a sampler stands at the start of its next pass
         elif "epoch" in self._saved and hasattr(self._inner, "set_epoch"):
             self._inner.set_epoch(self._saved["epoch"])
         self._iterator: Iterator[Any] = iter(index_sampler)
@@ -53,6 +56,7 @@ class Order:
             self._exhausted = True
             raise
         self.drawn += 1
+        self._ended = bool(self._full) and len(item) < self._full
         return item
 
     def _begin(self) -> None:
@@ -95,6 +99,7 @@ class Order:
             return dict(self._saved or state)
         if is_stateful(self._inner):
             state["sampler"] = copy.deepcopy(self._inner.state_dict())
+            state["exhausted"] = self._exhausted or self._ended
         elif is_stateful(self._iterator):
             state["iterator"] = copy.deepcopy(self._iterator.state_dict())
         elif isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
@@ -153,6 +158,10 @@ class Groups:
         except StopIteration:
             return None
         return list(item) if self._batched else [item]
+
+    def again(self, pending: list[list[Any]]) -> "Groups":
+        """The same, but ``pending`` first."""
+        return Groups(self._order, pending, self._size, batched=self._batched)
 
     def order_state(self) -> dict[str, Any]:
         """Where the draw stands."""

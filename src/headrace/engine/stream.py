@@ -10,9 +10,12 @@ from headrace.engine.stateful import is_stateful
 class Stream:
     """One pass over the dataset. Starting may read what was delivered before: from a state, or again."""
 
-    def __init__(self, dataset: Any, batch_size: int | None, *, drop_last: bool, resume: Resume) -> None:
-        """``batch_size`` None: every item is a batch."""
-        self._dataset, self._size, self._drop_last, self._ended = dataset, batch_size, drop_last, False
+    def __init__(
+        self, dataset: Any, batch_size: int | None, *, drop_last: bool, keep_partial: bool, resume: Resume
+    ) -> None:
+        """``batch_size`` None: every item is a batch. ``keep_partial``: see ``Task``."""
+        self._dataset, self._size, self._drop_last, self._ended = dataset, batch_size, drop_last, resume.ended
+        self._keep, self._kept = keep_partial, list[Any]()
         state = resume.state or {}
         if "dataset" in state:
             dataset.load_state_dict(state["dataset"])
@@ -20,20 +23,28 @@ class Stream:
         if "iterator" in state:
             loading: Any = self._iterator
             loading.load_state_dict(state["iterator"])
-        elif not state:
+        elif not state and not resume.ended:
             for _ in range(resume.batches):
                 self.items()
 
     def items(self) -> list[Any] | None:
         """The items of the next batch; None at the end. What the dataset raises comes through."""
-        items: list[Any] = []
+        items, self._kept = self._kept, []
         while not self._ended and len(items) < (self._size or 1):
             try:
                 items.append(next(self._iterator))
             except StopIteration:
                 self._ended = True
+            except Exception:
+                self._kept = items if self._keep else []
+                raise
         short = self._size is not None and len(items) < self._size
         return None if not items or (short and self._drop_last) else items
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end was seen; it may have come with items of a last, short batch."""
+        return self._ended
 
     def state(self) -> dict[str, Any] | None:
         """Where a stateful dataset or iterator stands; None when neither is."""

@@ -52,7 +52,10 @@ class StreamMaker:
                 return 0, self._desk.write_object(slot, encoded), encoded.size, True
             if self._stream is None:
                 resume, self._resume = self._resume, Resume()
-                self._stream = Stream(*self._what, drop_last=self._task.drop_last, resume=resume)
+                task = self._task
+                self._stream = Stream(
+                    *self._what, drop_last=task.drop_last, keep_partial=task.keep_partial, resume=resume
+                )
             items = self._stream.items()
             if items is None:
                 return None
@@ -60,6 +63,8 @@ class StreamMaker:
         except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
             encoded = codec.Encoded(failure.pack(error, self._where))
             return 0, self._desk.write_object(slot, encoded), encoded.size, True
+        if self._stream.ended:
+            self._lane.mark_last(slot)
         offset, size, failed = self._collator.collate(slot, items, None)
         if not failed and state is not None:
             self._lane.attach(slot, self._desk.write_object(slot, codec.Encoded(state)))

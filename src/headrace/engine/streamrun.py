@@ -10,16 +10,16 @@ from headrace.engine.job import Resume
 from headrace.engine.maprun import NOT_YET
 from headrace.engine.pool import Pool
 from headrace.engine.slots import Slots
-from headrace.engine.tally import Tally
+from headrace.engine.tally import Errors, Tally
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.streams import S_ITEMS, S_STATE, ConsumerStreams
+from headrace.sched.streams import S_ITEMS, S_LAST, S_STATE, ConsumerStreams
 
 
 class StreamRun:
     """Takes turns over the streams that are not exhausted, as torch does; or takes what is there."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (it is where everything meets)
         self,
         pool: Pool,
         slots: Slots,
@@ -30,6 +30,7 @@ class StreamRun:
         tally: Tally,
         resumed: list[Resume],
         turn: int,
+        errors: Errors,
     ) -> None:
         """``ahead``: batches each worker may make before they are taken; ``resumed``: what each stream starts from."""
         self._pool, self._slots, self._in_order = pool, slots, in_order
@@ -41,8 +42,10 @@ class StreamRun:
         self._queues: list[deque[int]] = [deque() for _ in range(pool.lanes)]
         self._delivered = [resume.batches for resume in resumed]
         self._states = [resume.state for resume in resumed]
+        self._ended = [resume.ended for resume in resumed]
         self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
         self._turn = turn % pool.lanes
+        self._errors = errors
         with pool.section():
             self._streams.reset()
         self._allow()
@@ -56,7 +59,8 @@ class StreamRun:
     def progress(self) -> dict[str, Any]:
         """How far each stream has been delivered, and whose turn it is."""
         streams = [
-            {"batches": batches, "state": state} for batches, state in zip(self._delivered, self._states, strict=True)
+            {"batches": batches, "state": state, "ended": self._ended[lane]}
+            for lane, (batches, state) in enumerate(zip(self._delivered, self._states, strict=True))
         ]
         return {"streams": streams, "turn": self._turn}
 
@@ -87,7 +91,10 @@ class StreamRun:
                 if lane is None:
                     self._words[W.AWAITED] = W.ANY
             if lane is not None:
-                return self._deliver(lane)
+                made = self._deliver(lane)
+                if made is not None:
+                    return made[0]
+                continue
             if not any(self._queues):
                 raise StopIteration
             if not block:
@@ -115,17 +122,23 @@ class StreamRun:
             self._turn = (lane + 1) % self._pool.lanes
         return None
 
-    def _deliver(self, lane: int) -> Any:
+    def _deliver(self, lane: int) -> tuple[Any] | None:
+        """The lane's next batch in a tuple; None when it failed and failures are skipped."""
         slot = self._queues[lane].popleft()
         at = self._dims.slot(slot)
         self._delivered[lane] += 1
-        items, failed, state = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE))
+        items, failed, state, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
+        self._ended[lane] = bool(last)
         if failed:
             error = self._delivery.error(slot)
             self._slots.release(slot)
             self._allow()
-            assert error is not None
-            raise error[0]
+            assert error is not None  # streams file every error with its text
+            raised, original, fatal = error
+            if fatal:
+                raise raised
+            self._errors.failed(f"item of batch {self._delivered[lane] - 1} of worker {lane}", raised, original)
+            return None
         if state:
             self._states[lane] = self._delivery.state(slot, state - 1)
         made = self._delivery.batch(slot)
@@ -133,8 +146,9 @@ class StreamRun:
         self._tally.copied_out += self._delivery.copied
         self._delivery.copied = 0
         self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
+        self._errors.passed(items)
         self._allow()
-        return made
+        return (made,)
 
     def _replace(self, lane: int) -> None:
         """A new worker reads its stream again up to what the dead one had made."""

@@ -54,6 +54,11 @@ class Errors:
         self._seen = 0
         self._skipped = 0
 
+    @property
+    def skips(self) -> bool:
+        """Whether failures are left out rather than raised."""
+        return isinstance(self._policy, Skip)
+
     def passed(self, samples: int) -> None:
         """Samples were delivered."""
         self._seen += samples

@@ -45,7 +45,7 @@ class ConsumerLedger:
         w[W.FREE_ORDER] = int(free_order)
         for word in (W.TAIL, W.CURSOR, W.FILL_TAIL, W.FILL_CURSOR, W.RETRIES, W.HOLES):
             w[word] = 0
-        for word in (W.UNRESOLVED, W.AWAITED, W.FAILURES):
+        for word in (W.UNRESOLVED, W.AWAITED, W.FAILURES, W.LOCAL):
             w[word] = 0
 
     def open(self, slot: int, expected: int, *, collate: bool) -> None:
@@ -168,7 +168,7 @@ class ConsumerLedger:
         if ticket is not None:
             deaths = self._blame(*ticket)
         if collating >= 0:
-            deaths = self._blame_collation(collating)
+            deaths = self._blame_collation(collating, groups)
         for slot in slots:
             self._repair_slot(slot, lanes)
         reissued = self._reissue(lanes, groups)
@@ -192,10 +192,15 @@ class ConsumerLedger:
             w[W.FAILURES] += 1
         return deaths
 
-    def _blame_collation(self, slot: int) -> int:
+    def _blame_collation(self, slot: int, groups: list[int]) -> int:
+        """Count a death against a batch's collation; a batch that did it too often has failed, with its samples."""
         w, at = self.w, self.dims.slot(slot)
         w[at + W.S_DEATHS] += 1
-        if w[at + W.S_DEATHS] > W.DEATHS_ALLOWED and w[at + W.S_STATUS] == W.COLLATING:
+        if w[at + W.S_DEATHS] > W.DEATHS_ALLOWED and w[at + W.S_STATUS] in (W.FILLING, W.COLLATING):
+            for group in groups:
+                if w[self.dims.group(group) + W.G_SLOT] == slot + 1:  # made by one lane: its tickets are still pending
+                    tickets, count = self.dims.ticket(group), w[self.dims.group(group) + W.G_COUNT]
+                    w[tickets : tickets + count] = array("q", [W.DONE]) * count
             w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = 0, 1
             w[at + W.S_STATUS] = W.READY
         return w[at + W.S_DEATHS]

@@ -8,6 +8,7 @@ from headrace.sched.words import Dims, Words
 
 S_STATE = 11  # where a stateful stream's state stands in the slot, + 1
 S_ITEMS = 12
+S_LAST = 14  # 1: the stream ended with this batch
 
 
 class LaneStream:
@@ -32,6 +33,10 @@ class LaneStream:
         slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
         w[lane + W.L_SLOT] = slot + 1
         return slot
+
+    def mark_last(self, slot: int) -> None:
+        """The stream ended while this batch was made."""
+        self.w[self.dims.slot(slot) + S_LAST] = 1
 
     def attach(self, slot: int, offset: int) -> None:
         """The stream's state after this batch stands there."""

@@ -25,6 +25,7 @@ LAYOUTS = 12  # layouts registered
 LAYOUT_BYTES = 13  # bytes used in the layout region
 EPOCH = 14  # with SEED and the index: what a sample's random numbers come from
 SEED = 15
+LOCAL = 24  # samples cannot travel between workers: each batch is made by one
 HEADER = 64
 
 NOTHING, ANY = 0, -1
@@ -71,7 +72,7 @@ WHOLE = 1 << 48  # the object offset of a sample that exists only within its bat
 class Dims:
     """How many of each there can be at most, and where each begins. The defaults are reservations, not allocations."""
 
-    def __init__(self, lanes: int = 512, groups: int = 4096, slots: int = 1024, rows: int = 1 << 20) -> None:
+    def __init__(self, lanes: int = 512, groups: int = 1024, slots: int = 256, rows: int = 1 << 20) -> None:
         """``rows``: samples in one batch. Computed once: these numbers are used for every batch."""
         self.lanes, self.groups, self.slots, self.rows = lanes, groups, slots, rows
         self.ring = 2 * max(groups, slots)  # more than can be outstanding at once

@@ -1,0 +1,102 @@
+"""An accelerator made of ordinary memory, whose copies are done when the test says so."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from headrace.engine.device import mapped
+
+
+@dataclass(eq=False, slots=True)
+class Mark:
+    """One batch on its way. Nothing of it has arrived before it is reached."""
+
+    number: int
+    moves: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    reached: bool = False
+
+
+class ScriptedAccelerator:
+    """Implements ``headrace.engine.device.Accelerator`` on the CPU.
+
+    A copy reads its source only when it is reached, by ``advance`` or ``finish``, and does not keep it alive: host
+    memory that is used again too early arrives as what became of it. ``log`` holds what was asked for, in order.
+    """
+
+    def __init__(self) -> None:
+        """Nothing registered, nothing under way."""
+        self.log: list[tuple[str, int]] = []
+        self.registered: dict[int, int] = {}
+        self.marks: list[Mark] = []
+        self.before_finish: Callable[[], None] | None = None
+        """Called when somebody waits for all copies."""
+
+    @property
+    def under_way(self) -> int:
+        """Copies that were started and have not arrived."""
+        return sum(not mark.reached for mark in self.marks)
+
+    def advance(self, count: int = 1) -> None:
+        """Let the oldest ``count`` copies arrive."""
+        for mark in [mark for mark in self.marks if not mark.reached][:count]:
+            for target, source in mark.moves:
+                target.copy_(source)
+            mark.moves.clear()
+            mark.reached = True
+
+    def register(self, address: int, size: int) -> None:
+        """See ``Accelerator``; refuses memory that is registered already, as a driver does."""
+        for start, length in self.registered.items():
+            if address < start + length and start < address + size:
+                msg = f"{size} bytes at {address:#x} overlap what is registered"
+                raise RuntimeError(msg)
+        self.log.append(("register", size))
+        self.registered[address] = size
+
+    def unregister(self, address: int) -> None:
+        """See ``Accelerator``; refuses while a copy is under way."""
+        if self.under_way:
+            msg = "unregistered while copies are under way"
+            raise RuntimeError(msg)
+        self.log.append(("unregister", self.registered.pop(address)))
+
+    def copy(self, batch: Any) -> tuple[Any, Mark]:
+        """See ``Accelerator``."""
+        mark = Mark(len(self.marks))
+
+        def sent(tensor: torch.Tensor) -> torch.Tensor:
+            there = torch.zeros_like(tensor)
+            if tensor.numel():
+                mark.moves.append((there, _alias(tensor)))
+            return there
+
+        there = mapped(batch, sent)
+        self.marks.append(mark)
+        self.log.append(("copy", mark.number))
+        return there, mark
+
+    def hand_over(self, batch: Any, mark: Mark) -> None:
+        """See ``Accelerator``."""
+        self.log.append(("hand over", mark.number))
+
+    def reached(self, mark: Mark) -> bool:
+        """See ``Accelerator``."""
+        return mark.reached
+
+    def finish(self) -> None:
+        """See ``Accelerator``."""
+        self.log.append(("finish", self.under_way))
+        if self.before_finish is not None:
+            self.before_finish()
+        self.advance(self.under_way)
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, unowned: what a device has of a host tensor is its address."""
+    storage = tensor.untyped_storage()
+    raw = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    flat = torch.frombuffer(raw, dtype=tensor.dtype)
+    return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -1,0 +1,298 @@
+"""Copying ahead: which memory may be used again when, who gets which batch, and what counts as delivered."""
+
+import weakref
+from collections import OrderedDict
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import headrace
+from headrace.engine import assembly
+from headrace.engine.device import AHEAD, Ahead, Registrar, mapped
+from headrace.engine.maprun import NOT_YET
+from headrace.testing import ScriptedAccelerator
+from tests.loader.data import Numbers, Pairs, Raises, listed
+from tests.parity.datasets import Squares
+from tests.parity.support import raises, samples
+
+
+class ScriptedRun:
+    """A run whose outcomes were written down: batches, exceptions, NOT_YET."""
+
+    def __init__(self, *script):
+        self.script, self.taken, self.abandoned = list(script), 0, False
+        self.blocked: list[bool] = []
+
+    def next(self, *, block=True):
+        self.blocked.append(block)
+        while self.script:
+            outcome = self.script.pop(0)
+            if outcome is NOT_YET:
+                if block:
+                    continue
+                return NOT_YET
+            self.taken += 1
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+        raise StopIteration
+
+    def progress(self):
+        return {"taken": self.taken}
+
+    def abandon(self):
+        self.abandoned = True
+
+
+def batch(value):
+    return torch.full((2,), float(value))
+
+
+@pytest.fixture
+def device():
+    return ScriptedAccelerator()
+
+
+class TestAhead:
+    def test_batches_are_sent_ahead_and_handed_over_in_order(self, device):
+        ahead = Ahead(ScriptedRun(*map(batch, range(4))), device)
+        got = [ahead.next() for _ in range(4)]
+        device.finish()
+        assert [there.tolist() for there in got] == [[float(i)] * 2 for i in range(4)]
+        handed = [number for what, number in device.log if what == "hand over"]
+        assert handed == [0, 1, 2, 3]
+        for number in range(4 - AHEAD):  # each was under way before the one ahead of it was handed over
+            before = device.log.index(("copy", number + AHEAD - 1))
+            assert before < device.log.index(("hand over", number))
+
+    def test_handing_over_does_not_wait(self, device):
+        ahead = Ahead(ScriptedRun(*map(batch, range(5))), device)
+        for _ in range(5):
+            ahead.next()
+        assert device.under_way == 5
+        assert not [what for what, _ in device.log if what == "finish"]
+
+    def test_host_memory_is_kept_until_its_copy_is_done(self, device):
+        hosts = [batch(i) for i in range(6)]
+        alive = [weakref.ref(host) for host in hosts]
+        ahead = Ahead(ScriptedRun(*hosts), device)
+        del hosts
+        for _ in range(4):
+            ahead.next()
+        assert [ref() is not None for ref in alive] == [True] * 6
+        device.advance(3)
+        ahead.next()
+        assert [ref() is not None for ref in alive[:4]] == [False, False, False, True]
+
+    def test_what_is_on_its_way_is_not_delivered(self, device):
+        run = ScriptedRun(*map(batch, range(4)))
+        ahead = Ahead(run, device)
+        assert ahead.progress() == {"taken": 0}
+        for delivered in range(1, 5):
+            ahead.next()
+            assert ahead.progress() == {"taken": delivered}
+        assert run.taken == 4
+
+    def test_an_error_comes_after_the_batches_before_it(self, device):
+        ahead = Ahead(ScriptedRun(batch(0), batch(1), ValueError("third"), batch(3)), device)
+        assert ahead.next() is not None
+        assert ahead.next() is not None
+        assert ahead.progress() == {"taken": 2}
+        with raises(ValueError, match="third"):
+            ahead.next()
+        assert ahead.progress() == {"taken": 3}
+        ahead.next()
+        with pytest.raises(StopIteration):
+            ahead.next()
+        with pytest.raises(StopIteration):
+            ahead.next()
+
+    def test_it_waits_only_when_it_has_nothing(self, device):
+        run = ScriptedRun(batch(0), NOT_YET, batch(1), NOT_YET)
+        ahead = Ahead(run, device)
+        ahead.next()
+        assert run.blocked == [True, False]
+        ahead.next()
+        assert run.blocked[2:] == [True, False]
+
+    def test_nothing_yet(self, device):
+        ahead = Ahead(ScriptedRun(NOT_YET, batch(0)), device)
+        assert ahead.next(block=False) is NOT_YET
+        assert ahead.next(block=False) is not NOT_YET
+
+    def test_abandoning_waits_for_copies_before_memory_goes_back(self, device):
+        run = ScriptedRun(*map(batch, range(4)))
+        ahead = Ahead(run, device)
+        ahead.next()
+        seen = []
+        device.before_finish = lambda: seen.append((device.under_way, run.abandoned))
+        ahead.abandon()
+        assert seen == [(2, False)]
+        assert run.abandoned
+        assert device.under_way == 0
+
+
+class TestRegistrar:
+    def test_memory_is_registered_once(self, device):
+        registrar = Registrar(device)
+        for size in (5000, 100, 8192):
+            registrar.ensure(1 << 20, size)
+        assert device.registered == {1 << 20: 8192}
+        assert device.log == [("register", 8192)]
+
+    def test_a_slot_that_grew_is_registered_anew_once_copies_are_done(self, device):
+        registrar = Registrar(device)
+        registrar.ensure(1 << 20, 4096)
+        device.copy(batch(1))
+        registrar.ensure(1 << 20, 4097)
+        assert device.log[-3:] == [("finish", 1), ("unregister", 4096), ("register", 8192)]
+
+    def test_closing_undoes_everything(self, device):
+        registrar = Registrar(device)
+        registrar.ensure(1 << 20, 1)
+        registrar.ensure(2 << 20, 1)
+        device.copy(batch(1))
+        registrar.close()
+        assert device.registered == {}
+        assert device.under_way == 0
+        registrar.close()
+
+
+class Point(NamedTuple):
+    x: torch.Tensor
+    y: int
+
+
+class TestMapped:
+    @pytest.mark.parametrize(
+        "value",
+        [
+            torch.ones(2),
+            [torch.ones(2), "text", b"bytes", 3],
+            (torch.ones(2), None),
+            {"a": torch.ones(2), "b": [torch.zeros(1)]},
+            Point(torch.ones(2), 4),
+            OrderedDict(a=torch.ones(1), b=5),
+        ],
+        ids=lambda value: type(value).__name__,
+    )
+    def test_containers_keep_their_types(self, value):
+        moved = mapped(value, lambda tensor: tensor + 1)
+        assert type(moved) is type(value)
+        assert str(mapped(moved, lambda tensor: tensor - 1)) == str(value)
+
+
+@pytest.fixture
+def scripted(monkeypatch, device):
+    """Loaders with ``device="cuda"`` use the scripted accelerator."""
+    monkeypatch.setattr(assembly, "accelerator", lambda _: device)
+    return device
+
+
+each_order = pytest.mark.parametrize("in_order", [True, False], ids=["in order", "as ready"])
+
+
+class TestLoader:
+    @each_order
+    @pytest.mark.parametrize("collate", [None, listed])
+    def test_memory_is_not_used_again_before_its_copy_is_done(self, scripted, in_order, collate):
+        """Copies arrive late and in dribs; whatever was overwritten in the meantime would arrive wrong."""
+        loader = headrace.DataLoader(Pairs(80), 4, num_workers=2, in_order=in_order, device="cuda", collate_fn=collate)
+        got = []
+        for number, there in enumerate(loader):
+            got.append(there)
+            if number % 3 == 2:
+                scripted.advance(2)
+        scripted.finish()
+        assert sorted(index for indices, _ in got for index in indices.tolist()) == list(range(80))
+        for indices, values in got:
+            for index, value in zip(indices.tolist(), values, strict=True):
+                assert value.tolist() == [10.0 * index, 10.0 * index + 1, 10.0 * index + 2]
+
+    @each_order
+    def test_slots_come_back_as_copies_are_done(self, scripted, in_order):
+        loader = headrace.DataLoader(Squares(400), 4, num_workers=2, in_order=in_order, device="cuda")
+        for _ in loader:
+            scripted.advance(scripted.under_way)
+        used = loader.stats().slab_bytes
+        assert len(scripted.registered) <= 4 + AHEAD + 2
+        assert used <= 64 * (4 + AHEAD + 2)
+        assert loader.stats().copied_out == 0
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    @pytest.mark.parametrize("dataset", [Squares(20), Numbers(20)], ids=["map-style", "iterable"])
+    def test_state_counts_what_is_on_its_way_as_undelivered(self, scripted, dataset, num_workers):
+        whole = samples(headrace.DataLoader(dataset, 2, num_workers=num_workers))
+        loader = headrace.DataLoader(dataset, 2, num_workers=num_workers, device="cuda")
+        iterator = iter(loader)
+        found = [next(iterator) for _ in range(3)]
+        assert sum(what == "copy" for what, _ in scripted.log) >= 3
+        state = loader.state_dict()
+        del iterator
+        scripted.finish()
+        resumed = headrace.DataLoader(dataset, 2, num_workers=num_workers)
+        resumed.load_state_dict(state)
+        assert samples(found) + samples(resumed) == whole
+
+    def test_errors_keep_their_place(self, scripted):
+        dataset = Pairs(8, hook=Raises(lambda: ValueError("bad"), 4))
+        iterator = iter(headrace.DataLoader(dataset, 2, num_workers=1, in_order=True, device="cuda"))
+        found = [next(iterator), next(iterator)]
+        with raises(ValueError, match="bad"):
+            next(iterator)
+        found.append(next(iterator))
+        with pytest.raises(StopIteration):
+            next(iterator)
+        scripted.finish()
+        assert [indices.tolist() for indices, _ in found] == [[0, 1], [2, 3], [6, 7]]
+
+    def test_leaving_early_waits_for_copies_and_closing_unregisters(self, scripted):
+        loader = headrace.DataLoader(Squares(40), 4, num_workers=1, device="cuda")
+        for there in loader:
+            kept = there
+            break
+        assert scripted.under_way == 0
+        assert kept.tolist() == [0, 1, 4, 9]
+        assert scripted.registered
+        loader.close()
+        assert scripted.registered == {}
+
+    def test_registered_memory_is_used_by_the_next_epoch(self, scripted):
+        loader = headrace.DataLoader(Squares(40), 4, num_workers=1, device="cuda")
+        for _ in range(3):
+            for _ in loader:
+                scripted.advance(scripted.under_way)
+        registers = sum(what == "register" for what, _ in scripted.log)
+        assert registers == len(scripted.registered)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_cpu_is_a_device_too(num_workers):
+    loader = headrace.DataLoader(Squares(4), 2, num_workers=num_workers, device="cpu")
+    assert samples(loader) == [0, 1, 4, 9]
+    assert samples(headrace.DataLoader(Squares(4), num_workers=0, device=torch.device("cpu"))) == [0, 1, 4, 9]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize("name", ["cuda", "cuda:1", torch.device("cuda"), 0])
+def test_no_cuda_here(name):
+    with raises(headrace.DeviceUnavailable, match="no CUDA device is available"):
+        iter(headrace.DataLoader(Squares(4), num_workers=0, device=name))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+class TestCuda:
+    @each_order
+    def test_batches_arrive_there(self, in_order):
+        loader = headrace.DataLoader(Pairs(64), 4, num_workers=2, in_order=in_order, device="cuda")
+        found = {}
+        for indices, values in loader:
+            assert indices.is_cuda
+            assert values.is_cuda
+            found |= dict(zip(indices.tolist(), values.tolist(), strict=True))
+        assert found == {index: [10.0 * index + i for i in range(3)] for index in range(64)}
+
+    def test_one_that_is_not_there(self):
+        with raises(headrace.DeviceUnavailable, match="numbered from 0"):
+            iter(headrace.DataLoader(Squares(4), num_workers=0, device="cuda:77"))
