@@ -40,7 +40,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
         Arm("headrace", workers=workers, in_order=False),
     ]
     batches = 60 if quick else 300
-    contest = partial(interleaved, repeats=3 if quick else 5, say=say, method="spawn")
+    contest = partial(interleaved, repeats=2 if quick else 5, say=say, method="spawn")
     say("copy")
     results = contest({arm.name: partial(copy, arm, batches) for arm in arms})
     table = Table(

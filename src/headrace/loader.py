@@ -16,6 +16,7 @@ from headrace.core.stats import Stats
 from headrace.engine.assembly import Course, IterationAssembly, Settings
 from headrace.engine.cores import automatic_workers
 from headrace.engine.iteration import Iteration, Resources
+from headrace.engine.order import pack_random
 from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.tally import Tally
@@ -198,6 +199,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         state["yielded"] = latest.yielded
         if latest.finished:
             state["finished"] = True
+            if self.generator is not None:
+                state["generator"] = pack_random(self.generator.get_state())
         else:
             state |= copy.deepcopy(latest.progress())
         if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):

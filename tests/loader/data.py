@@ -157,6 +157,36 @@ class StatefulIterators(Numbers):
         return StatefulIterator(start, step, self)
 
 
+class FailsOnce(Numbers):
+    """Its iterators go on after the error that one item is."""
+
+    def __init__(self, n: int, at: int, hook: Hook = nothing) -> None:
+        super().__init__(n, hook)
+        self.at = at
+
+    def __iter__(self) -> Iterator[int]:
+        return FailingIterator(self)
+
+
+class FailingIterator:
+    """Counts up; one number is an error."""
+
+    def __init__(self, numbers: FailsOnce) -> None:
+        self.next, self.numbers = 0, numbers
+
+    def __iter__(self) -> "FailingIterator":
+        return self
+
+    def __next__(self) -> int:
+        if self.next == self.numbers.n:
+            raise StopIteration
+        number, self.next = self.next, self.next + 1
+        self.numbers.hook(number)
+        if number == self.numbers.at:
+            raise ValueError("bad item")
+        return number
+
+
 class Once:
     """A hook that kills its process at one index, the first time in any process."""
 

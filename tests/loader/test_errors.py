@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import headrace
-from tests.loader.data import Numbers, Pairs, Raises, listed, noisy
+from tests.loader.data import FailsOnce, Numbers, Pairs, Raises, listed, noisy
 from tests.loader.support import MODES, PATIENCE, outcomes
 from tests.parity.datasets import RaisingSampler, Squares, Unpicklable
 from tests.parity.support import ROOT, raises, samples
@@ -277,33 +277,6 @@ class TestSkip:
         dataset = FailsOnce(6, at=2)
         loader = loading(dataset, num_workers=num_workers, on_error=headrace.Skip(0.5))
         assert sorted(samples(loader)) == sorted([0, 1, 3, 4, 5] * max(1, num_workers))  # it is not sharded
-
-
-class FailsOnce(Numbers):
-    """An iterator that can go on after an error."""
-
-    def __init__(self, n, at):
-        super().__init__(n)
-        self.at = at
-
-    def __iter__(self):
-        return FailingIterator(self.n, self.at)
-
-
-class FailingIterator:
-    def __init__(self, n, at):
-        self.next, self.n, self.at = 0, n, at
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self.next == self.n:
-            raise StopIteration
-        self.next += 1
-        if self.next - 1 == self.at:
-            raise ValueError("bad item")
-        return self.next - 1
 
 
 @each_count

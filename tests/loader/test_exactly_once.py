@@ -12,6 +12,7 @@ from tests.loader.data import (
     Always,
     BulkOnly,
     Count,
+    FailsOnce,
     KillingCollate,
     Numbers,
     Once,
@@ -20,7 +21,7 @@ from tests.loader.data import (
     StatefulNumbers,
     listed,
 )
-from tests.loader.support import MODES, SIZE, Killer, Mode, kill, outcomes
+from tests.loader.support import MODES, PATIENCE, SIZE, Killer, Mode, kill, outcomes
 from tests.parity.support import raises, samples, wait_until
 
 N = 60
@@ -228,6 +229,14 @@ def test_a_stream_that_always_kills(stream):
     for _ in range(2):  # and asking again does not hang
         with raises(headrace.WorkerDied, match="SIGKILL.* batch 5 of the stream of worker 0"):
             next(iterator)
+
+
+def test_a_stream_that_had_failed_before_its_worker_died(tmp_path):
+    """The error was delivered: reading the stream again passes over it."""
+    dataset = FailsOnce(10, at=2, hook=Once(tmp_path / "killed", 6))
+    batches, errors = outcomes(iter(headrace.DataLoader(dataset, num_workers=1, timeout=PATIENCE)))
+    assert samples(batches) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+    assert [type(error) for error in errors] == [ValueError]
 
 
 def test_a_stream_may_lose_its_worker_once_in_every_batch(tmp_path):

@@ -393,6 +393,23 @@ def test_with_a_generator_the_epochs_after_a_resume_are_the_same_too():
     assert [first + lists(resumed), lists(resumed), lists(resumed)] == epochs
 
 
+@pytest.mark.parametrize("exhausted", [False, True], ids=["after the last batch", "after the end"])
+def test_with_a_generator_the_epoch_after_a_finished_one_is_the_second(exhausted):
+    def make():
+        return headrace.DataLoader(Squares(N), 4, True, num_workers=0, generator=seeded(3))
+
+    reference = make()
+    epochs = [lists(reference) for _ in range(2)]
+    loader = make()
+    iterator = iter(loader)
+    take(iterator, 6)
+    if exhausted:
+        assert not list(iterator)
+    resumed = make()
+    resumed.load_state_dict(through_json(loader.state_dict()))
+    assert lists(resumed) == epochs[1]
+
+
 class StatefulSquares(Squares):
     """A map-style dataset with a state of its own."""
 

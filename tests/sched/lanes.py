@@ -174,9 +174,13 @@ class SimLane:
         for position in failed:
             yield from self._fail(group, position, slot, indices[position] if position < len(indices) else -1)
         if made:
+            self.words[self.at + W.L_COLLATE] = slot + 1
+            yield
+            batch = tuple(indices[position] for position in made)
+            self._collate_fn(batch)
             offset = self.ledger.reserve(slot, 1)
             yield
-            self.slab.write(slot, self.uses[slot], offset, tuple(indices[position] for position in made))
+            self.slab.write(slot, self.uses[slot], offset, batch)
             yield
             yield from self._report(self.ledger.whole(slot, group, made, (offset, 1, False)))
 
@@ -254,6 +258,12 @@ class SimLane:
             yield
             yield from self._sleep()
 
+    def _collate_fn(self, batch: tuple[int, ...]) -> None:
+        left = self.shared.collate_deaths.get(batch, 0)
+        if left:
+            self.shared.collate_deaths[batch] = left - 1
+            raise Killed
+
     def _collate(self, slot: int) -> Steps:
         words, states = self.words, self.dims.row_state(slot)
         use, samples = self.uses[slot], []
@@ -263,10 +273,7 @@ class SimLane:
                 cell = row if state & 255 == W.IN_PLACE else state >> 8
                 samples.append(self.slab.cells.get((slot, cell)))
         yield
-        left = self.shared.collate_deaths.get(tuple(samples), 0)
-        if left:
-            self.shared.collate_deaths[tuple(samples)] = left - 1
-            raise Killed
+        self._collate_fn(tuple(samples))
         offset = self.ledger.reserve(slot, 1)
         yield
         self.slab.write(slot, use, offset, tuple(samples))

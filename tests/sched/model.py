@@ -218,6 +218,15 @@ class SimRun:
             self._retire(owner)
         return found
 
+    def _give_up(self, slot: int, rows: list[int]) -> list[int]:
+        """The indices of a batch that could not be collated: made or, where one lane made it alone, never filed."""
+        if slot not in self.owner:
+            return self._settle(slot, rows)
+        group = self.owner.pop(slot)
+        assert pending(self.words, DIMS, [group.number]) == 0
+        self._retire(group)
+        return [group.indices[position] for position in sorted(group.owed)]
+
     def _forget(self, group: Group, position: int) -> None:
         group.owed.remove(position)
         if not group.owed and group.slot < 0:
@@ -237,7 +246,7 @@ class SimRun:
                 self._fail(group, position, blob)
         rows = self._present(slot)
         if self.words[at + W.S_FAILED]:
-            self.collation_failed.append(tuple(self._settle(slot, rows)))
+            self.collation_failed.append(tuple(self._give_up(slot, rows)))
             self.slab.release(slot)
             return
         cells, states = self.slab.cells, DIMS.row_state(slot)

@@ -12,7 +12,7 @@ from tests.sched.model import Arrangement, Plan, World
 ARRANGEMENTS = list(Arrangement)
 each_arrangement = pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda a: a.name.lower())
 QUICKLY = settings(
-    max_examples=400,
+    max_examples=250,
     derandomize=True,
     phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
     suppress_health_check=list(HealthCheck),

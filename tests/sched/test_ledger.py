@@ -1,12 +1,14 @@
 """Single steps of the ledger."""
 
+import contextlib
+
 import pytest
 
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.lane import LaneLedger, Outcome, Rows, Tickets
 from headrace.sched.words import Dims
-from tests.sched.memory import Words
+from tests.sched.memory import Killed, Words
 
 DIMS = Dims(lanes=3, groups=8, slots=6, rows=8)
 
@@ -78,6 +80,30 @@ def test_what_is_run_again_comes_first(strict: Ledger) -> None:
     again = [strict.lanes[1].take(8), strict.lanes[1].take(8), strict.lanes[1].take(8)]
     assert sorted(tickets.start for tickets in again) == [0, 1, 2]
     assert strict.lanes[1].take(8) == Tickets(0, 3, 4, 0)
+
+
+@pytest.mark.parametrize("fuse", range(12))
+@pytest.mark.parametrize("what", ["new", "again", "collation"])
+def test_no_two_lanes_hold_the_same(strict: Ledger, what: str, fuse: int) -> None:
+    """A lane dies while it takes something, and the next one comes before anybody noticed."""
+    strict.publish(0, 1, collate=what == "collation")
+    if what != "new":
+        strict.lanes[0].take(1)
+        if what == "collation":
+            strict.lanes[0].finish(Rows(0, 0, 1, -1), 0, 0, [0])
+        strict.repair(0)
+    strict.words.fuse = fuse
+    with contextlib.suppress(Killed):
+        strict.lanes[1].take(1)
+    strict.words.fuse = None
+    before = strict.ticket(0, 0), strict.words[DIMS.slot(0) + W.S_DEATHS]
+    taken = strict.lanes[2].take(1)
+    repair = strict.repair(1)
+    if taken is None:
+        assert strict.lanes[2].take(1) is not None or strict.words[W.UNRESOLVED] == 0
+    else:
+        assert (repair.ticket, repair.collating, repair.reissued) == (None, -1, 0)
+        assert (strict.ticket(0, 0), strict.words[DIMS.slot(0) + W.S_DEATHS]) == before
 
 
 def test_a_batch_of_nothing_is_only_collated(strict: Ledger) -> None:

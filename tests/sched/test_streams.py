@@ -12,7 +12,7 @@ from tests.sched.memory import Words
 from tests.sched.stream_model import DIMS, LANES, StreamPlan, StreamWorld
 
 QUICKLY = settings(
-    max_examples=400,
+    max_examples=250,
     derandomize=True,
     phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
     suppress_health_check=list(HealthCheck),

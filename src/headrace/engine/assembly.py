@@ -17,7 +17,7 @@ from headrace.engine.inline import InlineRun, InlineStream
 from headrace.engine.iteration import Resources, Run
 from headrace.engine.job import Resume, Task
 from headrace.engine.maprun import Arrangement, MapRun
-from headrace.engine.order import Groups, Order
+from headrace.engine.order import Groups, Order, unpack_random
 from headrace.engine.pool import Pool
 from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
@@ -108,6 +108,8 @@ class IterationAssembly:
         settings, resources = self._settings, self.resources
         resources.epoch, saved = self._course.begin()
         going_on = saved if saved and not saved.get("finished") else None
+        if saved and "generator" in saved and settings.generator is not None:
+            settings.generator.set_state(unpack_random(saved["generator"]))
         order = None
         if not settings.iterable:
             if is_stateful(settings.dataset) and saved and "dataset" in saved:
@@ -119,6 +121,11 @@ class IterationAssembly:
         run = self._map_run(order, going_on) if order is not None else self._stream_run(going_on)
         resources.run = Ahead(run, self._accelerator) if self._accelerator is not None else run
         return going_on is not None
+
+    def forget_seed(self) -> None:
+        """The next epoch begins as if with a new iteration; persistent workers keep theirs."""
+        if not self.persistent:
+            self._base_seed = None
 
     def _draw_seed(self, saved: dict[str, Any] | None) -> None:
         """One draw per iteration, as torch makes it; a resumed epoch then uses its old seed."""

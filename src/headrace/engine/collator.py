@@ -20,17 +20,24 @@ class Collator:
         self._where = f"in DataLoader worker process {job.lane}"
 
     def collate(self, slot: int, samples: Any, seed: Any) -> tuple[int, int, bool]:
-        """(offset, size, failed) of what was written to the slot; without samples (None) an empty result."""
+        """(offset, size, failed) of what was written to the slot; without samples (None) an empty result.
+
+        ``samples`` may be a function that reads them from the slot: what it returns is gone when this returns.
+        """
         desk = self._desk
         try:
             with desk.collating(slot):
+                if callable(samples):
+                    samples = samples()
                 if self._seeded and seed is not None:
                     seeding.seed_sample(desk.words[W.SEED], desk.words[W.EPOCH], seed, COLLATION)
                 encoded = codec.Encoded(self._collated(samples), desk.locate)
-            return desk.write_object(slot, encoded), encoded.size, False
+                offset, size = desk.write_object(slot, encoded), encoded.size
+                del encoded, samples
         except Exception as error:  # noqa: BLE001  (the user's function; raised again in the training process)
-            encoded = codec.Encoded(failure.pack(error, self._where))
-            return desk.write_object(slot, encoded), encoded.size, True
+            failed = codec.Encoded(failure.pack(error, self._where))
+            return desk.write_object(slot, failed), failed.size, True
+        return offset, size, False
 
     def _collated(self, samples: Any) -> Any:
         if samples is None:

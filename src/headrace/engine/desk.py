@@ -1,6 +1,7 @@
 """A worker's place at the shared memory: its ledger, the slots it writes to, the layouts it has met."""
 
 import pickle
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -84,6 +85,8 @@ class Desk:
         self._views: dict[tuple[int, int, int], list[Any]] = {}
         self._slot0, self._slot_stride = memory.dims.slot0, memory.dims.slot_stride
         self._collating = -1
+        self._view: memoryview | None = None  # of the slot being collated
+        self._cautious = False  # user code keeps what it was given: give it memory of its own
 
     def slot_word(self, slot: int, word: int) -> int:
         """One word of a slot's header."""
@@ -154,41 +157,55 @@ class Desk:
         """A sample another worker may have put into a slot; its tensors are views."""
         state = self.words[self.memory.dims.row_state(slot) + row]
         if state & 255 == W.AS_OBJECT:
-            at, end = self.memory.slot(slot), self.memory.slot(slot) + self.memory.slot_bytes
-            return codec.decode(self.memory.bytes[at + (state >> 8) : end], self.memory.bytes[at:end])
+            return codec.decode(self._seen(slot)[state >> 8 :], self._seen(slot))
         number = self.slot_word(slot, W.S_LAYOUT) - 2
         layout = self.layouts[number]
         values = []
         for leaf, view in zip(layout.leaves, self.views(slot, number), strict=True):
-            value = view[row]
             if leaf.kind is np.ndarray:
-                value = np.asarray(value)
-            elif leaf.kind is not torch.Tensor:
-                value = leaf.kind(value)
-            values.append(value)
+                values.append(np.array(view[row]))
+            else:
+                values.append(view[row].clone() if leaf.kind is torch.Tensor else leaf.kind(view[row]))
         return layout.sample(values)
+
+    def _seen(self, slot: int) -> memoryview:
+        """A slot's memory as user code may see it."""
+        at = self.memory.slot(slot)
+        if self._cautious:
+            used = self.slot_word(slot, W.S_BUMP)
+            copied: Any = np.array(self.memory.bytes[at : at + used])
+            return memoryview(copied)
+        return self.memory.bytes[at : at + self.memory.slot_bytes] if self._view is None else self._view
 
     @contextmanager
     def collating(self, slot: int) -> Iterator[None]:
-        """While open, ``allocate`` and ``locate`` speak of this slot."""
-        self._collating = slot
+        """While open, ``allocate`` and ``locate`` speak of this slot; nothing of it must be referred to afterwards.
+
+        If user code does keep something, the slot is given up and what follows gets memory of its own.
+        """
+        owner: Any = np.frombuffer(self.memory.map, np.uint8, self.memory.slot_bytes, self.memory.slot(slot))
+        self._collating, self._view = slot, memoryview(owner)
+        kept = weakref.ref(owner)
+        del owner
         try:
             yield
         finally:
-            self._collating = -1
+            self._collating, self._view = -1, None
+            if kept() is not None:
+                self._cautious = True
+                self.words[self.memory.dims.slot(slot) + W.S_KEPT] = 1
 
     def allocate(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
         """Memory in the slot being collated; None outside collation or where it would not fit."""
         size = dtype.itemsize * shape.numel()
-        if self._collating < 0 or size == 0:
+        if self._view is None or size == 0 or self._cautious:
             return None
         padded = -(-size // ALIGN) * ALIGN
         with self.lock:
             offset = self.ledger.reserve(self._collating, padded)
         if offset + padded > self.memory.slot_bytes:
             return None
-        at = self.memory.slot(self._collating) + offset
-        return torch.frombuffer(self.memory.bytes[at : at + size], dtype=dtype).view(shape)
+        return torch.frombuffer(self._view[offset : offset + size], dtype=dtype).view(shape)
 
     def locate(self, tensor: torch.Tensor) -> int | None:
         """Where a tensor lies in the slot being collated, if it does."""

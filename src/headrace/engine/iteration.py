@@ -115,6 +115,7 @@ class Iteration:
         except StopIteration:
             if self._resumed and self.resources.yielded == 0:
                 # The state was taken after the last batch: what follows it is a full epoch.
+                self._assembly.forget_seed()
                 self.reset()
                 return self._take()
             self.resources.finished = True
@@ -141,6 +142,9 @@ class Assembly(Protocol):
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+
+    def forget_seed(self) -> None:
+        """The next epoch begins as if with a new iteration."""
 
     def length(self) -> int:
         """Batches in an epoch."""

@@ -192,8 +192,11 @@ class SampleMaker:
         if present:
             ticket = w[tickets + present[0]] - 1
             seed = self._index_list(ticket >> 32)[ticket & 0xFFFFFFFF]
-        samples = [self.desk.read_sample(slot, row) for row in present]
-        empty = not samples and len(rows) > 0  # all failed: there is nothing for collate_fn to see
+        empty = not present and len(rows) > 0  # all failed: there is nothing for collate_fn to see
+
+        def samples() -> list[Any]:
+            return [self.desk.read_sample(slot, row) for row in present]
+
         offset, size, bad = self.collator.collate(slot, None if empty else samples, seed)
         with self.desk.lock:
             outcome = self.ledger.ready(slot, offset, size, failed=bad)
@@ -232,13 +235,15 @@ class SampleMaker:
             if columns is None:
                 count = 1
             try:
-                if columns is None:
-                    self._write_object(group, slot, start, samples[0])
-                else:
+                if columns is not None:
                     self._write_run(group, slot, start, columns)
-            except HeadraceError as error:  # it cannot be sent, or does not fit
-                for position in range(start, start + count):
-                    self._fail(group, position, slot, failure.pack(error, self.where))
+            except Exception:  # noqa: BLE001  (a number too large for its column, say: torch will say what is wrong)
+                with self.desk.lock:
+                    self.ledger.give_back()
+                columns = None
+            if columns is None:
+                for position, sample in enumerate(samples[:count], start):
+                    self._write_object(group, slot, position, sample)
             start, samples = start + count, samples[count:]
 
     def _run(self, samples: Sequence[Any]) -> tuple[int, list[Sequence[Any]] | None]:
@@ -275,11 +280,16 @@ class SampleMaker:
 
     def _write_object(self, group: int, slot: int, position: int, sample: Any) -> None:
         """A sample without a layout."""
-        encoded = codec.Encoded(sample)
-        rows = self._claim(slot, position, 1, -1, None)
-        if rows is not None:
-            offset = self.desk.write_object(rows.slot, encoded)
-            self._written_now(rows, group, position, [offset])
+        try:
+            encoded = codec.Encoded(sample)
+            rows = self._claim(slot, position, 1, -1, None)
+            if rows is not None:
+                offset = self.desk.write_object(rows.slot, encoded)
+                self._written_now(rows, group, position, [offset])
+        except HeadraceError as error:  # it cannot be sent, or does not fit
+            with self.desk.lock:
+                self.ledger.give_back()
+            self._fail(group, position, slot, failure.pack(error, self.where))
 
     def _written_now(self, rows: Rows, group: int, start: int, objects: list[int] | None) -> None:
         """At most one finished run waits to be reported together with the next visit to the ledger."""

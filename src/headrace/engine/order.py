@@ -75,7 +75,7 @@ class Order:
         generator = getattr(self._inner, "generator", None)
         own = generator if isinstance(generator, torch.Generator) else torch.default_generator
         if random is None:
-            self._random = _pack(own.get_state()) if hasattr(self._inner, "generator") else None
+            self._random = pack_random(own.get_state()) if hasattr(self._inner, "generator") else None
             for _ in islice(iterator, drawn):
                 pass
             self.drawn = drawn
@@ -83,7 +83,7 @@ class Order:
         # A sampler without a generator draws from the global one: that stands where it stood, for the first draw.
         self._random = random
         now = own.get_state()
-        own.set_state(_unpack(random))
+        own.set_state(unpack_random(random))
         try:
             first = list(islice(iterator, max(drawn, 1)))
         finally:
@@ -121,11 +121,13 @@ def _chain(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
-def _pack(state: torch.Tensor) -> str:
+def pack_random(state: torch.Tensor) -> str:
+    """A generator's state as text."""
     return base64.b64encode(state.numpy().tobytes()).decode("ascii")
 
 
-def _unpack(text: str) -> torch.Tensor:
+def unpack_random(text: str) -> torch.Tensor:
+    """The state from its text."""
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
 
 

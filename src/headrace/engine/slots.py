@@ -36,6 +36,10 @@ class Slots:
         while self._returned:
             slot = self._returned.popleft()
             del self._leases[slot]
+            self._put(slot)
+
+    def _put(self, slot: int) -> None:
+        if not self._memory.words[self._memory.dims.slot(slot) + W.S_KEPT]:
             self._free.append(slot)
 
     def _may_grow(self) -> bool:
@@ -66,7 +70,7 @@ class Slots:
     def release(self, slot: int) -> None:
         """Nobody needs its contents any more."""
         self._note(slot)
-        self._free.append(slot)
+        self._put(slot)
 
     def lease(self, slot: int) -> memoryview:
         """The slot's memory for the user. It is free again when nothing refers to the view or to a part of it."""

@@ -1,6 +1,7 @@
 """The items of an iterable dataset, batch by batch, and how to take them up again."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from headrace.engine.job import Resume
@@ -25,7 +26,8 @@ class Stream:
             loading.load_state_dict(state["iterator"])
         elif not state and not resume.ended:
             for _ in range(resume.batches):
-                self.items()
+                with suppress(Exception):  # it was raised when the batch was first made
+                    self.items()
 
     def items(self) -> list[Any] | None:
         """The items of the next batch; None at the end. What the dataset raises comes through."""

@@ -51,11 +51,11 @@ class StreamMaker:
                 encoded = codec.Encoded(packed)
                 return 0, self._desk.write_object(slot, encoded), encoded.size, True
             if self._stream is None:
-                resume, self._resume = self._resume, Resume()
-                task = self._task
+                task, resume = self._task, self._resume
                 self._stream = Stream(
                     *self._what, drop_last=task.drop_last, keep_partial=task.keep_partial, resume=resume
                 )
+                self._resume = Resume()
             items = self._stream.items()
             if items is None:
                 return None

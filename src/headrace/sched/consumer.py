@@ -199,8 +199,10 @@ class ConsumerLedger:
         if w[at + W.S_DEATHS] > W.DEATHS_ALLOWED and w[at + W.S_STATUS] in (W.FILLING, W.COLLATING):
             for group in groups:
                 if w[self.dims.group(group) + W.G_SLOT] == slot + 1:  # made by one lane: its tickets are still pending
-                    tickets, count = self.dims.ticket(group), w[self.dims.group(group) + W.G_COUNT]
-                    w[tickets : tickets + count] = array("q", [W.DONE]) * count
+                    tickets = self.dims.ticket(group)
+                    for ticket in range(tickets, tickets + w[self.dims.group(group) + W.G_COUNT]):
+                        if w[ticket] & 15 == W.PENDING:
+                            w[ticket] |= W.DONE
             w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = 0, 1
             w[at + W.S_STATUS] = W.READY
         return w[at + W.S_DEATHS]

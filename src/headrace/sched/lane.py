@@ -138,6 +138,17 @@ class LaneLedger:
         w[lane + W.L_ROW], w[lane + W.L_ROWS] = first, count
         w[lane + W.L_SLOT] = slot + 1
 
+    def give_back(self) -> None:
+        """Free order: rows that were claimed and will not be written; others fill them."""
+        w, lane = self.w, self.lane
+        slot = w[lane + W.L_SLOT] - 1
+        if slot < 0 or not w[W.FREE_ORDER] or self.stale:
+            return
+        for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + w[lane + W.L_ROWS]):
+            w[self._hole + w[W.HOLES]] = slot << 32 | row
+            w[W.HOLES] += 1
+        w[lane + W.L_SLOT] = 0
+
     def shape(self, slot: int, layout: int, room: Room) -> int:
         """The slot's layout, made ``layout`` if none was decided yet."""
         w, at = self.w, self._slot0 + slot * self._slot_stride

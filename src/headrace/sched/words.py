@@ -61,6 +61,7 @@ DEATHS_ALLOWED = 1  # a sample is run again after this many deaths
 S_STATUS, S_EXPECTED, S_CLAIMED, S_DONE = 0, 1, 2, 3
 S_LAYOUT, S_BUMP, S_COLLATE, S_DEATHS = 4, 5, 6, 7  # layout + 1; bytes used; 1: a worker must collate
 S_RESULT, S_RESULT_BYTES, S_FAILED = 8, 9, 10  # where the collated object stands; 1: it is an error
+S_KEPT = 15  # 1: a worker's user code still refers to this memory, so it is never used again
 SLOT = 16
 IDLE, FILLING, COLLATING, READY = 0, 1, 2, 3
 
