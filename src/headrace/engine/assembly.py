@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -23,6 +23,7 @@ from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.streamrun import StreamRun
 from headrace.engine.tally import Errors, Tally
+from headrace.sched import words as W
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,8 @@ class IterationAssembly:
             context = settings.context or torch.multiprocessing.get_context()
             pool = Pool(resources.slab.memory, settings.workers, context, task, resources.base_seed)
             resources.pool = pool
-            pool.start(lambda lane: resumed[lane] if resumed else Resume())
+            coming = resources.slab.memory.words[W.GENERATION] + 1  # the epoch that the run is about to begin
+            pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return resources.pool, resources.slab.slots
 
     def _locking(self) -> Accelerator | None:

@@ -48,6 +48,8 @@ class Resume:
     """What the dataset's or its iterator's ``state_dict`` returned after those."""
     ended: bool = False
     """Nothing came after those."""
+    generation: int = 0
+    """The epoch this is about; a worker that begins with a later one starts at the beginning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,13 +185,17 @@ class SampleMaker:
     def _collate(self, slot: int) -> None:
         """Collate a slot whose samples are all there."""
         w, dims = self.words, self.desk.memory.dims
+        if self.ledger.stale:
+            w[self.desk.lane + W.L_COLLATE] = 0
+            return
         states, tickets = dims.row_state(slot), dims.row_ticket(slot)
         rows = range(self.desk.slot_word(slot, W.S_EXPECTED))
         present = [row for row in rows if w[states + row] & 255 in (W.IN_PLACE, W.AS_OBJECT)]
         seed = None
         if present:
             ticket = w[tickets + present[0]] - 1
-            seed = self._index_list(ticket >> 32)[ticket & 0xFFFFFFFF]
+            indices = self._index_list(ticket >> 32)
+            seed = indices[ticket & 0xFFFFFFFF] if ticket & 0xFFFFFFFF < len(indices) else None  # given up meanwhile
         empty = not present and len(rows) > 0  # all failed: there is nothing for collate_fn to see
 
         def samples() -> list[Any]:

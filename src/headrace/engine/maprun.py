@@ -73,20 +73,19 @@ class MapRun:
             self._words[W.SEED], self._words[W.EPOCH] = seed
         self._draw()
 
-    def _draw(self, extra: int = 0) -> None:
-        """Keep ``window`` batches outstanding, and ``extra`` more; samples that failed leave room for others."""
+    def _draw(self, *, one_more: bool = False) -> None:
+        """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others."""
         while not self._exhausted:
-            room = self._window + extra + self._lost // max(1, self._size)
-            if self._undelivered >= room:
+            if self._undelivered >= self._window + self._lost // max(1, self._size) and not one_more:
                 return
             if self._drawn is None:
                 self._drawn = self._groups.next()
                 if self._drawn is None:
                     self._exhausted = True
                     return
-            if not self._publish(self._drawn, force=self._undelivered == 0 or extra > 0):
+            if not self._publish(self._drawn, force=self._undelivered == 0 or one_more):
                 return
-            self._drawn = None
+            self._drawn, one_more = None, False
 
     def _publish(self, indices: list[Any], *, force: bool) -> bool:
         """Hand a batch out; False when there is no slot for it now."""
@@ -152,7 +151,7 @@ class MapRun:
                     self._idle_deaths = 0
                     return made[0]
             elif self._starved():
-                self._draw(extra=1)
+                self._draw(one_more=True)
             elif self._open and not block:
                 return NOT_YET
             elif self._open:
@@ -232,13 +231,11 @@ class MapRun:
     def _deliver(self, slot: int) -> tuple[Any] | None:
         """The slot's batch in a tuple; None when nothing of it is left."""
         self._undelivered -= 1
-        if self._words[self._dims.slot(slot) + W.S_FAILED]:
-            self._settle(slot, self._present(slot))
-            error = self._delivery.error(slot)
-            self._slots.release(slot)
-            raise WorkerDied(_COLLATE_DIED) if error is None else error[0]
         try:
             self._file_failures(slot)
+            if self._words[self._dims.slot(slot) + W.S_FAILED]:
+                error = self._delivery.error(slot)
+                raise WorkerDied(_COLLATE_DIED) if error is None else error[0]
         except BaseException:
             self._settle(slot, self._present(slot))
             self._slots.release(slot)

@@ -51,7 +51,8 @@ class StreamMaker:
                 encoded = codec.Encoded(packed)
                 return 0, self._desk.write_object(slot, encoded), encoded.size, True
             if self._stream is None:
-                task, resume = self._task, self._resume
+                generation = self._desk.words[self._desk.lane + W.L_GENERATION]
+                task, resume = self._task, self._resume if self._resume.generation == generation else Resume()
                 self._stream = Stream(
                     *self._what, drop_last=task.drop_last, keep_partial=task.keep_partial, resume=resume
                 )

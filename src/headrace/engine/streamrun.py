@@ -168,7 +168,7 @@ class StreamRun:
         batch = self._delivered[lane] + made - taken
         deaths = self._deaths[lane][1] + 1 if self._deaths[lane][0] == batch else 1
         self._deaths[lane] = batch, deaths
-        self._pool.start_one(lane, Resume(batch, states[-1]))
+        self._pool.start_one(lane, Resume(batch, states[-1], generation=self._words[W.GENERATION]))
         self._pool.ring([lane])
         if deaths > W.DEATHS_ALLOWED:
             msg = (
