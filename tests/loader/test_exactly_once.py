@@ -138,7 +138,7 @@ def test_all_workers_killed_at_once(mode: Mode, in_order: bool, workers):
             for worker in workers():
                 assert kill(worker)
     mode.check(rows, list(range(N)), ordered=in_order)
-    assert loader.stats().restarts == 2
+    assert loader.stats().restarts <= 2  # none is missed if all was made in time
 
 
 @each_order
