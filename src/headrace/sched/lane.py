@@ -65,6 +65,8 @@ class LaneLedger:
         """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
         w, lane = self.w, self.lane
         w[lane + W.L_GENERATION] = w[W.GENERATION]
+        if not self._works():
+            return None
         retries = w[W.RETRIES]
         if retries:
             item = w[self._retry + retries - 1]
@@ -91,6 +93,33 @@ class LaneLedger:
             w[lane + W.L_SLOT] = slot + 1
         return Tickets(group, start, end, slot)
 
+    def _works(self) -> bool:
+        """Whether this lane takes part now: as many do as the limit says, the others are parked.
+
+        One that was put aside with a slow sample finds its place taken when it comes back, and is parked.
+        """
+        w, lane = self.w, self.lane
+        if w[lane + W.L_ROLE] == W.WORKING:
+            if w[W.FOREGROUND] <= w[W.LIMIT]:
+                return True
+            w[W.FOREGROUND] -= 1
+            w[lane + W.L_ROLE] = W.PARKED
+            return False
+        if w[W.FOREGROUND] >= w[W.LIMIT]:
+            w[lane + W.L_ROLE] = W.PARKED
+            return False
+        w[lane + W.L_ROLE] = W.WORKING
+        w[W.FOREGROUND] += 1
+        return True
+
+    def observe(self, samples: int, cost: int, cost_bin: int) -> None:
+        """``samples`` were finished that took ``cost`` nanoseconds each."""
+        w = self.w
+        w[W.HISTOGRAM + cost_bin] += samples
+        w[W.FINISHED] += samples
+        if 0 < w[W.THRESHOLD] < cost:
+            w[W.SLOW] += samples
+
     def _hold(self, group: int, start: int, end: int) -> None:
         w, lane = self.w, self.lane
         w[lane + W.L_GROUP] = 0
@@ -104,33 +133,65 @@ class LaneLedger:
         return self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]
 
     def claim(self, want: int, layout: int, room: Room) -> Rows | None:
-        """Free order: up to ``want`` rows of the slot being filled; None while no slot is offered.
+        """Free order: up to ``want`` rows of the first slot that has some for this lane's tickets; None while none has.
 
         The first claim of a slot decides its layout (``layout``; -1 for samples that travel as objects) and with it
         where the slot's free space begins.
         """
         w = self.w
+        sequence = w[self.lane + W.L_SERIAL] & 0xFFFFFFFF
         holes = w[W.HOLES]
         if holes:
             item = w[self._hole + holes - 1]
-            slot, first, count = item >> 32, item & 0xFFFFFFFF, 1
-            self._hold_rows(slot, first, count)
-            w[W.HOLES] = holes - 1
-            return Rows(slot, first, count, self.shape(slot, layout, room))
-        while (fill := w[W.FILL_CURSOR]) < w[W.FILL_TAIL]:
+            slot, first = item >> 32, item & 0xFFFFFFFF
+            if self._reserved(slot, sequence, 0) == 0:
+                self._hold_rows(slot, first, 1)
+                w[W.HOLES] = holes - 1
+                self._claimed(1)
+                return Rows(slot, first, 1, self.shape(slot, layout, room))
+        before = 0  # rows of earlier slots, kept for samples that are overdue
+        for fill in range(w[W.FILL_CURSOR], w[W.FILL_TAIL]):
             slot = w[self._fill + fill % self._ring]
             at = self._slot0 + slot * self._slot_stride
             first, expected = w[at + W.S_CLAIMED], w[at + W.S_EXPECTED]
-            if first == expected:  # full, but whoever filled it died before moving on
-                w[W.FILL_CURSOR] = fill + 1
+            if first == expected:
+                if fill == w[W.FILL_CURSOR]:
+                    w[W.FILL_CURSOR] = fill + 1
                 continue
-            count = min(want, expected - first)
+            count = min(want, expected - first - self._reserved(slot, sequence, before))
+            if count <= 0:
+                before += expected - first
+                continue
             self._hold_rows(slot, first, count)
             w[at + W.S_CLAIMED] = first + count
-            if first + count == expected:
-                w[W.FILL_CURSOR] = fill + 1
+            self._claimed(count)
             return Rows(slot, first, count, self.shape(slot, layout, room))
         return None
+
+    def _claimed(self, rows: int) -> None:
+        w = self.w
+        w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_UNCLAIMED] -= rows
+
+    def _reserved(self, slot: int, sequence: int, before: int) -> int:
+        """Rows of a slot that are kept for samples it must not overtake, beyond the ``before`` rows kept already.
+
+        None are kept from a sample that is one of these.
+        """
+        w = self.w
+        if not w[W.DISPLACEMENT]:
+            return 0
+        overdue = w[self._slot0 + slot * self._slot_stride + W.S_NUMBER] - w[W.DISPLACEMENT]
+        if sequence <= overdue:
+            return 0
+        rows, oldest, tail = 0, w[W.OLDEST], w[W.TAIL]
+        for number in range(oldest, min(overdue + 1, tail)):
+            at = self._group0 + w[self._order + number % self._ring] * self._group_stride
+            # A group whose number is in use again was settled long ago.
+            left = w[at + W.G_UNCLAIMED] if w[at + W.G_SERIAL] & 0xFFFFFFFF == number else 0
+            if left == 0 and number == w[W.OLDEST]:
+                w[W.OLDEST] = number + 1
+            rows += left
+        return max(0, rows - before)
 
     def _hold_rows(self, slot: int, first: int, count: int) -> None:
         w, lane = self.w, self.lane
@@ -205,6 +266,7 @@ class LaneLedger:
         w[at] = word & 0xF0 | W.FAILED | blob << 8
         if slot >= 0:
             return self._advance(slot, 1, needs_collation=False)
+        w[self._group0 + (ticket >> 32) * self._group_stride + W.G_UNCLAIMED] -= 1
         w[W.UNRESOLVED] -= 1
         return Outcome(-1, wake=self._answers(W.ANY))
 
