@@ -8,7 +8,7 @@ from headrace.sched import words as W
 from headrace.sched.words import Dims
 
 
-class Killed(Exception):  # noqa: N818  (an event, not a mistake)
+class Killed(Exception):
     """The worker was killed before this store."""
 
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace.sched import words as W
@@ -11,6 +11,12 @@ from headrace.sched.streams import ConsumerStreams, LaneStream
 from tests.sched.memory import Words
 from tests.sched.stream_model import DIMS, LANES, StreamPlan, StreamWorld
 
+QUICKLY = settings(
+    max_examples=250,
+    derandomize=True,
+    phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
+    suppress_health_check=list(HealthCheck),
+)
 plans = st.builds(
     StreamPlan,
     lengths=st.tuples(*[st.integers(0, 6)] * LANES),
@@ -19,7 +25,7 @@ plans = st.builds(
 )
 
 
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@QUICKLY
 @given(
     plan=st.lists(plans, min_size=1, max_size=3),
     kills=st.dictionaries(st.integers(0, 150), st.integers(0, 12), max_size=6),

@@ -248,6 +248,9 @@ class SampleMaker:
                 else:
                     self._write_run(group, slot, start, columns)
             except HeadraceError as error:  # it cannot be sent, or does not fit
+                if slot < 0 and self._written is None:  # else the rows held are those of samples that did fit
+                    with self.desk.lock:
+                        self.ledger.give_back()
                 for position in range(start, start + count):
                     self._fail(group, position, slot, failure.pack(error, self.where))
             start, samples = start + count, samples[count:]

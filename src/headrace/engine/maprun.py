@@ -157,6 +157,7 @@ class MapRun:
             self._watch.look()
             self._raise_failures()
             if not self._open and self._exhausted:
+                self._watch.count()
                 raise StopIteration
             slot = self._look()
             if slot is not None:

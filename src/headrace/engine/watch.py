@@ -25,6 +25,7 @@ class Watch:
         self._threshold = cost.Threshold(self._words[W.THRESHOLD])
         self._rethought = 0
         self._due: int | None = None
+        self._slow = self._words[W.SLOW]  # of them, those in the tally
 
     def look(self) -> None:
         """Put slow lanes aside and let others take their places, started if need be."""
@@ -40,13 +41,25 @@ class Watch:
             self._due = self._ledger.put_aside(pool.lanes, now, threshold, self._spares)
             vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
             asleep = self._ledger.wake(pool.lanes) if vacant > 0 else []
+            available = pool.lanes - self._ledger.aside(pool.lanes)
         pool.ring(asleep)
-        for _ in range(min(vacant - len(asleep), pool.workers + self._spares - pool.lanes)):
+        for _ in range(min(self._words[W.LIMIT] - available, pool.memory.dims.lanes - pool.lanes)):
             pool.add(Resume())
 
     def due(self) -> float | None:
         """Seconds until a sample becomes slow, if one is under way that can."""
         return None if self._due is None else max(0.0, (self._due - time.monotonic_ns()) / 1e9) + 0.0005
+
+    def count(self) -> None:
+        """Bring the tally up to date."""
+        with self._pool.section():
+            self._count()
+
+    def _count(self) -> None:
+        w = self._words
+        self._tally.hand_offs += w[W.HANDOFFS]
+        self._tally.slow += w[W.SLOW] - self._slow
+        w[W.HANDOFFS], self._slow = 0, w[W.SLOW]
 
     def _rethink(self) -> None:
         w = self._words
@@ -55,11 +68,9 @@ class Watch:
             finished, slow = w[W.FINISHED], w[W.SLOW]
             self._threshold = cost.threshold(histogram, finished, slow, self._threshold)
             w[W.THRESHOLD] = self._threshold.cost_ns
-            self._tally.hand_offs += w[W.HANDOFFS]
-            w[W.HANDOFFS] = 0
+            self._count()
             if finished >= cost.MEMORY // 8:
-                self._tally.slow += slow
-                w[W.FINISHED] = w[W.SLOW] = 0
+                w[W.FINISHED] = w[W.SLOW] = self._slow = 0
             faded = cost.faded(histogram)
             if faded is not None:
                 for cost_bin, count in enumerate(faded):

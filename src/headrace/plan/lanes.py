@@ -50,7 +50,8 @@ class Climb:
     """Adds lanes while the consumer waits and the measured rate rises with them; takes back what did not pay.
 
     A step that did not pay is not tried again for a while, and for longer each time, so a settled run stays settled.
-    Lanes are given up one by one when the consumer never waits and batches pile up.
+    Lanes are given up one by one when the consumer never waits and batches pile up; where one had to be taken back,
+    the next is given up later.
     """
 
     GAIN = 0.04
@@ -69,6 +70,8 @@ class Climb:
         self._rest = 0
         self._patience = 4
         self._calm = 0
+        self._caution = 8  # calm periods before a lane is given up
+        self._given_up = 0  # lanes left when one was, last
 
     def lanes(self, observed: Observed) -> int:
         """See ``LanePolicy``."""
@@ -87,9 +90,11 @@ class Climb:
             return observed.lanes
         self._calm = self._calm + 1 if observed.waited < self.IDLE and observed.occupancy > 0.8 else 0
         if observed.waited > self.WAITING and observed.cpu < self.BUSY and observed.lanes < most:
+            if observed.lanes == self._given_up:
+                self._caution, self._given_up = min(4 * self.PATIENCE, 2 * self._caution), 0
             self._before = observed
             return min(most, observed.lanes + max(1, observed.lanes // 4))
-        if self._calm >= 8 and observed.lanes > 1:
-            self._calm = 0
-            return observed.lanes - 1
+        if self._calm >= self._caution and observed.lanes > 1:
+            self._calm, self._given_up = 0, observed.lanes - 1
+            return self._given_up
         return observed.lanes

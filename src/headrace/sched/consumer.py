@@ -116,24 +116,29 @@ class ConsumerLedger:
         """Hand the places of lanes whose sample takes longer than ``threshold`` to others, ``most`` of them at most.
 
         The sample stays where it is: the lane finishes it and is then parked, or takes a place that is free. Returns
-        when to look again: the next moment at which a sample becomes slow, None when none can.
+        when to look again: the next moment at which a sample can become slow, None while all lanes sleep or are aside.
         """
         w = self.w
-        at_work = [self.dims.lane(lane) for lane in range(lanes) if w[self.dims.lane(lane) + W.L_ROLE] == W.WORKING]
-        aside = sum(w[self.dims.lane(lane) + W.L_ROLE] == W.ASIDE for lane in range(lanes))
-        soonest = None
-        for at in at_work:
-            if not self._holds(at) or w[at + W.L_POS] >= w[at + W.L_END]:
+        aside, soonest = self.aside(lanes), None
+        for at in map(self.dims.lane, range(lanes)):
+            if w[at + W.L_WAITING] or w[at + W.L_ROLE] == W.ASIDE:
                 continue
-            due = w[at + W.L_BEGAN] + threshold
-            if due > now:
-                soonest = due if soonest is None else min(soonest, due)
-            elif aside < most:
+            making = w[at + W.L_ROLE] == W.WORKING and w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
+            # One that is between two samples, or starting, begins its next one now at the earliest.
+            due = (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
+            if due <= now and aside < most:
                 w[at + W.L_ROLE] = W.ASIDE
                 w[W.FOREGROUND] -= 1
                 w[W.HANDOFFS] += 1
                 aside += 1
+            else:
+                due = due if due > now else now + threshold  # too many are aside; one may come back meanwhile
+                soonest = due if soonest is None else min(soonest, due)
         return soonest
+
+    def aside(self, lanes: int) -> int:
+        """How many lanes are aside."""
+        return sum(self.w[self.dims.lane(lane) + W.L_ROLE] == W.ASIDE for lane in range(lanes))
 
     def count_lanes(self, lanes: int) -> None:
         """Recount what is derived from the lanes' roles."""
@@ -323,7 +328,7 @@ class ConsumerLedger:
             if w[at + W.L_SLOT] and self._holds(at)
         ]
         reissued = unresolved = 0
-        w[W.OLDEST] = 0
+        w[W.OLDEST] = min((w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF for group in groups), default=w[W.TAIL])
         for group in groups:
             tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
             pending = sum(w[tickets + position] & 15 == W.PENDING for position in range(count))

@@ -122,7 +122,7 @@ class LaneLedger:
 
     def _hold(self, group: int, start: int, end: int) -> None:
         w, lane = self.w, self.lane
-        w[lane + W.L_GROUP] = 0
+        w[lane + W.L_GROUP] = w[lane + W.L_BEGAN] = 0
         w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
         w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
         w[lane + W.L_GROUP] = group + 1
@@ -139,59 +139,82 @@ class LaneLedger:
         where the slot's free space begins.
         """
         w = self.w
-        sequence = w[self.lane + W.L_SERIAL] & 0xFFFFFFFF
-        holes = w[W.HOLES]
+        holes: dict[int, int] = {}  # slot -> one of its holes; few, and only after a death
+        for hole in range(w[W.HOLES]):
+            holes[w[self._hole + hole] >> 32] = hole
+        begin = w[W.FILL_CURSOR]
         if holes:
-            item = w[self._hole + holes - 1]
-            slot, first = item >> 32, item & 0xFFFFFFFF
-            if self._reserved(slot, sequence, 0) == 0:
-                self._hold_rows(slot, first, 1)
-                w[W.HOLES] = holes - 1
-                self._claimed(1)
-                return Rows(slot, first, 1, self.shape(slot, layout, room))
-        before = 0  # rows of earlier slots, kept for samples that are overdue
-        for fill in range(w[W.FILL_CURSOR], w[W.FILL_TAIL]):
+            begin = min(begin, *(w[self._slot0 + slot * self._slot_stride + W.S_NUMBER] for slot in holes))
+        sequence, displacement = w[self.lane + W.L_SERIAL] & 0xFFFFFFFF, w[W.DISPLACEMENT]
+        # Samples that this one must not push out of the slots seen so far, and the rows of these slots kept for them.
+        overdue, counted, kept = 0, w[W.OLDEST], 0
+        for fill in range(begin, w[W.FILL_TAIL]):
             slot = w[self._fill + fill % self._ring]
             at = self._slot0 + slot * self._slot_stride
             first, expected = w[at + W.S_CLAIMED], w[at + W.S_EXPECTED]
-            if first == expected:
+            free = expected - first + (self._holes_in(slot) if slot in holes else 0)
+            if free == 0:
                 if fill == w[W.FILL_CURSOR]:
                     w[W.FILL_CURSOR] = fill + 1
                 continue
-            count = min(want, expected - first - self._reserved(slot, sequence, before))
-            if count <= 0:
-                before += expected - first
-                continue
+            if 0 < displacement <= fill and sequence > fill - displacement:
+                overdue, counted = overdue + self._unclaimed(counted, fill - displacement), fill - displacement + 1
+                spare = free - max(0, overdue - kept)
+                if spare <= 0:
+                    kept += free
+                    continue
+            else:
+                spare = free
+            if slot in holes:
+                return self._fill_hole(holes[slot], layout, room)
+            count = min(want, spare)
             self._hold_rows(slot, first, count)
             w[at + W.S_CLAIMED] = first + count
             self._claimed(count)
             return Rows(slot, first, count, self.shape(slot, layout, room))
         return None
 
+    def _holes_in(self, slot: int) -> int:
+        return sum(self.w[self._hole + hole] >> 32 == slot for hole in range(self.w[W.HOLES]))
+
+    def _fill_hole(self, hole: int, layout: int, room: Room) -> Rows:
+        """Like a ticket, a hole is first taken and then held."""
+        w, last = self.w, self.w[W.HOLES] - 1
+        item, moved = w[self._hole + hole], w[self._hole + last]
+        w[W.HOLES] = last
+        if hole < last:
+            w[self._hole + hole] = moved
+        slot, row = item >> 32, item & 0xFFFFFFFF
+        self._hold_rows(slot, row, 1)
+        self._claimed(1)
+        return Rows(slot, row, 1, self.shape(slot, layout, room))
+
+    def give_back(self) -> None:
+        """Free order: the rows last claimed will not be written; they are for others."""
+        w, lane = self.w, self.lane
+        if w[lane + W.L_SLOT] and not self.stale:
+            slot, rows = w[lane + W.L_SLOT] - 1, w[lane + W.L_ROWS]
+            for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + rows):
+                w[self._hole + w[W.HOLES]] = slot << 32 | row
+                w[W.HOLES] += 1
+            self._claimed(-rows)
+        w[lane + W.L_SLOT] = 0
+
     def _claimed(self, rows: int) -> None:
         w = self.w
         w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_UNCLAIMED] -= rows
 
-    def _reserved(self, slot: int, sequence: int, before: int) -> int:
-        """Rows of a slot that are kept for samples it must not overtake, beyond the ``before`` rows kept already.
-
-        None are kept from a sample that is one of these.
-        """
-        w = self.w
-        if not w[W.DISPLACEMENT]:
-            return 0
-        overdue = w[self._slot0 + slot * self._slot_stride + W.S_NUMBER] - w[W.DISPLACEMENT]
-        if sequence <= overdue:
-            return 0
-        rows, oldest, tail = 0, w[W.OLDEST], w[W.TAIL]
-        for number in range(oldest, min(overdue + 1, tail)):
+    def _unclaimed(self, begin: int, end: int) -> int:
+        """Tickets without a row in the groups published as number ``begin`` to ``end``, both included."""
+        w, rows = self.w, 0
+        for number in range(begin, min(end + 1, w[W.TAIL])):
             at = self._group0 + w[self._order + number % self._ring] * self._group_stride
             # A group whose number is in use again was settled long ago.
             left = w[at + W.G_UNCLAIMED] if w[at + W.G_SERIAL] & 0xFFFFFFFF == number else 0
             if left == 0 and number == w[W.OLDEST]:
                 w[W.OLDEST] = number + 1
             rows += left
-        return max(0, rows - before)
+        return rows
 
     def _hold_rows(self, slot: int, first: int, count: int) -> None:
         w, lane = self.w, self.lane
