@@ -31,6 +31,8 @@ class Arm:
     """torch only: the sharing strategy, a process-wide setting (hence isolated runs)."""
     per_sample_seeds: bool = True
     """headrace only: Seeding.SAMPLE, its default, or Seeding.WORKER."""
+    scheduling: headrace.Scheduling | None = None
+    """headrace only; no part of the name."""
 
     @property
     def name(self) -> str:
@@ -68,6 +70,7 @@ class Arm:
             num_workers=self.workers,
             in_order=self.in_order,
             loading=headrace.Loading(seeding=seeding),
+            scheduling=self.scheduling,
             **options,
         )
         try:

@@ -11,7 +11,7 @@ from headrace.core.errors import (
     TooManyErrors,
     WorkerDied,
 )
-from headrace.core.options import Loading, Raise, Seeding, Skip
+from headrace.core.options import Loading, Raise, Scheduling, Seeding, Skip
 from headrace.core.stats import Failure, Stats
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = [
     "HeadraceError",
     "Loading",
     "Raise",
+    "Scheduling",
     "Seeding",
     "Skip",
     "SlabError",

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
 
 from headrace.core.errors import StateMismatch
-from headrace.core.options import Loading, OnError, Raise, Skip
+from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.engine.assembly import Course, IterationAssembly, Settings
 from headrace.engine.cores import automatic_workers
@@ -37,6 +37,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``device``: batches arrive there (``"cuda"``, ``"cuda:1"``), copied ahead on a stream of their own.
     ``on_error``: ``Raise()`` (default) or ``Skip(max_fraction=...)``.
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
+    ``scheduling``: ``Scheduling(hand_off=..., spares=...)``.
 
     A loader is used from one thread at a time, may be iterated several times at once, and ends its workers with each
     iteration, with ``close()``, or as a context manager.
@@ -68,11 +69,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         device: torch.device | str | None = None,
         on_error: OnError | None = None,
         loading: Loading | None = None,
+        scheduling: Scheduling | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
         self.device = device
         self.on_error = _chosen("on_error", on_error, (Raise, Skip), Raise())
         self.loading = _chosen("loading", loading, (Loading,), Loading())
+        self.scheduling = _chosen("scheduling", scheduling, (Scheduling,), Scheduling())
         self._automatic_workers = num_workers is None
         self._own_batches = batch_sampler is None
         self._shuffles = bool(shuffle)
@@ -141,6 +144,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             drop_last=self.drop_last,
             collate_fn=self.collate_fn,
             workers=self.num_workers,
+            adaptive=self._automatic_workers,
             prefetch=2 if self.prefetch_factor is None else self.prefetch_factor,
             persistent=self.persistent_workers and self.num_workers > 0,
             in_order=self._keeps_order() if self.in_order is None else self.in_order,
@@ -152,6 +156,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             device=self.device,
             on_error=self.on_error,
             loading=self.loading,
+            scheduling=self.scheduling,
         )
 
     def _keeps_order(self) -> bool:

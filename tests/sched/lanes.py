@@ -25,6 +25,9 @@ class Shared:
         self.collate = False
         self.whole = False
         self.killed_by: dict[int, int] = {}
+        self.now = 1
+        """What the clocks show."""
+        self.is_alive: Callable[[int], bool] = lambda _: True
         self.collate_deaths: dict[tuple[int, ...], int] = {}
         """Batches whose collation takes its worker down so many times more."""
 
@@ -43,6 +46,7 @@ class SimLane:
         self.uses: dict[int, int] = {}
         self.torn = False
         """It was killed inside a critical section."""
+        self._begun = False
         self._tickets: tuple[Tickets, int] | None = None
         self._written: tuple[Rows, int, int, list[int] | None] | None = None
         self._steps = self._run()
@@ -67,6 +71,12 @@ class SimLane:
         tickets = self._tickets[0]
         return tickets.group == group and tickets.start <= position < tickets.end
 
+    @property
+    def is_making(self) -> bool:
+        """Whether it has begun a sample (of whatever epoch) and not ended it."""
+        at, words = self.at, self.words
+        return self._begun and words[at + W.L_POS] < words[at + W.L_END]
+
     def kill(self, fuse: int) -> None:
         """It takes one more step, of which only ``fuse`` stores happen."""
         if self.can_move:
@@ -85,11 +95,14 @@ class SimLane:
                 self._written = None
             item: Tickets | int | None = outcome.collate
             if outcome.collate < 0:
-                self._tickets = None
+                self._tickets, self._begun = None, False
                 ledger.release()
+                again = self.words[W.RETRIES] > 0
                 item = ledger.take(self.chunk)
+                if isinstance(item, Tickets) and not again:
+                    self._check_place()
                 if item is None:
-                    self.words[self.at + W.L_WAITING] = 1
+                    self.words[self.at + W.L_WAITING] = W.FOR_WORK
             self._note(item)
             yield from self._report(outcome)
             if item is None:
@@ -100,6 +113,12 @@ class SimLane:
                 yield from self._make_whole(item)
             else:
                 yield from self._make(item)
+
+    def _check_place(self) -> None:
+        roles = [self.words[self.dims.lane(lane) + W.L_ROLE] for lane in range(self.dims.lanes)]
+        assert roles[self.number] == W.WORKING
+        at_work = [lane for lane, role in enumerate(roles) if role == W.WORKING and self.shared.is_alive(lane)]
+        assert len(at_work) <= self.words[W.LIMIT], "too many take tickets"
 
     def _note(self, item: Tickets | int | None) -> None:
         slot = -1 if item is None else item
@@ -142,6 +161,7 @@ class SimLane:
         samples: list[tuple[int, str]] = []
         first = start
         for position in range(start, end):
+            self.words[self.at + W.L_BEGAN], self._begun = self.shared.now, True
             self.words[self.at + W.L_POS] = position
             yield
             index = indices[position] if position < len(indices) else -1
@@ -165,6 +185,7 @@ class SimLane:
         indices = self._indices(group)
         made, failed = [], []
         for position in range(tickets.end):
+            self.words[self.at + W.L_BEGAN], self._begun = self.shared.now, True
             self.words[self.at + W.L_POS] = position
             yield
             index = indices[position] if position < len(indices) else -1
@@ -254,7 +275,7 @@ class SimLane:
                 self.uses[rows.slot] = self.slab.uses[rows.slot]
                 yield
                 return rows
-            self.words[self.at + W.L_WAITING] = 1
+            self.words[self.at + W.L_WAITING] = W.FOR_ROOM
             yield
             yield from self._sleep()
 

@@ -35,6 +35,12 @@ class Plan:
     whole: bool = False
     drop_last: bool = False
     collate_deaths: dict[tuple[int, ...], int] = field(default_factory=dict)
+    limits: tuple[int, ...] = (3,)
+    """Lanes that may work: at first, and after each batch that is delivered; then the last one stays."""
+    threshold: int = 0
+    """Ticks after which a sample is slow; 0: none is."""
+    spares: int = 3
+    displacement: int = 0
 
 
 @dataclass
@@ -43,6 +49,7 @@ class Group:
     indices: tuple[int, ...]
     slot: int
     owed: set[int]
+    sequence: int
     deaths: dict[int, int] = field(default_factory=dict)
 
 
@@ -53,6 +60,8 @@ class Batch:
     indices: tuple[int, ...]
     expected: int
     closed: bool
+    late: int = 0
+    """By how many batches the sample overtaken most was."""
 
 
 class SimRun:
@@ -82,12 +91,19 @@ class SimRun:
         shared.collate_deaths = dict(plan.collate_deaths)
         for lane, chunk in zip(world.lanes, plan.chunks, strict=True):
             lane.chunk = chunk
-        self.ledger.reset(free_order=self.free_order)
+        self.due: int | None = None
+        self.hand_offs = 0
+        self.ledger.reset(free_order=self.free_order, limit=plan.limits[0], displacement=plan.displacement)
         self._steps = self._run()
 
     @property
     def can_move(self) -> bool:
-        return not self.finished and (not self.asleep or self.world.shared.bell > 0 or bool(self.dead))
+        return not self.finished and (not self.asleep or self.world.shared.bell > 0 or bool(self.dead) or self.is_due)
+
+    @property
+    def is_due(self) -> bool:
+        """A sample may have become slow."""
+        return self.due is not None and self.world.shared.now >= self.due
 
     @property
     def exhausted(self) -> bool:
@@ -107,6 +123,8 @@ class SimRun:
         while True:
             self.can_stop = False
             yield from self._draw()
+            self._watch()
+            yield
             self._report_failures()
             yield
             if not self.open and self.exhausted:
@@ -116,6 +134,7 @@ class SimRun:
             yield
             if slot is not None:
                 self._deliver(slot)
+                self._govern()
                 self.can_stop = True
                 yield
             elif self.free_order and not self.exhausted and self.words[W.UNRESOLVED] == 0:
@@ -128,8 +147,35 @@ class SimRun:
                     yield from self._replace(self.dead.pop())
 
     def _draw(self) -> Iterator[None]:
-        while not self.exhausted and self._undelivered < self.plan.window + self._lost // max(1, self._size):
+        while not self.exhausted:
+            window = self.plan.window * (self.words[W.LIMIT] if len(self.plan.limits) > 1 else 1)
+            if self._undelivered >= window + self._lost // max(1, self._size):
+                return
             yield from self._draw_one()
+
+    def _watch(self) -> None:
+        if not self.plan.threshold:
+            return
+        now, words = self.world.shared.now, self.words
+        roles = [words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
+        self.due = self.ledger.put_aside(DIMS.lanes, now, self.plan.threshold, self.plan.spares)
+        for lane, before in enumerate(roles):
+            if before != words[DIMS.lane(lane) + W.L_ROLE]:
+                assert before == W.WORKING
+                assert self.world.lanes[lane].is_making or not self.world.lanes[lane].alive, "it makes nothing"
+                assert 0 < words[DIMS.lane(lane) + W.L_BEGAN] <= now - self.plan.threshold, "it is not slow"
+                self.hand_offs += 1
+        assert self.due is None or self.due > now
+        assert self.ledger.aside(DIMS.lanes) <= max(self.plan.spares, roles.count(W.ASIDE))
+        if words[W.LIMIT] > words[W.FOREGROUND]:
+            self._ring_lanes()
+
+    def _govern(self) -> None:
+        limits = self.plan.limits
+        limit = limits[min(len(self.delivered), len(limits) - 1)]
+        more, self.words[W.LIMIT] = limit > self.words[W.LIMIT], limit
+        if more:
+            self._ring_lanes()
 
     def _draw_one(self) -> Iterator[None]:
         busy = self.ledger.busy_slots(DIMS.lanes)
@@ -142,7 +188,7 @@ class SimRun:
         self._size = len(indices)
         number = self._free_numbers.pop() if self._free_numbers else self._count
         self._count = max(self._count, number + 1)
-        group = Group(number, indices, -1 if self.free_order else slot, set(range(len(indices))))
+        group = Group(number, indices, -1 if self.free_order else slot, set(range(len(indices))), self.words[W.TAIL])
         self.groups[number] = group
         first = DIMS.index(number)
         self.words[first : first + len(indices)] = indices
@@ -164,20 +210,21 @@ class SimRun:
             self.world.lanes[lane].bell += 1
 
     def _look(self) -> int | None:
-        if self.plan.arrangement is Arrangement.STRICT:
-            if self.ledger.is_ready(self.open[0]):
-                return self.open.popleft()
-            self.words[W.AWAITED] = self.open[0] + 1
-            return None
         if self.free_order and self.exhausted and self.words[W.UNRESOLVED] == 0:
             self._close_tail()
-        for slot in self.open:
+        candidates = self._candidates()
+        for slot in candidates:
             if self.ledger.is_ready(slot):
                 self.open.remove(slot)
                 return slot
-        self.words[W.AWAITED] = W.ANY
+        self.words[W.AWAITED] = candidates[0] + 1 if len(candidates) == 1 else W.ANY
         self._failures_then = self.words[W.FAILURES]
+        if self.exhausted:
+            self._ring_lanes()
         return None
+
+    def _candidates(self) -> list[int]:
+        return list(self.open) if self.plan.arrangement is Arrangement.BATCHES else list(self.open)[:1]
 
     def _close_tail(self) -> None:
         for slot in list(self.open):
@@ -259,10 +306,16 @@ class SimRun:
             assert all(self.words[states + row] == W.IN_PLACE for row in rows)
             values = tuple(cells.get((slot, row)) for row in rows)
         expected = self.words[at + W.S_EXPECTED]
+        late = self._lateness(slot, rows) if self.free_order else 0
         assert values == tuple(self._settle(slot, rows)), "a row does not hold the sample of its ticket"
         if rows or not expected:
-            self.delivered.append(Batch(values, expected, closed))
+            self.delivered.append(Batch(values, expected, closed, late))
         self.world.lend(slot, {cell: cells[slot, cell] for cell in where})
+
+    def _lateness(self, slot: int, rows: list[int]) -> int:
+        number, first = self.words[DIMS.slot(slot) + W.S_NUMBER], DIMS.row_ticket(slot)
+        groups = [self.groups[(self.words[first + row] - 1) >> 32] for row in rows]
+        return max((number - group.sequence for group in groups), default=0)
 
     def _fail(self, group: Group, position: int, blob: int) -> None:
         index = group.indices[position]
@@ -322,9 +375,7 @@ class SimRun:
         """It sleeps although there is something for it and nobody is about to say so."""
         if not self.asleep or self.world.shared.bell or any(lane.to_report for lane in self.world.lanes):
             return False
-        if self.plan.arrangement is Arrangement.STRICT:
-            return self.ledger.is_ready(self.open[0])
-        if any(self.ledger.is_ready(slot) for slot in self.open):
+        if any(self.ledger.is_ready(slot) for slot in self._candidates()):
             return True
         if not self.free_order:
             return False
@@ -342,6 +393,8 @@ class World:
         self.ledger = ConsumerLedger(self.words, DIMS)
         self.lanes = [SimLane(self.shared, lane, 1) for lane in range(DIMS.lanes)]
         self.unnoticed: list[int] = []
+        self.shared.is_alive = lambda lane: self.lanes[lane].alive
+        self.deaths = 0
         self._lent: deque[tuple[int, dict[int, object]]] = deque()
         self._plans = deque(plans)
         self.runs: list[SimRun] = []
@@ -397,10 +450,13 @@ class World:
     def _after(self, lane: int) -> None:
         if not self.lanes[lane].alive and lane not in self.unnoticed:
             self.unnoticed.append(lane)
+            self.deaths += 1
         self.check()
 
     def check(self) -> None:
         torn = self.unnoticed or self.run.dead or not all(lane.alive for lane in self.lanes)
+        roles = [self.words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
+        assert torn or self.words[W.FOREGROUND] == roles.count(W.WORKING)
         owed = pending(self.words, DIMS, list(self.run.groups))
         assert self.words[W.UNRESOLVED] >= owed if torn else self.words[W.UNRESOLVED] == owed
         assert torn or not self.run.overslept(), "nobody wakes the consumer"
@@ -411,6 +467,7 @@ class World:
         return [*found, -1] if self.run.can_move else found
 
     def advance(self, actor: int) -> None:
+        self.shared.now += 1
         self.step_consumer() if actor < 0 else self.step_lane(actor)
 
     def finish(self, *, early: bool, ticks: int = 0) -> int:
@@ -425,9 +482,13 @@ class World:
             if self.unnoticed and self.run.asleep and early:
                 self.notice(self.unnoticed[0])
             movable = self.movable()
-            if not movable:
-                assert self.unnoticed, "everybody sleeps and work is owed"
+            if self.run.asleep and self.unnoticed and (self.run.is_due or movable in ([], [-1])):
                 self.notice(self.unnoticed[0])
+                continue
+            if not movable:
+                assert self.run.asleep, "the consumer is stuck"
+                assert self.run.due is not None, "everybody sleeps and work is owed"
+                self.shared.now = max(self.shared.now, self.run.due)
             for actor in movable:
                 if left and actor in self.movable():
                     self.advance(actor)
@@ -446,9 +507,13 @@ class World:
             if self.unnoticed and self.run.asleep and rng.random() > laziness:
                 self.notice(rng.choice(self.unnoticed))
             movable = self.movable()
-            if not movable:
-                assert self.unnoticed, "everybody sleeps and work is owed"
+            if self.run.asleep and self.unnoticed and (self.run.is_due or movable in ([], [-1])):
                 self.notice(rng.choice(self.unnoticed))
+                continue
+            if not movable:
+                assert self.run.asleep, "the consumer is stuck"
+                assert self.run.due is not None, "everybody sleeps and work is owed"
+                self.shared.now = max(self.shared.now, self.run.due)
                 continue
             if rng.random() < 0.05:
                 favourite = rng.choice([-1, 0, 1, 2])
@@ -473,6 +538,8 @@ class World:
             assert sorted(seen) == sorted(drawn), "lost"
             assert run.exhausted
             if plan.arrangement is Arrangement.FREE:
+                if plan.displacement and not self.deaths:
+                    assert all(batch.late <= plan.displacement for batch in run.delivered), "overtaken too often"
                 assert all(batch.closed or len(batch.indices) == batch.expected for batch in run.delivered)
                 continue
             out = set(run.failed)

@@ -61,7 +61,7 @@ class StreamLane:
                 self._position = None
             slot = self.stream.take()
             if slot is None:
-                self.words[at + W.L_WAITING] = 1
+                self.words[at + W.L_WAITING] = W.FOR_ROOM
             else:
                 use = slab.uses[slot]
                 epoch = len(self.world.runs) - 1

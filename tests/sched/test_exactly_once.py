@@ -26,6 +26,9 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int) -> Plan:
     sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=7))
     if arrangement is not Arrangement.FREE and draw(st.integers(0, 4)) == 0:
         sizes[draw(st.integers(0, len(sizes) - 1))] = 0
+    displacement = draw(st.sampled_from([0, 1, 2, 5])) if arrangement is Arrangement.FREE else 0
+    if displacement:  # batches are cut by size
+        sizes = [sizes[0]] * (len(sizes) - 1) + [min(sizes[0], sizes[-1])]
     batches = tuple(tuple(next(indices) for _ in range(size)) for size in sizes)
     odd = draw(st.booleans())
     drawn = [index for batch in batches for index in batch]
@@ -41,6 +44,10 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int) -> Plan:
         whole=collate and draw(st.booleans()),
         drop_last=arrangement is Arrangement.FREE and draw(st.booleans()),
         collate_deaths={fatal: draw(st.integers(1, 2))} if fatal else {},
+        limits=tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))),
+        threshold=draw(st.sampled_from([0, 1, 5, 20])),
+        spares=draw(st.integers(0, 2)),
+        displacement=displacement,
     )
 
 

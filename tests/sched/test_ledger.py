@@ -273,3 +273,175 @@ def test_what_an_old_epoch_brings_is_dropped(strict: Ledger) -> None:
     assert [strict.ticket(0, position) for position in (0, 1)] == [W.PENDING, W.PENDING]
     assert strict.words[W.UNRESOLVED] == 2
     assert strict.repair(1).ticket is None
+
+
+def roles(ledger: Ledger) -> list[int]:
+    return [ledger.words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
+
+
+def test_as_many_take_tickets_as_the_limit_says(strict: Ledger) -> None:
+    strict.publish(0, 8)
+    strict.words[W.LIMIT] = 2
+    assert [lane.take(1) is not None for lane in strict.lanes] == [True, True, False]
+    assert (roles(strict), strict.words[W.FOREGROUND]) == ([W.WORKING, W.WORKING, W.PARKED], 2)
+    strict.words[W.LIMIT] = 1
+    assert [lane.take(1) is not None for lane in strict.lanes] == [False, True, False]
+    strict.words[W.LIMIT] = 3
+    assert [lane.take(1) is not None for lane in strict.lanes] == [True, True, True]
+
+
+def test_only_those_with_a_place_are_woken(strict: Ledger) -> None:
+    strict.publish(0, 1)
+    strict.words[W.LIMIT] = 1
+    strict.lanes[0].take(1)
+    for lane, reason in enumerate([0, W.FOR_WORK, W.FOR_ROOM]):
+        strict.words[DIMS.lane(lane) + W.L_WAITING] = reason
+    assert strict.consumer.wake(DIMS.lanes) == [2]
+    assert strict.consumer.wake(DIMS.lanes) == []
+    strict.words[W.LIMIT] = 2
+    assert strict.consumer.wake(DIMS.lanes) == [1]
+
+
+def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
+    strict.publish(0, 8)
+    strict.words[W.LIMIT] = 2
+    for lane, began in ((0, 100), (1, 150)):
+        strict.lanes[lane].take(1)
+        strict.words[DIMS.lane(lane) + W.L_BEGAN] = began
+    strict.words[DIMS.lane(2) + W.L_WAITING] = W.FOR_WORK
+    assert strict.consumer.put_aside(DIMS.lanes, 119, 20, 1) == 120
+    assert strict.consumer.put_aside(DIMS.lanes, 120, 20, 1) == 170
+    assert (roles(strict), strict.words[W.FOREGROUND]) == ([W.ASIDE, W.WORKING, W.PARKED], 1)
+    assert strict.consumer.wake(DIMS.lanes) == [2]
+    assert strict.lanes[2].take(1) is not None
+    strict.words[DIMS.lane(2) + W.L_BEGAN] = 180
+    assert strict.consumer.put_aside(DIMS.lanes, 185, 20, 1) == 200, "one is aside already: look again"
+    assert strict.lanes[0].take(1) is None
+    assert roles(strict) == [W.PARKED, W.WORKING, W.WORKING]
+    assert strict.words[W.HANDOFFS] == 1
+
+
+def test_a_sample_that_was_only_taken_is_not_slow_yet(strict: Ledger) -> None:
+    strict.publish(0, 8)
+    strict.lanes[0].take(1)
+    strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
+    strict.lanes[0].take(1)
+    assert strict.consumer.put_aside(1, 1000, 20, 1) == 1020
+    strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
+    strict.words[DIMS.lane(0) + W.L_WAITING] = W.FOR_ROOM
+    assert strict.consumer.put_aside(1, 1000, 20, 1) is None
+    assert strict.words[W.HANDOFFS] == 0
+
+
+def test_a_lane_busy_for_an_old_epoch_gives_its_place_away(strict: Ledger) -> None:
+    strict.publish(0, 8)
+    strict.lanes[0].take(1)
+    strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
+    strict.consumer.reset(free_order=False, limit=1)
+    strict.publish(0, 8)
+    assert strict.lanes[1].take(1) is None
+    strict.consumer.put_aside(2, 1000, 20, 1)
+    assert strict.lanes[1].take(1) is not None
+
+
+def test_the_place_of_a_dead_lane_is_free(strict: Ledger) -> None:
+    strict.publish(0, 8)
+    strict.words[W.LIMIT] = 1
+    strict.lanes[0].take(1)
+    assert strict.lanes[1].take(1) is None
+    strict.repair(0)
+    assert (roles(strict), strict.words[W.FOREGROUND]) == ([W.PARKED] * 3, 0)
+    assert strict.lanes[1].take(1) == Tickets(0, 0, 1, 0)
+
+
+def test_a_hole_is_one_of_the_rows_that_are_kept(free: Ledger) -> None:
+    """Else a sample would find none although there is one for each."""
+    free.consumer.reset(free_order=True, displacement=1)
+    for group in range(2):
+        free.publish(group, 2)
+    free.lanes[0].take(1)
+    free.lanes[1].take(1)
+    free.lanes[1].finish(free.lanes[1].claim(1, 0, room), 0, 1)
+    free.lanes[1].take(1)
+    free.lanes[1].finish(free.lanes[1].claim(1, 0, room), 1, 0)
+    assert free.lanes[0].claim(1, 0, room) == Rows(1, 0, 1, 0)
+    free.repair(0)
+    assert free.lanes[0].take(1) == Tickets(0, 0, 1, -1)
+    free.lanes[1].take(1)
+    assert free.lanes[1].claim(1, 0, room) == Rows(1, 0, 1, 0)
+    assert free.lanes[0].claim(1, 0, room) == Rows(1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("displacement", [1, 2])
+def test_rows_are_kept_for_a_sample_that_was_overtaken(free: Ledger, displacement: int) -> None:
+    free.consumer.reset(free_order=True, displacement=displacement)
+    for group in range(4):
+        free.publish(group, 2)
+    free.lanes[0].take(1)
+    slots = []
+    for _ in range(7):
+        group, start, _, _ = free.lanes[1].take(1)
+        rows = free.lanes[1].claim(1, 0, room)
+        free.lanes[1].finish(rows, group, start)
+        slots.append(rows.slot)
+    assert sorted([*slots, displacement]) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert free.lanes[0].claim(1, 0, room) == Rows(displacement, 1, 1, 0)
+
+
+def test_a_row_kept_for_a_sample_that_failed_is_free(free: Ledger) -> None:
+    free.consumer.reset(free_order=True, displacement=1)
+    free.publish(0, 1)
+    free.publish(1, 1)
+    free.lanes[0].take(1)
+    free.lanes[1].take(1)
+    assert free.lanes[1].claim(1, 0, room).slot == 0
+    free.publish(2, 1)
+    free.lanes[2].take(1)
+    assert free.lanes[2].claim(1, 0, room).slot == 2
+    free.lanes[2].give_back()
+    free.lanes[0].fail(0, 64, -1)
+    assert free.lanes[2].claim(1, 0, room).slot == 1
+
+
+def test_rows_given_back_are_claimed_again(free: Ledger) -> None:
+    free.consumer.reset(free_order=True, displacement=1)
+    free.publish(0, 3)
+    free.lanes[0].take(3)
+    assert free.lanes[0].claim(2, 0, room) == Rows(0, 0, 2, 0)
+    free.lanes[0].give_back()
+    assert free.consumer.busy_slots(DIMS.lanes) == set()
+    assert free.words[DIMS.group(0) + W.G_UNCLAIMED] == 3
+    assert {free.lanes[0].claim(1, 0, room).first for _ in range(3)} == {0, 1, 2}
+
+
+def test_costs_are_counted(strict: Ledger) -> None:
+    strict.lanes[0].observe(3, 50, 7)
+    strict.words[W.THRESHOLD] = 40
+    strict.lanes[0].observe(2, 40, 6)
+    strict.lanes[1].observe(1, 41, 7)
+    assert strict.words[W.HISTOGRAM + 6 : W.HISTOGRAM + 8].tolist() == [2, 4]
+    assert (strict.words[W.FINISHED], strict.words[W.SLOW]) == (6, 1)
+
+
+@pytest.mark.parametrize("fuse", range(9))
+def test_a_hole_is_nobody_elses_when_the_one_who_fills_it_dies(free: Ledger, fuse: int) -> None:
+    free.consumer.reset(free_order=True, displacement=1)
+    for group in range(3):
+        free.publish(group, 1)
+    for lane in free.lanes:
+        lane.take(1)
+        lane.claim(1, 0, room)
+    for lane in (0, 1):  # the hole filled first is not the last one
+        free.repair(lane)
+    for lane in (1, 0):
+        free.lanes[lane].take(1)
+    free.words.fuse = fuse
+    with contextlib.suppress(Killed):
+        free.lanes[1].claim(1, 0, room)
+    free.words.fuse = None
+    claimed = [free.lanes[0].claim(1, 0, room)]
+    free.repair(1)
+    free.lanes[1].take(1)
+    claimed.append(claimed[0] and free.lanes[1].claim(1, 0, room))
+    if claimed[0] is not None:  # else it waits until the death is noticed
+        assert sorted(rows.slot for rows in claimed) == [0, 1]

@@ -36,6 +36,37 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduling:
+    """How slow samples are treated.
+
+    ``max_displacement``: in completion order, a sample is overtaken by at most this many batches; then the batch waits
+    for it. ``None`` is no bound. The smaller it is, the closer batches are to those of a plain shuffle.
+    ``hand_off``: a worker whose sample is slow keeps it, and another process takes the worker's place meanwhile.
+    ``spares``: how many such samples there may be at once; ``None`` is a quarter of the workers, at least one. The
+    processes are started when the first slow sample is met; their worker ids follow those of the others.
+    """
+
+    max_displacement: int | None = 64
+    hand_off: bool = True
+    spares: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured, by name."""
+        if self.max_displacement is not None and self.max_displacement < 1:
+            msg = f"Scheduling(max_displacement=...) takes a positive number of batches, not {self.max_displacement!r}"
+            raise ValueError(msg)
+        if self.spares is not None and self.spares < 0:
+            msg = f"Scheduling(spares=...) takes a number of processes, not {self.spares!r}"
+            raise ValueError(msg)
+
+    def spares_for(self, workers: int) -> int:
+        """Processes beside ``workers`` that may be started."""
+        if not self.hand_off:
+            return 0
+        return max(1, workers // 4) if self.spares is None else self.spares
+
+
+@dataclass(frozen=True, slots=True)
 class Raise:
     """A sample that fails raises out of ``next()``, as with torch's DataLoader."""
 

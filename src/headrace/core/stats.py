@@ -25,10 +25,18 @@ class Stats:
     """Time the caller spent blocked in ``next()``."""
     workers: int = 0
     """Worker processes of the newest iteration; 0 when samples are made in this process."""
+    lanes: int = 0
+    """Of them, how many may work at once; changes with demand when ``num_workers`` is automatic."""
     restarts: int = 0
     """Workers that died and were replaced."""
     repeats: int = 0
     """Samples run again because their worker died."""
+    slow: int = 0
+    """Samples that took longer than the threshold in force when they finished."""
+    hand_offs: int = 0
+    """Times a worker with a slow sample gave its place to another."""
+    threshold_seconds: float = 0.0
+    """From which cost on a sample counts as slow, now; 0 while too few were seen."""
     copied_out: int = 0
     """Batches copied to ordinary memory because ``memory_limit`` was reached."""
     slab_bytes: int = 0

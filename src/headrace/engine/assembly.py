@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from headrace.core.errors import StateMismatch
-from headrace.core.options import Loading, OnError, Seeding, Skip
+from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
 from headrace.engine import collation
-from headrace.engine.cores import free_memory
+from headrace.engine.cores import free_memory, most_lanes
 from headrace.engine.device import Accelerator, Ahead, Cuda, accelerator
 from headrace.engine.inline import InlineRun, InlineStream
 from headrace.engine.iteration import Resources, Run
@@ -23,6 +23,7 @@ from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.streamrun import StreamRun
 from headrace.engine.tally import Errors, Tally
+from headrace.plan.lanes import Climb
 from headrace.sched import words as W
 
 
@@ -40,6 +41,8 @@ class Settings:
     drop_last: bool
     collate_fn: Callable[[Any], Any]
     workers: int
+    adaptive: bool
+    """The number of workers is a start, and follows demand."""
     prefetch: int
     persistent: bool
     in_order: bool
@@ -51,6 +54,7 @@ class Settings:
     device: Any
     on_error: OnError
     loading: Loading
+    scheduling: Scheduling
 
     @property
     def arrangement(self) -> Arrangement:
@@ -159,13 +163,16 @@ class IterationAssembly:
             slots,
             groups,
             arrangement=settings.arrangement,
-            window=settings.prefetch * settings.workers,
+            window=settings.prefetch,
             collate=not standard,
             drop_last=settings.drop_last,
             timeout=settings.timeout,
             errors=errors,
             tally=self.tally,
             seed=seed,
+            spares=settings.scheduling.spares_for(settings.workers),
+            displacement=settings.scheduling.max_displacement or 0,
+            policy=Climb(most_lanes()) if settings.adaptive else None,
         )
 
     def _stream_run(self, saved: dict[str, Any] | None) -> Run:

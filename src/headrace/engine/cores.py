@@ -17,6 +17,11 @@ def automatic_workers() -> int:
     return max(1, min(CEILING, int(cores / max(1, int(ranks) if ranks.isdigit() else 1))))
 
 
+def most_lanes() -> int:
+    """How far an automatic number of lanes may rise: samples that wait on I/O want more lanes than there are cores."""
+    return min(2 * CEILING, 8 * automatic_workers())
+
+
 def _quota(file: Path) -> float | None:
     try:
         limit, period = file.read_text().split()

@@ -12,6 +12,7 @@ from headrace.engine.desk import Desk
 from headrace.engine.job import Job
 from headrace.engine.layout import Layout
 from headrace.engine.memory import BLOB
+from headrace.plan.cost import bin_of
 from headrace.sched import words as W
 from headrace.sched.lane import Outcome, Room, Rows, Tickets
 
@@ -42,6 +43,7 @@ class SampleMaker:
         self.where = f"in DataLoader worker process {job.lane}"
         self.refusal = refusal
         self._bulk = getattr(self.dataset, "__getitems__", None) if task.batched else None
+        self._made: tuple[int, int, int] | tuple[()] = ()  # samples, nanoseconds each, bin: to be told to the ledger
         self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
@@ -59,12 +61,15 @@ class SampleMaker:
                     self._written = None
                 item: Tickets | int | None = outcome.collate
                 if outcome.collate < 0:
+                    if self._made:
+                        ledger.observe(*self._made)
+                        self._made = ()
                     ledger.release()
                     if w[W.STOP]:
                         return
                     item = ledger.take(self._appetite())
                     if item is None:
-                        w[desk.lane + W.L_WAITING] = 1
+                        w[desk.lane + W.L_WAITING] = W.FOR_WORK
             desk.report(outcome)
             if item is None:
                 desk.bell.wait()
@@ -121,8 +126,10 @@ class SampleMaker:
         seed, epoch = (w[W.SEED], w[W.EPOCH]) if self.seed_samples else (0, 0)
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
-        began = time.perf_counter()
+        clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
+        began = clock()
         for position in range(start, end):
+            w[began_word] = clock()
             w[position_word] = position
             try:
                 if self.refusal is not None:
@@ -135,7 +142,7 @@ class SampleMaker:
                 self._place(group, slot, first, samples)
                 samples, first = [], position + 1
                 self._fail(group, position, slot, self.refusal or failure.pack(error, self.where))
-        self._observe((time.perf_counter() - began) / (end - start))
+        self._observe(time.monotonic_ns() - began, end - start)
         w[position_word] = end
         self._place(group, slot, first, samples)
 
@@ -143,7 +150,9 @@ class SampleMaker:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
         w, group, count, slot = self.words, tickets.group, tickets.end, tickets.slot
         indices = self._index_list(group)
-        began, made = time.perf_counter(), []
+        began, made = time.monotonic_ns(), []
+        # In bulk, one call makes them all: the last one counts as begun when the others should be done.
+        w[self.desk.lane + W.L_BEGAN] = began + int(self._cost * 1e9) * (count - 1)
         failed: list[tuple[int, bytes]] = []
         samples: Any = []
         if self._bulk is not None:
@@ -154,13 +163,14 @@ class SampleMaker:
                 failed = [(position, failure.pack(error, self.where)) for position in range(count)]
         else:
             for position in range(count):
+                w[self.desk.lane + W.L_BEGAN] = time.monotonic_ns()
                 w[self.desk.lane + W.L_POS] = position
                 try:
                     samples.append(self._attempt(self.dataset.__getitem__, indices[position], indices[position]))
                     made.append(position)
                 except Exception as error:  # noqa: BLE001  (as above)
                     failed.append((position, failure.pack(error, self.where)))
-        self._observe((time.perf_counter() - began) / count)
+        self._observe(time.monotonic_ns() - began, count)
         w[self.desk.lane + W.L_POS] = count
         for position, packed in failed:
             self._fail(group, position, slot, self.refusal or packed)
@@ -206,8 +216,11 @@ class SampleMaker:
             outcome = self.ledger.ready(slot, offset, size, failed=bad)
         self.desk.report(outcome)
 
-    def _observe(self, cost: float) -> None:
-        self._cost = cost if self._cost == 0.0 else 0.8 * self._cost + 0.2 * cost
+    def _observe(self, elapsed: int, samples: int) -> None:
+        cost = elapsed // samples
+        self._made = samples, cost, bin_of(cost)
+        seconds = cost / 1e9
+        self._cost = seconds if self._cost == 0.0 else 0.8 * self._cost + 0.2 * seconds
 
     def _fail(self, group: int, position: int, slot: int, packed: bytes) -> None:
         """File an error under its ticket."""
@@ -242,8 +255,7 @@ class SampleMaker:
                 if columns is not None:
                     self._write_run(group, slot, start, columns)
             except Exception:  # noqa: BLE001  (a number too large for its column, say: torch will say what is wrong)
-                with self.desk.lock:
-                    self.ledger.give_back()
+                self._give_back(slot)
                 columns = None
             if columns is None:
                 for position, sample in enumerate(samples[:count], start):
@@ -291,9 +303,14 @@ class SampleMaker:
                 offset = self.desk.write_object(rows.slot, encoded)
                 self._written_now(rows, group, position, [offset])
         except HeadraceError as error:  # it cannot be sent, or does not fit
+            self._give_back(slot)
+            self._fail(group, position, slot, failure.pack(error, self.where))
+
+    def _give_back(self, slot: int) -> None:
+        """Rows claimed for what could not be written; others fill them."""
+        if slot < 0 and self._written is None:  # else the rows held are those of samples that did fit
             with self.desk.lock:
                 self.ledger.give_back()
-            self._fail(group, position, slot, failure.pack(error, self.where))
 
     def _written_now(self, rows: Rows, group: int, start: int, objects: list[int] | None) -> None:
         """At most one finished run waits to be reported together with the next visit to the ledger."""
@@ -327,7 +344,7 @@ class SampleMaker:
                 rows = self.ledger.claim(count, number, _room(layout))
                 if rows is not None:
                     return rows
-                w[desk.lane + W.L_WAITING] = 1
+                w[desk.lane + W.L_WAITING] = W.FOR_ROOM
             desk.bell.wait()
 
 

@@ -8,12 +8,15 @@ from typing import Any
 from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine import failure
 from headrace.engine.delivery import Delivery
+from headrace.engine.governor import Governor
 from headrace.engine.job import Resume
 from headrace.engine.ledgers import Book, Group
 from headrace.engine.order import Groups
 from headrace.engine.pool import Pool
 from headrace.engine.slots import Slots
 from headrace.engine.tally import Errors, Tally
+from headrace.engine.watch import Watch
+from headrace.plan.lanes import LanePolicy
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 
@@ -50,8 +53,16 @@ class MapRun:
         errors: Errors,
         tally: Tally,
         seed: tuple[int, int],
+        spares: int,
+        displacement: int,
+        policy: LanePolicy | None,
     ) -> None:
-        """``window``: batches drawn and not delivered, at most. ``collate``: a worker must collate each batch."""
+        """``window``: batches per lane drawn and not delivered, at most. ``collate``: a worker must collate each batch.
+
+        ``spares``: processes beyond the pool's first ones that may stand in for those busy with slow samples.
+        ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
+        ``policy``: decides how many lanes work; None leaves it at the pool's.
+        """
         self._pool, self._slots, self._groups, self._arrangement = pool, slots, groups, arrangement
         self._window, self._collate, self._drop_last, self._timeout = window, collate, drop_last, timeout
         self._errors, self._tally = errors, tally
@@ -69,14 +80,21 @@ class MapRun:
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
         with pool.section():
-            self._ledger.reset(free_order=arrangement is Arrangement.FREE)
+            limit = self._words[W.LIMIT] if policy is not None and pool.seasoned else pool.workers
+            free = arrangement is Arrangement.FREE
+            self._ledger.reset(free_order=free, limit=limit, displacement=displacement)
             self._words[W.SEED], self._words[W.EPOCH] = seed
+        tally.lanes = limit
+        self._watch = Watch(pool, self._ledger, spares, tally)
+        self._governor = Governor(pool, self._ledger, policy, tally) if policy is not None else None
+        pool.seasoned = True
         self._draw()
 
     def _draw(self, *, one_more: bool = False) -> None:
         """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others."""
         while not self._exhausted:
-            if self._undelivered >= self._window + self._lost // max(1, self._size) and not one_more:
+            room = self._window * self._words[W.LIMIT] + self._lost // max(1, self._size)
+            if self._undelivered >= room and not one_more:
                 return
             if self._drawn is None:
                 self._drawn = self._groups.next()
@@ -138,8 +156,10 @@ class MapRun:
             if self._samples_cannot_travel():
                 self._stay_local()
                 continue
+            self._watch.look()
             self._raise_failures()
             if not self._open and self._exhausted:
+                self._watch.count()
                 raise StopIteration
             slot = self._look()
             if self._samples_cannot_travel():
@@ -148,6 +168,7 @@ class MapRun:
             elif slot is not None:
                 made = self._deliver(slot)
                 if made is not None:
+                    self._govern()
                     self._idle_deaths = 0
                     return made[0]
             elif self._starved():
@@ -172,7 +193,7 @@ class MapRun:
         """Begin what is owed again, each batch on one worker: what cannot be sent may still be collated where it is."""
         pending = self.progress()["pending"]
         with self._pool.section():
-            self._ledger.reset(free_order=False)
+            self._ledger.reset(free_order=False, limit=self._words[W.LIMIT])
             self._words[W.LOCAL] = 1
         self.abandon()
         if self._arrangement is Arrangement.FREE:
@@ -182,6 +203,11 @@ class MapRun:
         self._undelivered = self._lost = self._seen_failures = self._examined = 0
         self._exhausted = False
 
+    def _govern(self) -> None:
+        if self._governor is not None:
+            ready = sum(map(self._ledger.is_ready, self._open))
+            self._governor.delivered(self._size, ready / max(1, self._window * self._words[W.LIMIT]))
+
     def _starved(self) -> bool:
         """Free order: so many samples failed that no open batch can be filled from what is drawn."""
         free = self._arrangement is Arrangement.FREE
@@ -190,18 +216,17 @@ class MapRun:
     def _look(self) -> int | None:
         """A slot to deliver; None after arranging to be woken."""
         with self._pool.section():
-            if self._arrangement is Arrangement.STRICT:
-                if self._ledger.is_ready(self._open[0]):
-                    return self._open.popleft()
-                self._words[W.AWAITED] = self._open[0] + 1
-                return None
             if self._arrangement is Arrangement.FREE and self._exhausted and self._words[W.UNRESOLVED] == 0:
                 self._close_tail()
-            for slot in self._open:
+            # In free order batches come as they were filled: the next one is never behind the others for long.
+            candidates = list(self._open) if self._arrangement is Arrangement.BATCHES else list(self._open)[:1]
+            for slot in candidates:
                 if self._ledger.is_ready(slot):
                     self._open.remove(slot)
                     return slot
-            self._words[W.AWAITED] = W.ANY
+            self._words[W.AWAITED] = candidates[0] + 1 if len(candidates) == 1 else W.ANY
+            if self._exhausted:  # no batch will be published any more that would wake those who wait for a row
+                self._pool.ring(self._ledger.wake(self._pool.lanes))
         return None
 
     def _close_tail(self) -> None:
@@ -317,7 +342,12 @@ class MapRun:
         if left is not None and left <= 0:
             msg = f"DataLoader timed out after {self._timeout} seconds{self._busy_with()}"
             raise RuntimeError(msg)
-        for lane in self._pool.wait(left):
+        due = self._watch.due()
+        began = time.monotonic()
+        dead = self._pool.wait(due if left is None else left if due is None else min(left, due))
+        if self._governor is not None:
+            self._governor.waited(time.monotonic() - began)
+        for lane in dead:
             self._replace(lane)
 
     def _busy_with(self) -> str:

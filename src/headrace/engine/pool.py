@@ -34,34 +34,48 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Pool:
-    """``lanes`` workers over one reservation. Not thread-safe."""
+    """Workers over one reservation: ``lanes`` to begin with, more when they are added. Not thread-safe."""
 
     def __init__(self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int) -> None:
         """Starts nothing yet."""
-        self.memory, self.lanes = memory, lanes
+        self.memory, self.workers = memory, lanes
         self._context, self._task, self._base_seed = context, task, base_seed
         self._wiring = Wiring(memory, Lock(), Bell())
-        self._bells = [Bell() for _ in range(lanes)]
-        self._processes: list[BaseProcess | None] = [None] * lanes
+        self._bells: list[Bell] = []
+        self._processes: list[BaseProcess | None] = []
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
         self._threads = threading.Lock()
         self._owner = os.getpid()
         self.closed = False
-        for word in range(memory.dims.lane(0), memory.dims.lane(lanes)):
-            memory.words[word] = 0
+        self.seasoned = False  # whether its number of lanes was found by an earlier epoch
+        memory.words[W.FOREGROUND] = 0
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
         """Start every worker."""
-        for lane in range(self.lanes):
-            self.start_one(lane, resume(lane))
+        for lane in range(self.workers):
+            self.add(resume(lane))
+
+    @property
+    def lanes(self) -> int:
+        """How many there are."""
+        return len(self._processes)
+
+    def add(self, resume: Resume) -> None:
+        """Start one more worker."""
+        lane, dims = self.lanes, self.memory.dims
+        for word in range(dims.lane(lane), dims.lane(lane + 1)):
+            self.memory.words[word] = 0
+        self._bells.append(Bell())
+        self._processes.append(None)
+        self.start_one(lane, resume)
 
     def start_one(self, lane: int, resume: Resume) -> None:
         """Start (or replace) one worker."""
         job = Job(
             lane=lane,
-            lanes=self.lanes,
+            lanes=self.workers,
             parent=os.getpid(),
             base_seed=self._base_seed,
             wiring=self._wiring,
@@ -121,6 +135,10 @@ class Pool:
         if -code == signal.SIGBUS:
             hint = " (often out of memory for shared pages: fewer batches ahead or smaller batches need less)"
         return process.pid, f"is killed by signal: {name}{hint}"
+
+    def pids(self) -> list[int]:
+        """Of the workers."""
+        return [process.pid for process in self._processes if process is not None and process.pid is not None]
 
     def ring(self, lanes: list[int]) -> None:
         """Wake these workers."""

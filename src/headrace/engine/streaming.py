@@ -33,7 +33,7 @@ class StreamMaker:
                     self._stream = None
                 slot = self._lane.take()
                 if slot is None:
-                    w[desk.lane + W.L_WAITING] = 1
+                    w[desk.lane + W.L_WAITING] = W.FOR_ROOM
             if slot is None:
                 desk.bell.wait()
                 continue

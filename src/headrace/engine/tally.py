@@ -20,8 +20,12 @@ class Tally:
     samples: int = 0
     wait_seconds: float = 0.0
     workers: int = 0
+    lanes: int = 0
     restarts: int = 0
     repeats: int = 0
+    slow: int = 0
+    hand_offs: int = 0
+    threshold_seconds: float = 0.0
     copied_out: int = 0
     slab_bytes: int = 0
     skipped: list[Failure] = field(default_factory=list)

@@ -38,9 +38,13 @@ class ConsumerLedger:
         """``words`` is shared; nothing is written until a method is called."""
         self.w, self.dims = words, dims
 
-    def reset(self, *, free_order: bool) -> None:
-        """Begin a new epoch; whatever lanes still do for an older one will be dropped when they come back with it."""
+    def reset(self, *, free_order: bool, limit: int = 1 << 30, displacement: int = 0) -> None:
+        """Begin a new epoch; whatever lanes still do for an older one will be dropped when they come back with it.
+
+        ``limit``: lanes that may take tickets at once. ``displacement``: batches by which a sample may be overtaken.
+        """
         w = self.w
+        w[W.LIMIT], w[W.DISPLACEMENT], w[W.OLDEST] = limit, displacement, 0
         w[W.GENERATION] += 1
         w[W.FREE_ORDER] = int(free_order)
         for word in (W.TAIL, W.CURSOR, W.FILL_TAIL, W.FILL_CURSOR, W.RETRIES, W.HOLES):
@@ -63,6 +67,7 @@ class ConsumerLedger:
         w, at, tickets = self.w, self.dims.group(group), self.dims.ticket(group)
         w[tickets : tickets + count] = _zeros(count)  # PENDING
         w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot + 1, kind, blob
+        w[at + W.G_UNCLAIMED] = count
         w[at + W.G_SERIAL] = w[W.GENERATION] << 32 | w[W.TAIL]
         w[self.dims.order + w[W.TAIL] % self.dims.ring] = group
         w[W.UNRESOLVED] += count
@@ -77,6 +82,7 @@ class ConsumerLedger:
 
     def offer(self, slot: int) -> None:
         """Free order: a slot for the next finishers."""
+        self.w[self.dims.slot(slot) + W.S_NUMBER] = self.w[W.FILL_TAIL]
         self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
         self.w[W.FILL_TAIL] += 1
 
@@ -91,11 +97,52 @@ class ConsumerLedger:
         return self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY
 
     def wake(self, lanes: int) -> list[int]:
-        """The lanes that sleep; they count as awake from now on, so each must be woken."""
-        asleep = [lane for lane in range(lanes) if self.w[self.dims.lane(lane) + W.L_WAITING]]
-        for lane in asleep:
-            self.w[self.dims.lane(lane) + W.L_WAITING] = 0
-        return asleep
+        """The lanes that sleep and have a place; they count as awake from now on, so each must be woken."""
+        w, found = self.w, []
+        places = w[W.LIMIT] - w[W.FOREGROUND]
+        for lane in range(lanes):
+            at = self.dims.lane(lane)
+            if not w[at + W.L_WAITING]:
+                continue
+            if w[at + W.L_WAITING] == W.FOR_WORK and w[at + W.L_ROLE] != W.WORKING:
+                if places <= 0:
+                    continue
+                places -= 1
+            w[at + W.L_WAITING] = 0
+            found.append(lane)
+        return found
+
+    def put_aside(self, lanes: int, now: int, threshold: int, most: int) -> int | None:
+        """Hand the places of lanes whose sample takes longer than ``threshold`` to others, ``most`` of them at most.
+
+        The sample stays where it is: the lane finishes it and is then parked, or takes a place that is free. Returns
+        when to look again: the next moment at which a sample can become slow, None while all lanes sleep or are aside.
+        """
+        w = self.w
+        aside, soonest = self.aside(lanes), None
+        for at in map(self.dims.lane, range(lanes)):
+            if w[at + W.L_WAITING] or w[at + W.L_ROLE] == W.ASIDE:
+                continue
+            making = w[at + W.L_ROLE] == W.WORKING and w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
+            # One that is between two samples, or starting, begins its next one now at the earliest.
+            due = (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
+            if due <= now and aside < most:
+                w[at + W.L_ROLE] = W.ASIDE
+                w[W.FOREGROUND] -= 1
+                w[W.HANDOFFS] += 1
+                aside += 1
+            else:
+                due = due if due > now else now + threshold  # too many are aside; one may come back meanwhile
+                soonest = due if soonest is None else min(soonest, due)
+        return soonest
+
+    def aside(self, lanes: int) -> int:
+        """How many lanes are aside."""
+        return sum(self.w[self.dims.lane(lane) + W.L_ROLE] == W.ASIDE for lane in range(lanes))
+
+    def count_lanes(self, lanes: int) -> None:
+        """Recount what is derived from the lanes' roles."""
+        self.w[W.FOREGROUND] = sum(self.w[self.dims.lane(lane) + W.L_ROLE] == W.WORKING for lane in range(lanes))
 
     def failed(self, groups: Iterable[int]) -> list[tuple[int, int, int]]:
         """(group, position, blob offset) of the tickets that failed, in the order given."""
@@ -139,7 +186,7 @@ class ConsumerLedger:
         collating = w[at + W.L_COLLATE] - 1 if current else -1
         if current:
             self._count_made(at)
-        for word in (W.L_GROUP, W.L_SLOT, W.L_COLLATE, W.L_WAITING):
+        for word in (W.L_GROUP, W.L_SLOT, W.L_COLLATE, W.L_WAITING, W.L_ROLE):
             w[at + word] = 0
         return ticket, collating
 
@@ -164,6 +211,7 @@ class ConsumerLedger:
         held, so no living lane is between two stores.
         """
         ticket, collating = self.bury(dead)
+        self.count_lanes(lanes)
         deaths = 0
         if ticket is not None:
             deaths = self._blame(*ticket)
@@ -281,9 +329,18 @@ class ConsumerLedger:
             if self._holds(at)
             for position in range(w[at + W.L_START], w[at + W.L_END])
         }
+        rows_held = [
+            (w[at + W.L_GROUP] - 1, w[at + W.L_ROWS])
+            for at in map(dims.lane, range(lanes))
+            if w[at + W.L_SLOT] and self._holds(at)
+        ]
         reissued = unresolved = 0
+        w[W.OLDEST] = min((w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF for group in groups), default=w[W.TAIL])
         for group in groups:
             tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
+            pending = sum(w[tickets + position] & 15 == W.PENDING for position in range(count))
+            held_rows = sum(rows for holder, rows in rows_held if holder == group)
+            w[dims.group(group) + W.G_UNCLAIMED] = max(0, pending - held_rows)
             for position in range(count):
                 if w[tickets + position] & 15 != W.PENDING:
                     continue

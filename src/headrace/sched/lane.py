@@ -65,6 +65,8 @@ class LaneLedger:
         """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
         w, lane = self.w, self.lane
         w[lane + W.L_GENERATION] = w[W.GENERATION]
+        if not self._works():
+            return None
         retries = w[W.RETRIES]
         if retries:
             item = w[self._retry + retries - 1]
@@ -91,9 +93,36 @@ class LaneLedger:
             w[lane + W.L_SLOT] = slot + 1
         return Tickets(group, start, end, slot)
 
+    def _works(self) -> bool:
+        """Whether this lane takes part now: as many do as the limit says, the others are parked.
+
+        One that was put aside with a slow sample finds its place taken when it comes back, and is parked.
+        """
+        w, lane = self.w, self.lane
+        if w[lane + W.L_ROLE] == W.WORKING:
+            if w[W.FOREGROUND] <= w[W.LIMIT]:
+                return True
+            w[W.FOREGROUND] -= 1
+            w[lane + W.L_ROLE] = W.PARKED
+            return False
+        if w[W.FOREGROUND] >= w[W.LIMIT]:
+            w[lane + W.L_ROLE] = W.PARKED
+            return False
+        w[lane + W.L_ROLE] = W.WORKING
+        w[W.FOREGROUND] += 1
+        return True
+
+    def observe(self, samples: int, cost: int, cost_bin: int) -> None:
+        """``samples`` were finished that took ``cost`` nanoseconds each."""
+        w = self.w
+        w[W.HISTOGRAM + cost_bin] += samples
+        w[W.FINISHED] += samples
+        if 0 < w[W.THRESHOLD] < cost:
+            w[W.SLOW] += samples
+
     def _hold(self, group: int, start: int, end: int) -> None:
         w, lane = self.w, self.lane
-        w[lane + W.L_GROUP] = 0
+        w[lane + W.L_GROUP] = w[lane + W.L_BEGAN] = 0
         w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
         w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
         w[lane + W.L_GROUP] = group + 1
@@ -104,50 +133,94 @@ class LaneLedger:
         return self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]
 
     def claim(self, want: int, layout: int, room: Room) -> Rows | None:
-        """Free order: up to ``want`` rows of the slot being filled; None while no slot is offered.
+        """Free order: up to ``want`` rows of the first slot that has some for this lane's tickets; None while none has.
 
         The first claim of a slot decides its layout (``layout``; -1 for samples that travel as objects) and with it
         where the slot's free space begins.
         """
         w = self.w
-        holes = w[W.HOLES]
+        holes: dict[int, int] = {}  # slot -> one of its holes; few, and only after a death
+        for hole in range(w[W.HOLES]):
+            holes[w[self._hole + hole] >> 32] = hole
+        begin = w[W.FILL_CURSOR]
         if holes:
-            item = w[self._hole + holes - 1]
-            slot, first, count = item >> 32, item & 0xFFFFFFFF, 1
-            self._hold_rows(slot, first, count)
-            w[W.HOLES] = holes - 1
-            return Rows(slot, first, count, self.shape(slot, layout, room))
-        while (fill := w[W.FILL_CURSOR]) < w[W.FILL_TAIL]:
+            begin = min(begin, *(w[self._slot0 + slot * self._slot_stride + W.S_NUMBER] for slot in holes))
+        sequence, displacement = w[self.lane + W.L_SERIAL] & 0xFFFFFFFF, w[W.DISPLACEMENT]
+        # Samples that this one must not push out of the slots seen so far, and the rows of these slots kept for them.
+        overdue, counted, kept = 0, w[W.OLDEST], 0
+        for fill in range(begin, w[W.FILL_TAIL]):
             slot = w[self._fill + fill % self._ring]
             at = self._slot0 + slot * self._slot_stride
             first, expected = w[at + W.S_CLAIMED], w[at + W.S_EXPECTED]
-            if first == expected:  # full, but whoever filled it died before moving on
-                w[W.FILL_CURSOR] = fill + 1
+            free = expected - first + (self._holes_in(slot) if slot in holes else 0)
+            if free == 0:
+                if fill == w[W.FILL_CURSOR]:
+                    w[W.FILL_CURSOR] = fill + 1
                 continue
-            count = min(want, expected - first)
+            if 0 < displacement <= fill and sequence > fill - displacement:
+                overdue, counted = overdue + self._unclaimed(counted, fill - displacement), fill - displacement + 1
+                spare = free - max(0, overdue - kept)
+                if spare <= 0:
+                    kept += free
+                    continue
+            else:
+                spare = free
+            if slot in holes:
+                return self._fill_hole(holes[slot], layout, room)
+            count = min(want, spare)
             self._hold_rows(slot, first, count)
             w[at + W.S_CLAIMED] = first + count
-            if first + count == expected:
-                w[W.FILL_CURSOR] = fill + 1
+            self._claimed(count)
             return Rows(slot, first, count, self.shape(slot, layout, room))
         return None
+
+    def _holes_in(self, slot: int) -> int:
+        return sum(self.w[self._hole + hole] >> 32 == slot for hole in range(self.w[W.HOLES]))
+
+    def _fill_hole(self, hole: int, layout: int, room: Room) -> Rows:
+        """Like a ticket, a hole is first taken and then held."""
+        w, last = self.w, self.w[W.HOLES] - 1
+        item, moved = w[self._hole + hole], w[self._hole + last]
+        w[W.HOLES] = last
+        if hole < last:
+            w[self._hole + hole] = moved
+        slot, row = item >> 32, item & 0xFFFFFFFF
+        self._hold_rows(slot, row, 1)
+        self._claimed(1)
+        return Rows(slot, row, 1, self.shape(slot, layout, room))
+
+    def give_back(self) -> None:
+        """Free order: the rows last claimed will not be written; they are for others."""
+        w, lane = self.w, self.lane
+        if w[lane + W.L_SLOT] and not self.stale:
+            slot, rows = w[lane + W.L_SLOT] - 1, w[lane + W.L_ROWS]
+            for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + rows):
+                w[self._hole + w[W.HOLES]] = slot << 32 | row
+                w[W.HOLES] += 1
+            self._claimed(-rows)
+        w[lane + W.L_SLOT] = 0
+
+    def _claimed(self, rows: int) -> None:
+        w = self.w
+        w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_UNCLAIMED] -= rows
+
+    def _unclaimed(self, begin: int, end: int) -> int:
+        """Tickets without a row in the groups published as number ``begin`` to ``end``, both included."""
+        w, rows = self.w, 0
+        for number in range(begin, min(end + 1, w[W.TAIL])):
+            at = self._group0 + w[self._order + number % self._ring] * self._group_stride
+            # A group whose number is in use again was settled long ago.
+            left = w[at + W.G_UNCLAIMED] if w[at + W.G_SERIAL] & 0xFFFFFFFF == number else 0
+            if left == 0 and number == w[W.OLDEST]:
+                w[W.OLDEST] = number + 1
+            rows += left
+        return rows
 
     def _hold_rows(self, slot: int, first: int, count: int) -> None:
         w, lane = self.w, self.lane
         w[lane + W.L_SLOT] = 0
         w[lane + W.L_ROW], w[lane + W.L_ROWS] = first, count
         w[lane + W.L_SLOT] = slot + 1
-
-    def give_back(self) -> None:
-        """Free order: rows that were claimed and will not be written; others fill them."""
-        w, lane = self.w, self.lane
-        slot = w[lane + W.L_SLOT] - 1
-        if slot < 0 or not w[W.FREE_ORDER] or self.stale:
-            return
-        for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + w[lane + W.L_ROWS]):
-            w[self._hole + w[W.HOLES]] = slot << 32 | row
-            w[W.HOLES] += 1
-        w[lane + W.L_SLOT] = 0
 
     def shape(self, slot: int, layout: int, room: Room) -> int:
         """The slot's layout, made ``layout`` if none was decided yet."""
@@ -216,6 +289,7 @@ class LaneLedger:
         w[at] = word & 0xF0 | W.FAILED | blob << 8
         if slot >= 0:
             return self._advance(slot, 1, needs_collation=False)
+        w[self._group0 + (ticket >> 32) * self._group_stride + W.G_UNCLAIMED] -= 1
         w[W.UNRESOLVED] -= 1
         return Outcome(-1, wake=self._answers(W.ANY))
 

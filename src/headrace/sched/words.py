@@ -25,8 +25,17 @@ LAYOUTS = 12  # layouts registered
 LAYOUT_BYTES = 13  # bytes used in the layout region
 EPOCH = 14  # with SEED and the index: what a sample's random numbers come from
 SEED = 15
+LIMIT = 16  # lanes that may take tickets at once
+FOREGROUND = 17  # lanes that do (derived)
+THRESHOLD = 18  # nanoseconds after which a sample counts as slow; 0 while unknown
+FINISHED, SLOW = 19, 20  # samples finished, and those of them that took longer than the threshold in force
+DISPLACEMENT = 22  # free order: batches by which a sample may be overtaken; 0: any number
+OLDEST = 23  # the first group some of whose tickets have no row yet (a hint: never too late)
+HANDOFFS = 21  # lanes that went to the background with a slow sample
 LOCAL = 24  # samples cannot travel between workers: each batch is made by one
-HEADER = 64
+HISTOGRAM = 64  # samples finished, by cost: BINS words
+BINS = 256
+HEADER = HISTOGRAM + BINS
 
 NOTHING, ANY = 0, -1
 
@@ -35,10 +44,13 @@ L_GENERATION, L_GROUP, L_START, L_END = 0, 1, 2, 3  # tickets held: group + 1, [
 L_POS = 4  # the one being made; = end once all are made
 L_SLOT, L_ROW, L_ROWS = 5, 6, 7  # rows held: slot + 1, [row, row + rows)
 L_COLLATE = 8  # slot being collated, + 1
-L_WAITING = 9  # asleep until woken
+L_WAITING = 9  # asleep until woken: FOR_WORK or FOR_ROOM
 L_QUOTA, L_MADE, L_ENDED = 10, 11, 12  # streams: batches allowed, made; 1 when the stream is exhausted
+L_ROLE, L_BEGAN = 14, 15  # PARKED, WORKING or ASIDE; when the sample being made was begun (nanoseconds)
 L_SERIAL = 13  # G_SERIAL of the group held: a claim on an earlier use of the group's number is void
 LANE = 16
+PARKED, WORKING, ASIDE = 0, 1, 2
+FOR_WORK, FOR_ROOM = 1, 2
 STREAM_RING = 64  # slots assigned ahead to one stream
 
 # Group (one batch of indices, as drawn)
@@ -49,6 +61,7 @@ G_COUNT, G_SLOT, G_KIND, G_BLOB = (
     3,
 )  # tickets; slot + 1 or 0; INTEGERS or PICKLED; bytes used in its blob
 G_SERIAL = 4  # tells one use of a group number from the next
+G_UNCLAIMED = 5  # free order: tickets that have no row yet (derived)
 GROUP = 8
 INTEGERS, PICKLED = 0, 1
 
@@ -61,6 +74,7 @@ DEATHS_ALLOWED = 1  # a sample is run again after this many deaths
 S_STATUS, S_EXPECTED, S_CLAIMED, S_DONE = 0, 1, 2, 3
 S_LAYOUT, S_BUMP, S_COLLATE, S_DEATHS = 4, 5, 6, 7  # layout + 1; bytes used; 1: a worker must collate
 S_RESULT, S_RESULT_BYTES, S_FAILED = 8, 9, 10  # where the collated object stands; 1: it is an error
+S_NUMBER = 13  # free order: its place in the order of filling, which is that of delivery
 S_KEPT = 15  # 1: a worker's user code still refers to this memory, so it is never used again
 SLOT = 16
 IDLE, FILLING, COLLATING, READY = 0, 1, 2, 3

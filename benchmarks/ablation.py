@@ -1,0 +1,53 @@
+"""What each part of the scheduling is worth: the workloads of `scheduling`, slept, loader only.
+
+headrace in completion order with one part changed at a time: nobody stands in for slow samples,
+displacement bounded to 1, 8 or 64 batches (the default) or not at all, sampler order with and without
+stand-ins, and lanes that follow demand instead of a fixed number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import headrace
+from benchmarks import costs, scheduling
+from benchmarks.arms import Arm
+from benchmarks.report import Report
+
+QUICK = ("speech 10 s, random", "Pareto", "0.3 % stragglers", "one 2 s sample", "constant")
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """One table per workload."""
+    report = Report("ablation", __doc__ or "", quick=quick)
+    for workload in costs.WORKLOADS:
+        if quick and workload.name not in QUICK:
+            continue
+        dataset = workload.dataset(costs.SLEEPING, quick=quick)
+        case = scheduling.Case(workload, dataset, sum(dataset.each()), workload.lanes, False, 1 if quick else 2)
+        results = scheduling.contest(case, arms(workload.lanes), quick=quick, say=say)
+        scheduling.add(report, scheduling.name(case, costs.SLEEPING, dataset.each()), case, results)
+        report.tables[-1].columns = [
+            "against the default" if column == "against torch" else column for column in scheduling.COLUMNS
+        ]
+    return report
+
+
+def arms(lanes: int) -> dict[str, scheduling.Contender]:
+    """The default first: the others are compared with it."""
+
+    def arm(in_order: bool = False, workers: int | None = lanes, **changed: int | bool | None) -> Arm:
+        return Arm("headrace", in_order, workers, scheduling=headrace.Scheduling(**changed))  # type: ignore[arg-type]
+
+    return {
+        "default": arm(),
+        "no hand-off": arm(hand_off=False),
+        "max_displacement=1": arm(max_displacement=1),
+        "max_displacement=8": arm(max_displacement=8),
+        "max_displacement=None": arm(max_displacement=None),
+        "no hand-off, max_displacement=None": arm(hand_off=False, max_displacement=None),
+        "sampler order": arm(True),
+        "sampler order, no hand-off": arm(True, hand_off=False),
+        "automatic lanes": arm(workers=None),
+        "automatic lanes, no hand-off": arm(workers=None, hand_off=False),
+    }

@@ -1,0 +1,271 @@
+"""Full epochs of samples that cost unequal time, slept: what is lost by waiting for the slow ones.
+
+Every loader gets the same samples in the same order, from index 0 on, and must deliver each exactly
+once. A warm-up epoch with persistent workers precedes the measured ones, so that no start-up is
+counted; runs of all loaders alternate, each in a process of its own, and tables show medians.
+
+"Share of ideal" is the time that the total cost takes on as many lanes as there are workers, never
+waiting, over the time the epoch took. Slept costs add up: processes that stand in for slow samples (a
+quarter more) and automatic lanes work beside the others, so headrace can exceed it. Like is
+compared with like by torch with that many workers too, and by headrace without stand-ins. A
+work-conserving schedule that starts the samples in their order does not reach it either, for the last
+samples end one by one: the title says how far it gets. With a consumer, each batch is followed by a
+step (slept) that would use 90 % of the ideal rate, and the ideal is the time of these steps. "Longest
+/ median gap" compares the times between two batches of an epoch; bursts make the median small, so the
+longest gap is shown as well.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any, Protocol
+
+import headrace
+from benchmarks import costs, peers
+from benchmarks.arms import Arm
+from benchmarks.costs import SLEEPING, Priced, Workload
+from benchmarks.measure import Figures, Meter, Runs, descendants, disturbance, interleaved
+from benchmarks.report import Check, Report, Table
+
+CONSUMER = 0.9
+"""Share of the ideal rate that the consumer takes."""
+DEFAULT, OURS, ORDERED, AUTOMATIC = "torch", "headrace, completion", "headrace, sampler order", "headrace, automatic"
+ALONE = "headrace, no hand-off"
+QUICK_CONSUMED = ("speech 3 s, random", "0.3 % stragglers", "one 2 s sample")
+COLUMNS = [
+    "loader",
+    "s / epoch",
+    "lowest – highest",
+    "share of ideal %",
+    "against torch",
+    "longest gap ms",
+    "longest / median gap",
+    "CPU s",
+    "hand-offs",
+    "lanes",
+    "processes",
+]
+
+
+class Contender(Protocol):
+    """A loader that can be opened over a dataset."""
+
+    def open(self, dataset: Any, **options: Any) -> AbstractContextManager[Any]: ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload as it is run: how many lanes its ideal has, and the consumer's step in seconds."""
+
+    workload: Workload
+    dataset: Priced
+    total: float
+    """Seconds of work in an epoch."""
+    lanes: int
+    consumed: bool
+    epochs: int
+
+    @property
+    def batches(self) -> int:
+        """Of an epoch."""
+        return -(-len(self.dataset) // self.workload.batch)
+
+    @property
+    def step(self) -> float:
+        """What the consumer does with a batch, in seconds."""
+        return self.total / self.lanes / self.batches / CONSUMER if self.consumed else 0.0
+
+    @property
+    def ideal(self) -> float:
+        """Seconds an epoch takes if nobody ever waits."""
+        return max(self.total / self.lanes, self.step * self.batches)
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """All workloads, slept: loader only, then with a consumer."""
+    report = Report("scheduling", __doc__ or "", quick=quick)
+    compare(report, SLEEPING, quick=quick, say=say)
+    return report
+
+
+def compare(report: Report, kind: str, *, quick: bool, say: Callable[[str], None]) -> None:
+    """Every contender on every workload of a kind."""
+    if peers.missing():
+        report.notes.append(f"not installed, so not measured: {', '.join(peers.missing())}")
+    for workload in costs.WORKLOADS:
+        if quick and not workload.batches[0]:
+            continue
+        dataset = workload.dataset(kind, quick=quick)
+        each = dataset.each()
+        for consumed in (False, True):
+            if quick and consumed and workload.name not in QUICK_CONSUMED:
+                continue
+            lanes = workload.lanes if kind == SLEEPING else min(workload.lanes, cores())
+            case = Case(workload, dataset, sum(each), lanes, consumed, 1 if quick else 2)
+            results = contest(case, contenders(kind, workload, consumed=consumed), quick=quick, say=say)
+            title = name(case, kind, each)
+            add(report, title, case, results)
+            report.checks += checks(f"{workload.name}{', consumer' if consumed else ''}", kind, results)
+            if workload.lanes == 2 and kind == SLEEPING:
+                report.checks += gap_checks(workload.name, results, consumed=consumed)
+
+
+def contenders(kind: str, workload: Workload, *, consumed: bool) -> dict[str, Contender]:
+    """Who takes part; torch's count of workers is swept where the cost is burned, so that it is at its best."""
+    counts = [workload.lanes] if kind == SLEEPING else [cores(), cores() * 3 // 2, cores() * 2]
+    found: dict[str, Contender] = {}
+    for count in counts:
+        tail = "" if count == counts[0] else f", {count} workers"
+        found[f"{DEFAULT}{tail}"] = Arm("torch", workers=count)
+        found[f"{DEFAULT}, in_order=False{tail}"] = Arm("torch", in_order=False, workers=count)
+        if count != counts[-1] or len(counts) == 1:
+            found[f"{OURS}{tail}"] = Arm("headrace", in_order=False, workers=count)
+            found[f"{ORDERED}{tail}"] = Arm("headrace", in_order=True, workers=count)
+    if kind == SLEEPING:
+        more = workload.lanes + headrace.Scheduling().spares_for(workload.lanes)
+        found[f"{DEFAULT}, {more} workers"] = Arm("torch", workers=more)
+        found[f"{DEFAULT}, in_order=False, {more} workers"] = Arm("torch", in_order=False, workers=more)
+        found[ALONE] = Arm("headrace", False, workload.lanes, scheduling=headrace.Scheduling(hand_off=False))
+    if not consumed:
+        found[AUTOMATIC] = Arm("headrace", in_order=False, workers=None)
+        found |= {library: peers.Threads(library, counts[0]) for library in peers.installed()}
+    return found
+
+
+def contest(case: Case, arms: Mapping[str, Contender], *, quick: bool, say: Callable[[str], None]) -> dict[str, Runs]:
+    """All arms, alternating."""
+    say(f"{case.workload.name}{', consumer' if case.consumed else ''}: ideal {case.ideal:.2f} s")
+    return interleaved(
+        {name: partial(measure, arm, case) for name, arm in arms.items()},
+        repeats=1 if quick else 3,
+        say=say,
+        limit=30 + 20 * case.ideal * (1 + case.epochs),
+    )
+
+
+def measure(arm: Contender, case: Case) -> Figures:
+    """A warm-up epoch, then the measured ones, back to back."""
+    options = {"batch_size": case.workload.batch, "persistent_workers": True}
+    with arm.open(case.dataset, **options) as loader:
+        cold = epoch(loader, case)
+        before = loader.stats() if isinstance(loader, headrace.DataLoader) else None
+        gaps: list[float] = []
+        longest = []
+        with Meter() as meter:
+            for _ in range(case.epochs):
+                these = epoch(loader, case)
+                gaps += these
+                longest.append(max(these))
+        after = loader.stats() if isinstance(loader, headrace.DataLoader) else None
+        processes = len(descendants())
+    seconds = meter.wall / case.epochs
+    figures = {
+        "seconds": seconds,
+        "share": 100 * case.ideal / seconds,
+        "gap": 1e3 * median(longest),
+        "uneven": median(longest) / median(gaps),
+        "cold_gap": 1e3 * max(cold),
+        "cold_uneven": max(cold) / median(cold),
+        "cpu": meter.cpu / case.epochs,
+        "others": meter.others,
+        "processes": processes,
+    }
+    if before is not None and after is not None:
+        figures["hand_offs"] = (after.hand_offs - before.hand_offs) / case.epochs
+        figures["lanes"] = after.lanes
+    return figures
+
+
+def epoch(loader: Any, case: Case) -> list[float]:
+    """The times between its batches; every sample must have come, once."""
+    seen = bytearray(len(case.dataset))
+    times = []
+    for _, indices in loader:
+        times.append(time.perf_counter())
+        for index in indices.tolist():
+            seen[index] += 1
+        if case.step:
+            time.sleep(case.step)
+    if set(seen) != {1}:
+        raise RuntimeError(
+            f"{seen.count(0)} samples did not come, {len(seen) - seen.count(0) - seen.count(1)} repeated"
+        )
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+def name(case: Case, kind: str, each: Sequence[float]) -> str:
+    """What a table is called."""
+    greedy = sum(each) / case.lanes / costs.makespan(list(each), case.lanes)
+    return (
+        f"{case.workload.name}, {kind}, {'consumer at 90 %' if case.consumed else 'loader only'}: "
+        f"{len(each):,} samples, batch {case.workload.batch}, {case.lanes} lanes, ideal {case.ideal:.2f} s, "
+        f"first-come schedule {100 * greedy:.0f} % of the loader's ideal"
+    )
+
+
+def add(report: Report, title: str, case: Case, results: Mapping[str, Runs]) -> None:
+    """One table, its raw figures and its notes."""
+    table = Table(title, COLUMNS)
+    base = results[next(iter(results))].median("seconds")
+    for arm, runs in results.items():
+        seconds = runs.median("seconds")
+        table.add(
+            arm,
+            seconds,
+            runs.spread("seconds"),
+            runs.median("share"),
+            base / seconds,
+            runs.median("gap"),
+            runs.median("uneven"),
+            runs.median("cpu"),
+            runs.median("hand_offs"),
+            runs.median("lanes"),
+            runs.median("processes"),
+        )
+    report.tables.append(table)
+    report.raw[title] = {arm: vars(runs) for arm, runs in results.items()}
+    short = f"{case.workload.name}{', consumer' if case.consumed else ''}"
+    report.notes.append(f"{short}: {disturbance(results)}")
+    report.notes += [f"{short}: {arm}: {runs.failures[0]}" for arm, runs in results.items() if runs.failures]
+
+
+def checks(short: str, kind: str, results: Mapping[str, Runs]) -> list[Check]:
+    """The targets on one workload."""
+    seconds = {arm: runs.median("seconds") for arm, runs in results.items()}
+    best = min(value for arm, value in seconds.items() if arm.startswith(DEFAULT) and not arm.startswith("torchdata"))
+    ours = min((arm for arm in seconds if arm.startswith(OURS)), key=seconds.__getitem__)
+    ordered = min((arm for arm in seconds if arm.startswith(ORDERED)), key=seconds.__getitem__)
+    found = []
+    if kind == SLEEPING:
+        found += [
+            Check(f"{short}, {arm}, share of ideal", results[arm].median("share"), 95.0, False, "%")
+            for arm in (ours, ALONE)
+        ]
+    if not short.startswith(("constant", "one 2 s")):
+        found.append(Check(f"{short}, {ours} / torch's default", seconds[DEFAULT] / seconds[ours], 1.2, False, "times"))
+    return found + [
+        Check(f"{short}, {arm} / torch's best", best / seconds[arm], 1.0, False, "times")
+        for arm in (ours, ordered, AUTOMATIC)
+        if arm in seconds
+    ]
+
+
+def gap_checks(short: str, results: Mapping[str, Runs], *, consumed: bool) -> list[Check]:
+    """The slow sample must not be felt, neither in the first epoch nor later."""
+    what = f"{short}{', consumer' if consumed else ''}, {OURS}, longest / median gap"
+    return [
+        Check(what, results[OURS].median("uneven"), 1.5, True, "times"),
+        Check(f"{what}, first epoch", results[OURS].median("cold_uneven"), 1.5, True, "times"),
+    ]
+
+
+def cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,81 @@
+"""The consumer's eye on slow samples, whenever it is in ``next()``: it decides what is slow and who stands in."""
+
+import time
+
+from headrace.engine.job import Resume
+from headrace.engine.pool import Pool
+from headrace.engine.tally import Tally
+from headrace.plan import cost
+from headrace.sched import words as W
+from headrace.sched.consumer import ConsumerLedger
+
+RETHINK_NS = 50_000_000
+"""The threshold follows the costs this often at most."""
+WAKING_NS = 5_000_000
+"""Nobody stands in for a sample that takes less: waking a process and sharing the caches with it would cost more."""
+STARTING_NS = 50_000_000
+"""As long as nobody is parked: starting a process takes about half of this."""
+
+
+class Watch:
+    """Follows the costs of one epoch."""
+
+    def __init__(self, pool: Pool, ledger: ConsumerLedger, spares: int, tally: Tally) -> None:
+        """``spares``: lanes that may be aside at once. What earlier epochs cost is still known."""
+        self._pool, self._ledger, self._spares, self._tally = pool, ledger, spares, tally
+        self._words = pool.memory.words
+        self._threshold = cost.Threshold(self._words[W.THRESHOLD])
+        self._rethought = 0
+        self._due: int | None = None
+        self._slow = self._words[W.SLOW]  # of them, those in the tally
+
+    def look(self) -> None:
+        """Put slow lanes aside and let others take their places, started if need be."""
+        now = time.monotonic_ns()
+        if now - self._rethought >= RETHINK_NS:
+            self._rethought = now
+            self._rethink()
+        if self._spares == 0 or self._threshold.cost_ns == 0:
+            return
+        pool = self._pool
+        with pool.section():
+            parked = pool.lanes > self._words[W.LIMIT]
+            threshold = max(self._threshold.cost_ns, WAKING_NS if parked else STARTING_NS)
+            self._due = self._ledger.put_aside(pool.lanes, now, threshold, self._spares)
+            vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
+            asleep = self._ledger.wake(pool.lanes) if vacant > 0 else []
+            available = pool.lanes - self._ledger.aside(pool.lanes)
+        pool.ring(asleep)
+        for _ in range(min(self._words[W.LIMIT] - available, pool.memory.dims.lanes - pool.lanes)):
+            pool.add(Resume())
+
+    def due(self) -> float | None:
+        """Seconds until a sample becomes slow, if one is under way that can."""
+        return None if self._due is None else max(0.0, (self._due - time.monotonic_ns()) / 1e9) + 0.0005
+
+    def count(self) -> None:
+        """Bring the tally up to date."""
+        with self._pool.section():
+            self._count()
+
+    def _count(self) -> None:
+        w = self._words
+        self._tally.hand_offs += w[W.HANDOFFS]
+        self._tally.slow += w[W.SLOW] - self._slow
+        w[W.HANDOFFS], self._slow = 0, w[W.SLOW]
+
+    def _rethink(self) -> None:
+        w = self._words
+        with self._pool.section():
+            histogram = w[W.HISTOGRAM : W.HISTOGRAM + cost.BINS].tolist()
+            finished, slow = w[W.FINISHED], w[W.SLOW]
+            self._threshold = cost.threshold(histogram, finished, slow, self._threshold)
+            w[W.THRESHOLD] = self._threshold.cost_ns
+            self._count()
+            if finished >= cost.MEMORY // 8:
+                w[W.FINISHED] = w[W.SLOW] = self._slow = 0
+            faded = cost.faded(histogram)
+            if faded is not None:
+                for cost_bin, count in enumerate(faded):
+                    w[W.HISTOGRAM + cost_bin] = count
+        self._tally.threshold_seconds = self._threshold.cost_ns / 1e9

@@ -1,0 +1,1 @@
+"""Numbers in, decisions out. Pure: no clock, no I/O, no torch."""
