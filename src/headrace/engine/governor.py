@@ -26,7 +26,7 @@ class Governor:
         """Starts from the pool's workers."""
         self._pool, self._ledger, self._policy, self._tally = pool, ledger, policy, tally
         self._words = pool.memory.words
-        self._began, self._cpu = time.monotonic(), _cpu_times()
+        self._began, self._cpu = time.monotonic(), _cpu_seconds(pool.pids())
         self._finished = 0
         self._waited = self._occupancy = 0.0
         self._batches = 0
@@ -45,18 +45,18 @@ class Governor:
             self._decide(elapsed)
 
     def _decide(self, elapsed: float) -> None:
-        busy, total = _cpu_times()
+        used = _cpu_seconds(self._pool.pids())
         limit = self._words[W.LIMIT]
         observed = Observed(
             lanes=limit,
             rate=self._finished / elapsed,
             waited=min(1.0, self._waited / elapsed),
             occupancy=self._occupancy / self._batches,
-            cpu=(busy - self._cpu[0]) / max(1.0, total - self._cpu[1]),
+            cpu=max(0.0, used - self._cpu) / (elapsed * len(os.sched_getaffinity(0))),
             affordable=limit + self._affordable(),
         )
         self._change(self._policy.lanes(observed))
-        self._began, self._cpu = time.monotonic(), (busy, total)
+        self._began, self._cpu = time.monotonic(), _cpu_seconds(self._pool.pids())
         self._finished = self._batches = 0
         self._waited = self._occupancy = 0.0
 
@@ -78,17 +78,16 @@ class Governor:
         self._tally.lanes = lanes
 
 
-def _cpu_times() -> tuple[float, float]:
-    """(busy, total) jiffies so far of the cores this process may use."""
-    allowed = os.sched_getaffinity(0)
-    busy = total = 0.0
-    for line in Path("/proc/stat").read_text().splitlines():
-        name, *fields = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in allowed:
-            times = [float(field) for field in fields[:8]]
-            total += sum(times)
-            busy += sum(times) - times[3] - times[4]
-    return busy, total
+def _cpu_seconds(pids: list[int]) -> float:
+    """What these processes have used so far; one that is gone counts nothing."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _own_memory(pid: int) -> int:
