@@ -12,7 +12,8 @@ work-conserving schedule that starts the samples in their order does not reach i
 samples end one by one: the title says how far it gets. With a consumer, each batch is followed by a
 step (slept) that would use 90 % of the ideal rate, and the ideal is the time of these steps. "Longest
 / median gap" compares the times between two batches of an epoch; bursts make the median small, so the
-longest gap is shown as well.
+longest gap is shown as well. "Others' cores" is what the rest of the machine kept busy meanwhile: rows
+in which it differs much cannot be compared by their seconds.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ COLUMNS = [
     "longest gap ms",
     "longest / median gap",
     "CPU s",
+    "others' cores",
     "hand-offs",
     "lanes",
     "processes",
@@ -225,6 +227,7 @@ def add(report: Report, title: str, case: Case, results: Mapping[str, Runs]) -> 
             runs.median("gap"),
             runs.median("uneven"),
             runs.median("cpu"),
+            runs.median("others"),
             runs.median("hand_offs"),
             runs.median("lanes"),
             runs.median("processes"),

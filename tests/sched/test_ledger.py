@@ -445,3 +445,4 @@ def test_a_hole_is_nobody_elses_when_the_one_who_fills_it_dies(free: Ledger, fus
     claimed.append(claimed[0] and free.lanes[1].claim(1, 0, room))
     if claimed[0] is not None:  # else it waits until the death is noticed
         assert sorted(rows.slot for rows in claimed) == [0, 1]
+        assert free.words[W.HOLES] == 0
