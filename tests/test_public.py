@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 NAMES = {
     *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "SlabError", "StateMismatch"),
-    *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Seeding", "Skip"),
+    *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
+    *("Scheduling", "Seeding"),
 }
 
 
