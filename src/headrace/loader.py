@@ -148,7 +148,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             prefetch=2 if self.prefetch_factor is None else self.prefetch_factor,
             persistent=self.persistent_workers and self.num_workers > 0,
             in_order=self._keeps_order() if self.in_order is None else self.in_order,
-            timeout=self.timeout,
+            timeout=vars(self)["timeout"],  # as it was given: read as an attribute it may be signed for accelerate
             worker_init_fn=self.worker_init_fn,
             context=self.multiprocessing_context,
             generator=self.generator,
