@@ -16,6 +16,7 @@ Digits come from scikit-learn where it is installed; otherwise glyphs are drawn,
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import statistics
 import time
@@ -93,6 +94,7 @@ class Digits(Dataset[Any]):
 def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """Five seeds of every setting, alternating."""
     report = Report("accuracy", __doc__ or "", quick=quick)
+    importlib.import_module("headrace.loader")  # once, before the runs are forked
     images, labels, source = digits()
     report.notes.append(f"data: {source}, {len(labels)} images, a quarter of them for the test")
     epochs = 10 if quick else 30
