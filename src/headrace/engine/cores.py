@@ -42,3 +42,15 @@ def free_memory() -> int:
     except (OSError, ValueError):
         return available
     return available if limit == "max" else min(available, max(0, int(limit) - used))
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """What these processes have used so far; one that is gone counts nothing."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from headrace.engine.cores import free_memory
+from headrace.engine.cores import cpu_seconds, free_memory
 from headrace.engine.job import Resume
 from headrace.engine.pool import Pool
 from headrace.engine.tally import Tally
@@ -26,7 +26,7 @@ class Governor:
         """Starts from the pool's workers."""
         self._pool, self._ledger, self._policy, self._tally = pool, ledger, policy, tally
         self._words = pool.memory.words
-        self._began, self._cpu = time.monotonic(), _cpu_seconds(pool.pids())
+        self._began, self._cpu = time.monotonic(), cpu_seconds(pool.pids())
         self._finished = 0
         self._waited = self._occupancy = 0.0
         self._batches = 0
@@ -45,7 +45,7 @@ class Governor:
             self._decide(elapsed)
 
     def _decide(self, elapsed: float) -> None:
-        used = _cpu_seconds(self._pool.pids())
+        used = cpu_seconds(self._pool.pids())
         limit = self._words[W.LIMIT]
         observed = Observed(
             lanes=limit,
@@ -56,7 +56,7 @@ class Governor:
             affordable=limit + self._affordable(),
         )
         self._change(self._policy.lanes(observed))
-        self._began, self._cpu = time.monotonic(), _cpu_seconds(self._pool.pids())
+        self._began, self._cpu = time.monotonic(), cpu_seconds(self._pool.pids())
         self._finished = self._batches = 0
         self._waited = self._occupancy = 0.0
 
@@ -76,18 +76,6 @@ class Governor:
         for _ in range(lanes - pool.lanes):
             pool.add(Resume())
         self._tally.lanes = lanes
-
-
-def _cpu_seconds(pids: list[int]) -> float:
-    """What these processes have used so far; one that is gone counts nothing."""
-    ticks = 0
-    for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _own_memory(pid: int) -> int:

@@ -1,7 +1,9 @@
 """The consumer's eye on slow samples, whenever it is in ``next()``: it decides what is slow and who stands in."""
 
+import os
 import time
 
+from headrace.engine.cores import cpu_seconds
 from headrace.engine.job import Resume
 from headrace.engine.pool import Pool
 from headrace.engine.tally import Tally
@@ -16,6 +18,10 @@ WAKING_NS = 5_000_000
 STARTING_NS = 50_000_000
 """As long as nobody is parked: starting a process takes about half of this."""
 
+MEASURE_NS = 250_000_000
+FULL = 0.85
+"""Share of the cores that lanes use when they wait for nothing else."""
+
 
 class Watch:
     """Follows the costs of one epoch."""
@@ -27,6 +33,7 @@ class Watch:
         self._threshold = cost.Threshold(self._words[W.THRESHOLD])
         self._rethought = 0
         self._due: int | None = None
+        self._measured, self._used, self._full = time.monotonic_ns(), cpu_seconds(pool.pids()), False
         self._slow = self._words[W.SLOW]  # of them, those in the tally
 
     def look(self) -> None:
@@ -35,7 +42,8 @@ class Watch:
         if now - self._rethought >= RETHINK_NS:
             self._rethought = now
             self._rethink()
-        if self._spares == 0 or self._threshold.cost_ns == 0:
+        if self._spares == 0 or self._threshold.cost_ns == 0 or self._cores_are_full(now):
+            self._due = None
             return
         pool = self._pool
         with pool.section():
@@ -48,6 +56,15 @@ class Watch:
         pool.ring(asleep)
         for _ in range(min(self._words[W.LIMIT] - available, pool.memory.dims.lanes - pool.lanes)):
             pool.add(Resume())
+
+    def _cores_are_full(self, now: int) -> bool:
+        """Whether the lanes use up the cores: another runnable process would then only be in their way."""
+        if now - self._measured >= MEASURE_NS:
+            used = cpu_seconds(self._pool.pids())
+            share = (used - self._used) * 1e9 / ((now - self._measured) * len(os.sched_getaffinity(0)))
+            self._full = share > FULL
+            self._measured, self._used = now, used
+        return self._full
 
     def due(self) -> float | None:
         """Seconds until a sample becomes slow, if one is under way that can."""
