@@ -15,6 +15,8 @@ RETHINK_NS = 50_000_000
 """The threshold follows the costs this often at most."""
 WAKING_NS = 5_000_000
 """Nobody stands in for a sample that takes less: waking a process and sharing the caches with it would cost more."""
+LOOK_NS = 1_000_000
+"""Nothing becomes slow faster than this, so there is no point in looking more often."""
 STARTING_NS = 50_000_000
 """As long as nobody is parked: starting a process takes about half of this."""
 
@@ -31,7 +33,7 @@ class Watch:
         self._pool, self._ledger, self._spares, self._tally = pool, ledger, spares, tally
         self._words = pool.memory.words
         self._threshold = cost.Threshold(self._words[W.THRESHOLD])
-        self._rethought = 0
+        self._rethought = self._looked = 0
         self._due: int | None = None
         self._measured, self._used, self._full = time.monotonic_ns(), cpu_seconds(pool.pids()), False
         self._slow = self._words[W.SLOW]  # of them, those in the tally
@@ -39,6 +41,9 @@ class Watch:
     def look(self) -> None:
         """Put slow lanes aside and let others take their places, started if need be."""
         now = time.monotonic_ns()
+        if now - self._looked < LOOK_NS:
+            return
+        self._looked = now
         if now - self._rethought >= RETHINK_NS:
             self._rethought = now
             self._rethink()
