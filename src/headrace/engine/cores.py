@@ -1,6 +1,7 @@
 """How many workers this process may reasonably start."""
 
 import os
+import time
 from pathlib import Path
 
 CEILING = 32
@@ -44,7 +45,22 @@ def free_memory() -> int:
     return available if limit == "max" else min(available, max(0, int(limit) - used))
 
 
-def cpu_seconds(pids: list[int]) -> float:
+class CoreUse:
+    """How much of the cores this process may use some processes use, from one question to the next."""
+
+    def __init__(self, pids: list[int]) -> None:
+        """The first period begins now."""
+        self._began, self._used = time.monotonic(), _cpu_seconds(pids)
+
+    def share(self, pids: list[int]) -> float:
+        """Of the period that ends now, 0 to 1; the next one begins."""
+        now, used = time.monotonic(), _cpu_seconds(pids)
+        share = max(0.0, used - self._used) / (max(1e-9, now - self._began) * len(os.sched_getaffinity(0)))
+        self._began, self._used = now, used
+        return share
+
+
+def _cpu_seconds(pids: list[int]) -> float:
     """What these processes have used so far; one that is gone counts nothing."""
     ticks = 0
     for pid in pids:

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from headrace.engine.cores import cpu_seconds, free_memory
+from headrace.engine.cores import CoreUse, free_memory
 from headrace.engine.job import Resume
 from headrace.engine.pool import Pool
 from headrace.engine.tally import Tally
@@ -26,7 +26,7 @@ class Governor:
         """Starts from the pool's workers."""
         self._pool, self._ledger, self._policy, self._tally = pool, ledger, policy, tally
         self._words = pool.memory.words
-        self._began, self._cpu = time.monotonic(), cpu_seconds(pool.pids())
+        self._began, self._cores = time.monotonic(), CoreUse(pool.pids())
         self._finished = 0
         self._waited = self._occupancy = 0.0
         self._batches = 0
@@ -45,18 +45,17 @@ class Governor:
             self._decide(elapsed)
 
     def _decide(self, elapsed: float) -> None:
-        used = cpu_seconds(self._pool.pids())
         limit = self._words[W.LIMIT]
         observed = Observed(
             lanes=limit,
             rate=self._finished / elapsed,
             waited=min(1.0, self._waited / elapsed),
             occupancy=self._occupancy / self._batches,
-            cpu=max(0.0, used - self._cpu) / (elapsed * len(os.sched_getaffinity(0))),
+            cpu=self._cores.share(self._pool.pids()),
             affordable=limit + self._affordable(),
         )
         self._change(self._policy.lanes(observed))
-        self._began, self._cpu = time.monotonic(), cpu_seconds(self._pool.pids())
+        self._began = time.monotonic()
         self._finished = self._batches = 0
         self._waited = self._occupancy = 0.0
 

@@ -1,9 +1,8 @@
 """The consumer's eye on slow samples, whenever it is in ``next()``: it decides what is slow and who stands in."""
 
-import os
 import time
 
-from headrace.engine.cores import cpu_seconds
+from headrace.engine.cores import CoreUse
 from headrace.engine.job import Resume
 from headrace.engine.pool import Pool
 from headrace.engine.tally import Tally
@@ -35,7 +34,7 @@ class Watch:
         self._threshold = cost.Threshold(self._words[W.THRESHOLD])
         self._rethought = self._looked = 0
         self._due: int | None = None
-        self._measured, self._used, self._full = time.monotonic_ns(), cpu_seconds(pool.pids()), False
+        self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
         self._slow = self._words[W.SLOW]  # of them, those in the tally
 
     def look(self) -> None:
@@ -48,7 +47,7 @@ class Watch:
             self._rethought = now
             self._rethink()
         if self._spares == 0 or self._threshold.cost_ns == 0 or self._cores_are_full(now):
-            self._due = None
+            self._due = now + MEASURE_NS if self._full else None  # cores that are full may not stay so
             return
         pool = self._pool
         with pool.section():
@@ -65,10 +64,8 @@ class Watch:
     def _cores_are_full(self, now: int) -> bool:
         """Whether the lanes use up the cores: another runnable process would then only be in their way."""
         if now - self._measured >= MEASURE_NS:
-            used = cpu_seconds(self._pool.pids())
-            share = (used - self._used) * 1e9 / ((now - self._measured) * len(os.sched_getaffinity(0)))
-            self._full = share > FULL
-            self._measured, self._used = now, used
+            self._full = self._cores.share(self._pool.pids()) > FULL
+            self._measured = now
         return self._full
 
     def due(self) -> float | None:
