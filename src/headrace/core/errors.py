@@ -6,7 +6,8 @@
     ├── TooManyErrors       more samples failed than ``Skip(max_fraction=...)`` allows          (RuntimeError)
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
-    └── StateMismatch       a state that does not belong to this loader                         (ValueError)
+    ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
+    └── TraceError          a trace that cannot be written or read                              (ValueError)
 
 Each also derives from the built-in that torch's DataLoader raises in the same place, so ``except RuntimeError``
 written for torch keeps working. Errors raised by user code keep their own type.
@@ -39,3 +40,7 @@ class DeviceUnavailable(HeadraceError, RuntimeError):
 
 class StateMismatch(HeadraceError, ValueError):
     """A ``state_dict`` that cannot be loaded into this loader."""
+
+
+class TraceError(HeadraceError, ValueError):
+    """A trace file that cannot be written, or that is none."""

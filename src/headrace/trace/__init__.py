@@ -1,0 +1,1 @@
+"""Where the time goes: recording, the file, what can be read out of it."""

@@ -1,0 +1,199 @@
+"""The file that streams of several processes write to: made or joined, one extent at a time."""
+
+import fcntl
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+from headrace.core.errors import TraceError
+from headrace.trace import format as F
+from headrace.trace.stream import Stream
+
+_open: "weakref.WeakValueDictionary[str, Recording]" = weakref.WeakValueDictionary()
+_opening = threading.Lock()
+
+
+def record(path: str | os.PathLike[str]) -> "Recording":
+    """The recording at that path: the one of this process or another that is under way, or a new one.
+
+    A finished trace of another program is replaced; any other file is left alone and refused with ``TraceError``.
+    """
+    where = os.path.abspath(os.fspath(path))  # noqa: PTH100  (resolve() would follow a link that is to be replaced)
+    with _opening:
+        known = _open.get(where)
+        if known is None or known.closed:
+            known = _open[where] = Recording(where)
+        return known
+
+
+class Recording:
+    """A trace being written. Every thread has a stream of its own in it; nobody waits for anybody.
+
+    A recording can be sent to another process, which then writes to the same file. Forked processes just go on.
+    """
+
+    def __init__(self, path: str, join: bytes | None = None) -> None:
+        """``join``: the id of the trace that must be there; without it a new one is made unless one is under way."""
+        self.path = path
+        self._file = _opened(path)
+        try:
+            self.base, self.wall, self.id = _begun(self._file, path, join)
+            self._header = mmap.mmap(self._file, mmap.PAGESIZE)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._streams = threading.local()
+        self._mine: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._warned = False
+        self._finalizer = weakref.finalize(self, os.close, self._file)
+        _alive.add(self)
+
+    def __reduce__(self) -> Any:
+        """Another process joins what is there."""
+        return Recording, (self.path, self.id)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is recorded any more."""
+        return not self._finalizer.alive
+
+    def stream(self) -> Stream:
+        """The calling thread's stream."""
+        stream: Stream | None = getattr(self._streams, "stream", None)
+        if stream is None:
+            stream = Stream(self._extent, self.base)
+            self._streams.stream = stream
+            self._mine.add(stream)
+        return stream
+
+    def close(self) -> None:
+        """Record no more in this process; idempotent. What was recorded is in the file already."""
+        self._forget()
+        self._header.close()
+        self._finalizer()
+
+    def _forget(self) -> None:
+        """Streams of this process write nowhere from now on; in a child these are the parent's."""
+        for stream in list(self._mine):
+            stream.stop()
+        self._mine.clear()
+        self._streams = threading.local()
+
+    def _extent(self, stream: int, number: int) -> mmap.mmap | None:
+        """Room for a stream to write to; None when there is none left, which ends the recording, not the program."""
+        if self.closed:
+            return None
+        try:
+            with _section(self._file):
+                at = -(-os.fstat(self._file).st_size // F.EXTENT) * F.EXTENT
+                os.posix_fallocate(self._file, at, F.EXTENT)  # else a full disk would be a SIGBUS later
+                room = mmap.mmap(self._file, F.EXTENT, offset=at)
+        except OSError as error:
+            self._stop(error)
+            return None
+        F.EXTENT_HEAD.pack_into(room, 0, F.EXTENT_MAGIC, number, os.getpid(), threading.get_native_id(), stream, 0)
+        return room
+
+    def _stop(self, error: OSError) -> None:
+        struct.pack_into("<I", self._header, F.STATE_OFFSET, F.DISK_FULL)
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"the trace {self.path} ends here: {error.strerror}", RuntimeWarning, stacklevel=2)
+
+
+_alive: "weakref.WeakSet[Recording]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for recording in list(_alive):
+        recording._forget()  # noqa: SLF001  (this module's own class)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _section:  # noqa: N801  (used like a function)
+    """The file is extended by one process at a time; the kernel frees the lock of a dead one."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        _threads.acquire()
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
+        _threads.release()
+
+
+_threads = threading.Lock()
+os.register_at_fork(before=_threads.acquire, after_in_parent=_threads.release, after_in_child=_threads.release)
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        msg = f"trace={path!r}: cannot be written ({error.strerror}); name a file in a directory that exists"
+        raise TraceError(msg) from error
+
+
+def _begun(file: int, path: str, join: bytes | None) -> tuple[int, int, bytes]:
+    """(monotonic base, wall-clock base, id) of the trace in ``file``, which is begun unless one is under way."""
+    with _section(file):
+        head = os.pread(file, F.HEADER.size, 0)
+        ours = head.startswith(F.MAGIC) and len(head) == F.HEADER.size
+        if head and not ours:
+            msg = f"trace={path!r}: there is a file that is not a trace; it is left alone, choose another name"
+            raise TraceError(msg)
+        if join is None and head[_IDENTITY] not in _ours and not _in_use(file):
+            _begin(file, path)
+            head = os.pread(file, F.HEADER.size, 0)
+            _ours.add(head[_IDENTITY])
+        fcntl.flock(file, fcntl.LOCK_SH)
+    if not head:
+        msg = f"trace={path!r}: the trace that this process was to write to is gone"
+        raise TraceError(msg)
+    _, version, extent, base, wall, identity, _, _ = F.HEADER.unpack(head)
+    if (version, extent) != (F.VERSION, F.EXTENT) or identity != (join or identity):
+        msg = f"trace={path!r}: another trace is being written there; choose another name"
+        raise TraceError(msg)
+    return base, wall, identity
+
+
+_ours: set[bytes] = set()
+"""Traces that this process began: it goes on with them, whatever it closed in between."""
+_IDENTITY = slice(F.STATE_OFFSET - 16, F.STATE_OFFSET)
+
+
+def _in_use(file: int) -> bool:
+    """Whether somebody else writes to it: whoever does holds a shared lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _begin(file: int, path: str) -> None:
+    try:
+        os.ftruncate(file, 0)
+        os.posix_fallocate(file, 0, mmap.PAGESIZE)
+        os.ftruncate(file, F.EXTENT)
+    except OSError as error:
+        Path(path).unlink(missing_ok=True)
+        msg = f"trace={path!r}: cannot be written ({error.strerror})"
+        raise TraceError(msg) from error
+    before = time.monotonic_ns()
+    wall = time.time_ns()
+    base = (before + time.monotonic_ns()) // 2
+    host = socket.gethostname().encode()[:64]
+    os.pwrite(file, F.HEADER.pack(F.MAGIC, F.VERSION, F.EXTENT, base, wall, os.urandom(16), F.RECORDING, host), 0)

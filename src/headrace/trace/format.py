@@ -1,0 +1,75 @@
+"""The trace file, version 1: what stands where.
+
+A file begins with a header of one extent (``HEADER``), followed by extents of ``EXTENT`` bytes. An extent belongs to
+one stream, that is to one thread of one process, and begins with ``EXTENT_HEAD``; a stream's extents are numbered. What
+follows are units of two little-endian 64-bit words: first the *value*, then the *head*, whose upper 12 bits are the
+tag. The head is written last, so a unit with tag 0 is where a stream ends, at any moment, whoever was killed.
+
+Times are nanoseconds of CLOCK_MONOTONIC since the header's base, in the lower 52 bits of a head (52 days). A *span* has
+its start in the head and in the value its length (lower 40 bits) and the share of it that the thread's CPU clock
+advanced (upper 24 bits, of ``CPU_FULL``; ``CPU_UNKNOWN`` where it was not read).
+
+tags 1 to 0xDFF      an operation of the sample before it: a span. The tag is the operation's number in its stream
+SAMPLE, SAMPLE_ID    a span; then units that follow (8 bits), flags (12), index (32) | bytes in (32), bytes out (32)
+WIDE                 follows a SAMPLE_ID with the flag WIDE_INDEX: index | 0; with KEY: number of the key's text | 0
+ROWS, ROWS_ID        a span; then batch | first row (32 bits), count: where the stream's last samples were written
+COLLATE, COLLATE_ID  a span; then batch | samples
+BATCH, BATCH_ID      a span: the consumer asked and got; then batch | samples (32 bits), ready (16), outstanding (16)
+COPY, COPY_ID        a span: the batch on its way to the device; then batch | bytes
+SPAN, SPAN_ID        a span of the user's own; then number of its name | 0
+COUNTER, EVENT       time | number of its name (upper 16 bits), value (lower 48)
+RUN                  time | run: what follows in this stream is of this run (one epoch of one loader)
+DEFINE               number (28 bits), length in bytes (24 bits) | kind; TEXT units of 14 bytes each follow
+"""
+
+import struct
+
+VERSION = 1
+MAGIC = b"headrace trace\r\n"
+EXTENT = 65536
+HEADER = struct.Struct("<16sIIQQ16sI64s")  # magic, version, extent, monotonic base, wall-clock base, id, state, host
+STATE_OFFSET = struct.calcsize("<16sIIQQ16s")
+EXTENT_MAGIC = 0x58455248
+EXTENT_HEAD = struct.Struct("<IIIIQQ")  # magic, number in its stream, process, thread, stream, reserved
+UNITS_OFFSET = 64
+UNIT = 16
+
+RECORDING, DISK_FULL = 0, 1  # the header's state
+
+TAG_SHIFT = 52
+PAYLOAD = (1 << TAG_SHIFT) - 1
+LENGTH = (1 << 40) - 1
+CPU_SHIFT = 40
+CPU_FULL = (1 << 24) - 2
+CPU_UNKNOWN = ((1 << 24) - 1) << CPU_SHIFT
+MASK32, MASK48 = (1 << 32) - 1, (1 << 48) - 1
+
+LAST_OPERATION = 0xDFF
+SAMPLE, SAMPLE_ID, WIDE = 0xE00, 0xE01, 0xE02
+ROWS, ROWS_ID = 0xE03, 0xE04
+COLLATE, COLLATE_ID = 0xE05, 0xE06
+BATCH, BATCH_ID = 0xE07, 0xE08
+COPY, COPY_ID = 0xE09, 0xE0A
+SPAN, SPAN_ID = 0xE0B, 0xE0C
+COUNTER, EVENT, RUN = 0xE0D, 0xE0E, 0xE0F
+DEFINE, TEXT = 0xE10, 0xE11
+
+SLOW, FAILED, REPEATED, WIDE_INDEX, KEY = 1, 2, 4, 8, 16
+TIER_SHIFT = 5  # two bits: the form a cache had, 0 none, 1 encoded, 2 decoded, 3 augmented
+RETRIES_SHIFT = 7  # five bits: how often fetching was tried again
+
+OPERATION, NAME, RUN_TEXT, STREAM_TEXT, KEY_TEXT = 1, 2, 3, 4, 5  # kinds of DEFINE
+TEXT_BYTES = 14
+
+
+def head(tag: int, payload: int) -> int:
+    """The word that ends a unit."""
+    return tag << TAG_SHIFT | payload
+
+
+def span(elapsed: int, cpu: int = -1) -> int:
+    """The value of a span."""
+    elapsed = min(elapsed, LENGTH)
+    if cpu < 0:
+        return elapsed | CPU_UNKNOWN
+    return elapsed | (min(CPU_FULL, cpu * CPU_FULL // elapsed) if elapsed else 0) << CPU_SHIFT
