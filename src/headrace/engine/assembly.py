@@ -156,8 +156,8 @@ class IterationAssembly:
 
     def _observer(self) -> Observer | None:
         """Who looks at samples that this process makes itself."""
-        recording = self._settings.recording
-        return None if recording is None else Observer(self._settings.dataset, recording)
+        trace = self.resources.trace
+        return None if trace is None else Observer(self._settings.dataset, trace.recording, run=trace.number)
 
     def forget_seed(self) -> None:
         """The next epoch begins as if with a new iteration; persistent workers keep theirs."""

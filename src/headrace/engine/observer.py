@@ -25,8 +25,14 @@ TELL_NS = 100_000_000
 class Observer:
     """Looks at every sample of one process, without changing any. ``stream``: where it is recorded, if it is."""
 
-    def __init__(self, dataset: Any, recording: Recording | None, desk: Desk | None = None, worker: int = -1) -> None:
-        """``desk``: a worker's; without one this is torch's ``worker``, or the process that trains."""
+    def __init__(
+        self, dataset: Any, recording: Recording | None, desk: Desk | None = None, *, worker: int = -1, run: int = 0
+    ) -> None:
+        """``desk``: a worker's; without one this is torch's ``worker``, or the process that trains.
+
+        ``run``: what all samples are of, where several runs share a process.
+        """
+        self._run = run
         self._words = None if desk is None else desk.words
         lane = worker if desk is None else desk.number
         self.probe = Probe(None if desk is None else desk.words[desk.lane + W.L_OPERATION :][:1])
@@ -59,6 +65,8 @@ class Observer:
         def noted(indices: list[Any]) -> Any:
             probe.begin()
             flags, cpu, start = F.FAILED, time.thread_time_ns(), time.monotonic_ns()
+            if self._run:
+                stream.run(self._run, start)
             samples: Any = None
             try:
                 samples = get(indices)
@@ -66,10 +74,13 @@ class Observer:
             finally:
                 share = (time.monotonic_ns() - start) // max(1, len(indices))
                 cpu = (time.thread_time_ns() - cpu) // max(1, len(indices))
+                at = 0
                 for position, index in enumerate(indices):
                     size = size_of(samples[position]) if isinstance(samples, (list, tuple)) and samples else 0
-                    mine = marks if position == 0 else []
-                    stream.sample(index, start + position * share, share, cpu, min(size, F.MASK32), flags, mine)
+                    end = len(marks) * (position + 1) // len(indices) // 2 * 2  # operations are shared out evenly too
+                    begun = start + position * share
+                    stream.sample(index, begun, share, cpu, min(size, F.MASK32), flags, marks[at:end])
+                    at = end
             return samples
 
         return noted
@@ -101,13 +112,15 @@ class Observer:
             self._desk.account()[:] = array("q", account)
 
     def _recorded(self, get: Get, stream: Stream) -> Get:
-        probe, marks, words, pending = self.probe, self.probe.marks, self._words, self._pending
+        probe, marks, words, pending, run = self.probe, self.probe.marks, self._words, self._pending, self._run
         clock, cpu_clock = time.monotonic_ns, time.thread_time_ns
 
         def noted(what: Any) -> Any:
             probe.begin()
             sample, sizes, flags = None, 0, F.FAILED
             cpu, start = cpu_clock(), clock()
+            if run:
+                stream.run(run, start)
             try:
                 sample = get(what)
                 flags = 0

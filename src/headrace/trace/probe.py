@@ -10,6 +10,8 @@ from headrace.trace import format as F
 EVERY = 8
 """One sample in so many has its operations' CPU time read: the clock costs more than the rest of a record."""
 
+FAST, WITH_CPU, OFF = 0, 1, 2
+
 Hook = Callable[[int], None]
 
 
@@ -24,7 +26,7 @@ class Probe:
         """``cell``: shared memory, or a list nobody looks at."""
         self.marks: list[int] = []
         self.cell: list[int] | memoryview[int] = [0] if cell is None else cell
-        self.reads_cpu = False
+        self.mode = FAST
         self.bytes_in = 0
         self.enter: Hook | None = None
         self.leave: Hook | None = None
@@ -35,7 +37,7 @@ class Probe:
         self.marks.clear()
         self.bytes_in = 0
         self._made += 1
-        self.reads_cpu = self._made % EVERY == 0
+        self.mode = FAST if self._made % EVERY else WITH_CPU
 
     def timed(self, call: Callable[..., Any], number: int, head: int) -> Callable[..., Any]:
         """``call``, noted as operation ``number``; ``head``: what its start time is added to."""
@@ -43,11 +45,14 @@ class Probe:
         unknown = F.CPU_UNKNOWN
 
         def noted(*args: Any, **kwargs: Any) -> Any:
+            mode = self.mode
+            if mode == OFF:
+                return call(*args, **kwargs)
             before, outer = len(marks), cell[0]
             cell[0] = number
             if self.enter is not None:
                 self.enter(number)
-            cpu = cpu_clock() if self.reads_cpu else -1
+            cpu = cpu_clock() if mode else -1
             start = clock()
             try:
                 return call(*args, **kwargs)
