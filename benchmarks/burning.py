@@ -5,8 +5,8 @@ segmentation works on real 3-D arrays from files. Cost is CPU time of the worker
 total cost over the cores, and no number of workers can exceed it. torch runs with as many workers as
 cores and twice as many, in and out of order; ratios are against whichever came out best, a choice made
 after the fact and in torch's favour. torchdata.nodes, SPDL and grain load with processes, as many as
-cores and twice as many (grain: the nearest number that divides the batches): threads share one
-interpreter lock, which pure Python burning never leaves. They are tried with threads where numpy works.
+cores (grain: the nearest number below that divides the batches): threads share one interpreter
+lock, which pure Python burning never leaves. They are tried with threads too where numpy works.
 """
 
 from __future__ import annotations

@@ -58,6 +58,18 @@ def tree_cpu() -> float:
     return total
 
 
+def tree_read() -> int:
+    """Bytes that this process and all it ever started had read from storage; the page cache's are not among them."""
+    total = 0
+    for pid in [os.getpid(), *descendants()]:  # a process counts the children it reaped
+        try:
+            lines = (PROC / str(pid) / "io").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
+    return total
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes and descriptors held by this process and its descendants at one moment."""

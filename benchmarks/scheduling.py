@@ -176,7 +176,7 @@ def contenders(kind: str, workload: Workload, *, quick: bool, consumed: bool) ->
     if not consumed:
         found[AUTOMATIC] = Arm("headrace", in_order=False, workers=None)
         for library in peers.installed():
-            for count in counts[:1] if quick else counts:
+            for count in counts[:1] if quick or kind != SLEEPING else counts:
                 found |= peer(kind, library, count, workload, quick=quick)
     return found
 

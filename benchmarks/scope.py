@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,6 @@ class Scope:
     def close(self, report: Report) -> None:
         """Say in the report what was chosen and how long it took."""
         if self.only:
-            report.part = "-".join("".join(c if c.isalnum() else "_" for c in name) for name in sorted(self.only))
+            report.part = "-".join(re.sub(r"\W+", "_", name).strip("_") for name in sorted(self.only))
             report.notes.append(f"only: {', '.join(sorted(self.only))}")
         report.notes.append(f"took {(time.monotonic() - self.began) / 60:.1f} minutes in all")
