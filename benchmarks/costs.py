@@ -140,14 +140,17 @@ def segmentation(count: int, draw: np.random.Generator) -> Costs:
     return np.minimum(470 * np.exp(draw.normal(0, 0.352, count)), 2230) / 1e3 / 20
 
 
-def speech(heavy: float, *, fifth: bool) -> Callable[[int, np.random.Generator], Costs]:
+@dataclass(frozen=True)
+class Speech:
     """0.5 s, and `heavy` seconds for a fifth of the samples; a fiftieth of it."""
 
-    def costs(count: int, draw: np.random.Generator) -> Costs:
-        chosen = np.arange(count) % 5 == 0 if fifth else draw.uniform(size=count) < 0.2
-        return np.where(chosen, heavy, 0.5) / 50
+    heavy: float
+    fifth: bool
+    """Every fifth is heavy, or one in five at random."""
 
-    return costs
+    def __call__(self, count: int, draw: np.random.Generator) -> Costs:
+        chosen = np.arange(count) % 5 == 0 if self.fifth else draw.uniform(size=count) < 0.2
+        return np.where(chosen, self.heavy, 0.5) / 50
 
 
 def pareto(count: int, draw: np.random.Generator) -> Costs:
@@ -179,10 +182,10 @@ def constant(count: int, _: np.random.Generator) -> Costs:
 WORKLOADS = (
     Workload("object detection", detection, 48, (24, 60)),
     Workload("image segmentation", segmentation, 3, (240, 720), arrays=True),
-    Workload("speech 3 s, random", speech(3.0, fifth=False), 24, (36, 120)),
-    Workload("speech 3 s, every fifth", speech(3.0, fifth=True), 24, (36, 120)),
-    Workload("speech 10 s, random", speech(10.0, fifth=False), 24, (24, 60)),
-    Workload("speech 10 s, every fifth", speech(10.0, fifth=True), 24, (0, 60)),
+    Workload("speech 3 s, random", Speech(3.0, fifth=False), 24, (36, 120)),
+    Workload("speech 3 s, every fifth", Speech(3.0, fifth=True), 24, (36, 120)),
+    Workload("speech 10 s, random", Speech(10.0, fifth=False), 24, (24, 60)),
+    Workload("speech 10 s, every fifth", Speech(10.0, fifth=True), 24, (0, 60)),
     Workload("Pareto", pareto, 24, (48, 144)),
     Workload("0.3 % stragglers", stragglers, 24, (48, 144)),
     Workload("constant", constant, 32, (36, 96)),

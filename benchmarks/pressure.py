@@ -54,7 +54,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
         say(f"pressure: skipped, {error}")
         return None
     report = Report("pressure", __doc__ or "", quick=quick)
-    limit = (256 if quick else 1024) * MIB
+    limit = (256 if quick else 512) * MIB
     with tempfile.TemporaryDirectory(prefix="headrace-pressure-") as name:
         folder = Path(name)
         depths = sizes(TIMES * limit, np.random.default_rng(11))
