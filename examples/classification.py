@@ -1,7 +1,7 @@
 """Image classification, traced: JPEG files of random sizes, four operations, a small network.
 
-``python examples/classification.py [--trace FILE] [--workers N] [--loader headrace|torch] [--images N]`` makes its images
-in a temporary folder, trains one epoch, and leaves a trace; look at it with ``headrace trace report FILE``.
+``python examples/classification.py [--trace FILE] [--workers N] [--loader headrace|torch] [--images N]`` makes its
+images in a temporary folder, trains one epoch, and leaves a trace; look at it with ``headrace trace report FILE``.
 """
 
 import argparse

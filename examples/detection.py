@@ -1,7 +1,7 @@
 """Object detection, traced: JPEG files with boxes, four operations on picture and boxes, a list collate_fn.
 
-``python examples/detection.py [--trace FILE] [--workers N] [--images N]`` makes its images in a temporary folder, passes
-them through a small network for one epoch, and leaves a trace; look at it with ``headrace trace report FILE``.
+``python examples/detection.py [--trace FILE] [--workers N] [--images N]`` makes its images in a temporary folder,
+passes them through a small network for one epoch, and leaves a trace; look at it with ``headrace trace report FILE``.
 """
 
 import argparse
