@@ -1,0 +1,138 @@
+"""A trace as Perfetto's own protobuf, encoded by hand: a few messages of varints need no library.
+
+Field numbers are those of perfetto/protos: trace.proto, trace_packet.proto, track_descriptor.proto, track_event.proto.
+"""
+
+from collections.abc import Iterator
+from typing import IO
+
+from headrace.trace.reader import Trace
+from headrace.trace.slices import flows, slices, title, values
+
+PACKET = 1  # of Trace
+TIMESTAMP, SEQUENCE, EVENT, FLAGS, CLOCK, TRACK = 8, 10, 11, 13, 58, 60  # of TracePacket
+INCREMENTAL_CLEARED, MONOTONIC = 1, 3
+UUID, NAME, PROCESS, THREAD, PARENT, COUNTER = 1, 2, 3, 4, 5, 8  # of TrackDescriptor
+PID, PROCESS_NAME = 1, 6  # of ProcessDescriptor
+THREAD_PID, TID, THREAD_NAME = 1, 2, 5  # of ThreadDescriptor
+ANNOTATION, TYPE, EVENT_TRACK, CATEGORY, EVENT_NAME, VALUE, FLOW, LAST_FLOW, DOUBLE = 4, 9, 11, 22, 23, 30, 47, 48, 44
+BEGIN, END, INSTANT, COUNT = 1, 2, 3, 4
+A_INT, A_STRING, A_NAME = 4, 6, 10  # of DebugAnnotation
+
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+_SEQUENCE = 1
+
+
+def write(trace: Trace, file: IO[bytes], *, coarse: bool = False) -> int:
+    """Write the whole file; the number of packets in it."""
+    count = 0
+    for packet in packets(trace, coarse=coarse):
+        file.write(_bytes(PACKET, packet))
+        count += 1
+    return count
+
+
+def packets(trace: Trace, *, coarse: bool = False) -> Iterator[bytes]:
+    """Every packet: tracks, slices, arrows, counters, marks. Times are the machine's monotonic clock."""
+    tracks = _Tracks(trace)
+    yield from tracks.described()
+    base = trace.base
+    for stream in range(len(trace.streams)):
+        track = tracks.of(stream)
+        open_until: list[int] = []
+        for one in slices(trace, stream, coarse=coarse):
+            while open_until and open_until[-1] <= one.start:
+                yield _packet(base + open_until.pop(), _int(TYPE, END) + _int(EVENT_TRACK, track))
+            detail = b"".join(_annotation(name, value) for name, value in one.detail.items())
+            body = (
+                _int(TYPE, BEGIN) + _int(EVENT_TRACK, track) + _text(CATEGORY, one.kind) + _text(EVENT_NAME, one.name)
+            )
+            yield _packet(base + one.start, body + detail)
+            open_until.append(one.end)
+        while open_until:
+            yield _packet(base + open_until.pop(), _int(TYPE, END) + _int(EVENT_TRACK, track))
+    for flow in flows(trace):
+        # Instants, so that an arrow begins where the batch was ready and ends where it was got.
+        for stream, time, name, field in (
+            (flow.maker, flow.ready, f"batch {flow.batch} ready", FLOW),
+            (flow.consumer, flow.got, f"got batch {flow.batch}", LAST_FLOW),
+        ):
+            body = _int(TYPE, INSTANT) + _int(EVENT_TRACK, tracks.of(stream)) + _text(EVENT_NAME, name)
+            yield _packet(base + time, body + _fixed(field, flow.number))
+    for value in values(trace):
+        body = _int(TYPE, COUNT) + _int(EVENT_TRACK, tracks.counter(value.stream, value.name))
+        yield _packet(base + value.time, body + _int(VALUE, int(value.value)))
+    for time, stream, _, name, value in trace.marks.tolist():
+        body = _int(TYPE, INSTANT) + _int(EVENT_TRACK, tracks.of(stream)) + _text(EVENT_NAME, trace.names[name])
+        yield _packet(base + time, body + _annotation("value", value))
+
+
+class _Tracks:
+    """The numbers of tracks: one for a process, a thread of it, a counter of it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def _number(self, *what: object) -> int:
+        return self._numbers.setdefault(what, len(self._numbers) + 1)
+
+    def of(self, stream: int) -> int:
+        return self._number("stream", stream)
+
+    def counter(self, stream: int, name: str) -> int:
+        return self._number("counter", self._trace.streams[stream].process, name)
+
+    def described(self) -> Iterator[bytes]:
+        """The descriptor of every track there is."""
+        first = _int(SEQUENCE, _SEQUENCE) + _int(FLAGS, INCREMENTAL_CLEARED)
+        processes: dict[int, int] = {}
+        for stream, info in enumerate(self._trace.streams):
+            name = title(self._trace, stream)
+            if info.process not in processes:
+                processes[info.process] = self._number("process", info.process)
+                process = _int(PID, info.process) + _text(PROCESS_NAME, f"{name} ({info.process})")
+                yield first + _bytes(TRACK, _int(UUID, processes[info.process]) + _bytes(PROCESS, process))
+                first = _int(SEQUENCE, _SEQUENCE)
+            thread = _int(THREAD_PID, info.process) + _int(TID, info.thread) + _text(THREAD_NAME, name)
+            track = _int(UUID, self.of(stream)) + _int(PARENT, processes[info.process]) + _bytes(THREAD, thread)
+            yield first + _bytes(TRACK, track)
+        for stream, name in dict.fromkeys((value.stream, value.name) for value in values(self._trace)):
+            parent = processes[self._trace.streams[stream].process]
+            track = _int(UUID, self.counter(stream, name)) + _int(PARENT, parent) + _text(NAME, name)
+            yield first + _bytes(TRACK, track + _bytes(COUNTER, b""))
+
+
+def _packet(time: int, event: bytes) -> bytes:
+    return _int(TIMESTAMP, time) + _int(CLOCK, MONOTONIC) + _int(SEQUENCE, _SEQUENCE) + _bytes(EVENT, event)
+
+
+def _annotation(name: str, value: object) -> bytes:
+    content = _int(A_INT, value) if isinstance(value, int) else _text(A_STRING, str(value))
+    return _bytes(ANNOTATION, _text(A_NAME, name) + content)
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1  # a negative number is written as its two's complement
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _int(field: int, value: int) -> bytes:
+    return _varint(field << 3 | _VARINT) + _varint(value)
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return _varint(field << 3 | _FIXED64) + value.to_bytes(8, "little")
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | _BYTES) + _varint(len(content)) + content
+
+
+def _text(field: int, text: str) -> bytes:
+    return _bytes(field, text.encode())
