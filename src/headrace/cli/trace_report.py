@@ -22,6 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=int, metavar="N", help="only this run (one epoch; numbers are in the report)")
     parser.add_argument("--loader", metavar="NAME", help="only this loader")
     parser.add_argument("--html", metavar="OUT", help="write a page with plots and a timeline there instead")
+    parser.add_argument(
+        "--from", dest="begin", type=float, default=0.0, metavar="S", help="begin its timeline S seconds in"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         from headrace.trace.html import page
 
         try:
-            Path(options.html).write_text(page(trace, found))
+            Path(options.html).write_text(page(trace, found, options.begin))
         except OSError as error:
             raise UsageError(f"--html {options.html}: cannot be written ({error.strerror})") from error
         print(f"{options.html}: open it in a browser", file=sys.stderr)

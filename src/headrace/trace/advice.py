@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.trace.figures import Figures
-from headrace.trace.verdict import CONSUMER, IN_TURN, INPUT, NOTICEABLE, STARTUP, bottleneck
+from headrace.trace.verdict import BUSY, CONSUMER, IN_TURN, INPUT, STARTUP, bottleneck
 from headrace.trace.words import part, seconds
 
-BUSY = 0.8
-"""Workers this busy have nothing left to give."""
+WORTH = 0.05
+"""Share of the time that a change must promise to save."""
 COMPUTING = 0.6
 """Samples whose CPU clock advances for at least this share of their time compute; others wait for something."""
 MOST_PER_CORE = 8
@@ -34,7 +34,7 @@ def advise(figures: Figures) -> tuple[Advice, ...]:
 
 def no_workers(figures: Figures) -> Advice | None:
     """Samples are made in the consumer's process while it waits."""
-    if figures.workers or not figures.samples or figures.steady.wait_share <= NOTICEABLE:
+    if figures.workers or not figures.samples or figures.steady.wait_share <= WORTH:
         return None
     text = (
         f"Samples are made in the consumer's own process, {figures.steady.wait_share:.0%} of its time. "
@@ -112,7 +112,7 @@ def prefetch(figures: Figures) -> Advice | None:
 def free_order(figures: Figures) -> Advice | None:
     """The consumer waits for a batch while another one is there."""
     blocked = figures.steady.blocked_share
-    if figures.facts.get("in_order") is False or blocked < NOTICEABLE:
+    if figures.facts.get("in_order") is False or blocked < WORTH:
         return None
     text = (
         f"For {blocked:.0%} of the time the consumer waited for the next batch in order while a later one was ready "
@@ -162,7 +162,7 @@ def fewer_workers(figures: Figures) -> Advice | None:
 
 def device(figures: Figures) -> Advice | None:
     """Copies to the device take the consumer's time."""
-    if figures.facts.get("device") or figures.copies.total < NOTICEABLE * figures.seconds:
+    if figures.facts.get("device") or figures.copies.total < WORTH * figures.seconds:
         return None
     text = (
         f"Copies to the device take {seconds(figures.copies.mean)} a batch, "

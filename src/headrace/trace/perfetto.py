@@ -10,12 +10,22 @@ from headrace.trace.reader import Trace
 from headrace.trace.slices import flows, slices, title, values
 
 PACKET = 1  # of Trace
-TIMESTAMP, SEQUENCE, EVENT, FLAGS, CLOCK, TRACK = 8, 10, 11, 13, 58, 60  # of TracePacket
-INCREMENTAL_CLEARED, MONOTONIC = 1, 3
+CLOCKS, TIMESTAMP, SEQUENCE, EVENT, FLAGS, TRACK = 6, 8, 10, 11, 13, 60  # of TracePacket
+CLOCK, CLOCK_ID, CLOCK_TIME = 1, 1, 2  # of ClockSnapshot and its Clock
+INCREMENTAL_CLEARED, REALTIME, MONOTONIC, BOOTTIME = 1, 1, 3, 6
 UUID, NAME, PROCESS, THREAD, PARENT, COUNTER = 1, 2, 3, 4, 5, 8  # of TrackDescriptor
 PID, PROCESS_NAME = 1, 6  # of ProcessDescriptor
 THREAD_PID, TID, THREAD_NAME = 1, 2, 5  # of ThreadDescriptor
-ANNOTATION, TYPE, EVENT_TRACK, CATEGORY, EVENT_NAME, VALUE, FLOW, LAST_FLOW, DOUBLE = 4, 9, 11, 22, 23, 30, 47, 48, 44
+ANNOTATION, TYPE, EVENT_TRACK, CATEGORY, EVENT_NAME, VALUE, FLOW, LAST_FLOW = (
+    4,
+    9,
+    11,
+    22,
+    23,
+    30,
+    47,
+    48,
+)  # of TrackEvent
 BEGIN, END, INSTANT, COUNT = 1, 2, 3, 4
 A_INT, A_STRING, A_NAME = 4, 6, 10  # of DebugAnnotation
 
@@ -35,8 +45,9 @@ def write(trace: Trace, file: IO[bytes], *, coarse: bool = False) -> int:
 def packets(trace: Trace, *, coarse: bool = False) -> Iterator[bytes]:
     """Every packet: tracks, slices, arrows, counters, marks. Times are the machine's monotonic clock."""
     tracks = _Tracks(trace)
-    yield from tracks.described()
     base = trace.base
+    yield _clocks(base, trace.wall)
+    yield from tracks.described()
     for stream in range(len(trace.streams)):
         track = tracks.of(stream)
         open_until: list[int] = []
@@ -104,7 +115,14 @@ class _Tracks:
 
 
 def _packet(time: int, event: bytes) -> bytes:
-    return _int(TIMESTAMP, time) + _int(CLOCK, MONOTONIC) + _int(SEQUENCE, _SEQUENCE) + _bytes(EVENT, event)
+    return _int(TIMESTAMP, time) + _int(SEQUENCE, _SEQUENCE) + _bytes(EVENT, event)
+
+
+def _clocks(monotonic: int, wall: int) -> bytes:
+    """What the clocks showed when the trace began. Packets have Perfetto's default, here the same as the monotonic."""
+    shown = ((BOOTTIME, monotonic), (MONOTONIC, monotonic), (REALTIME, wall))
+    clocks = (_bytes(CLOCK, _int(CLOCK_ID, clock) + _int(CLOCK_TIME, time)) for clock, time in shown)
+    return _int(SEQUENCE, _SEQUENCE) + _bytes(CLOCKS, b"".join(clocks))
 
 
 def _annotation(name: str, value: object) -> bytes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.core.errors import TraceError
 from headrace.trace.decode import SCHEMAS
@@ -37,11 +38,24 @@ def loaders(trace: Trace) -> tuple[Loader, ...]:
 def of_runs(trace: Trace, runs: Iterable[int]) -> Trace:
     """The trace with the records of these runs only; runs, streams and names keep their numbers."""
     wanted = np.array(sorted(runs), np.int64)
-    tables: dict[str, Table] = {name: getattr(trace, name) for name in SCHEMAS}
-    kept = {name: np.isin(table["run"], wanted) for name, table in tables.items()}
+    return _part(trace, {name: np.isin(getattr(trace, name)["run"], wanted) for name in SCHEMAS})
+
+
+def within(trace: Trace, begin: int, end: int) -> Trace:
+    """The trace with the records that began in that time; samples keep all their operations."""
+    kept = {}
+    for name in SCHEMAS:
+        table: Table = getattr(trace, name)
+        starts = table["time" if name in {"counters", "marks"} else "start"]
+        kept[name] = (starts >= begin) & (starts < end)
+    kept["operations"] = kept["samples"][trace.operations["sample"]]
+    return _part(trace, kept)
+
+
+def _part(trace: Trace, kept: dict[str, npt.NDArray[np.bool_]]) -> Trace:
+    tables: dict[str, Table] = {name: getattr(trace, name)[which] for name, which in kept.items()}
     position = np.cumsum(kept["samples"]) - 1
-    tables = {name: table[kept[name]] for name, table in tables.items()}
-    tables["operations"]["sample"] = position[tables["operations"]["sample"]] if len(position) else 0
+    tables["operations"]["sample"] = position[tables["operations"]["sample"]]
     changed: dict[str, Any] = {"events": sum(len(table) for table in tables.values()), **tables}
     return replace(trace, **changed)
 

@@ -1,5 +1,6 @@
 """A stream's spans as a timeline shows them: nested, none across the end of another. Pure."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -51,7 +52,9 @@ def slices(trace: Trace, stream: int, *, coarse: bool = False) -> Iterator[Slice
     found = [*_consumed(trace, stream), *_parts(trace, stream)]
     if not coarse:
         found += _made(trace, stream)
-    found.sort(key=lambda one: (one.start, -one.end))
+    found.sort(key=lambda one: (one.kind, *_order(one)))
+    _part_neighbours(found)
+    found.sort(key=_order)
     ends: list[int] = []
     for one in found:
         while ends and ends[-1] <= one.start:
@@ -59,6 +62,18 @@ def slices(trace: Trace, stream: int, *, coarse: bool = False) -> Iterator[Slice
         end = min(one.end, ends[-1]) if ends else one.end
         ends.append(end)
         yield one._replace(end=end)
+
+
+def _order(one: Slice) -> tuple[int, bool, int]:
+    """What lasts longer holds what begins with it; what takes no time holds nothing."""
+    return one.start, one.end > one.start, -one.end
+
+
+def _part_neighbours(found: list[Slice]) -> None:
+    """Let one end where the next of its kind begins: rounded times may overlap a little."""
+    for i, (one, after) in enumerate(itertools.pairwise(found)):
+        if one.kind == after.kind and after.start < one.end < after.end:
+            found[i] = one._replace(end=after.start)
 
 
 def flows(trace: Trace) -> Iterator[Flow]:

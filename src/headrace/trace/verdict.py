@@ -6,12 +6,14 @@ from headrace.trace.figures import Figures
 from headrace.trace.words import part, seconds
 
 INPUT, CONSUMER, IN_TURN, STARTUP, UNKNOWN = "input", "consumer", "in turn", "start-up", "unknown"
-NOTICEABLE = 0.05
+NOTICEABLE = 0.1
 """The consumer may wait this share of the time before the input is called a bottleneck."""
+BUSY = 0.85
+"""Workers this busy never had to stop for want of room: whatever lay ready meanwhile, they are what is short."""
 STARTING = 0.25
 """Waiting for first batches is the matter when it takes this share of all the time, and more than the rest of it."""
 MIXED = 0.2
-"""Both are a bottleneck, in turn, when at least this share of the batches was waited for and as many lay ready."""
+"""Both are a bottleneck, in turn, when at least this share of the batches was not waited for, and as many lay ready."""
 ENOUGH = 5
 """Batches below which nothing is said about the steady state."""
 
@@ -49,7 +51,8 @@ def bottleneck(figures: Figures) -> str:
         return UNKNOWN
     if steady.wait_share <= NOTICEABLE:
         return CONSUMER
-    if steady.waited_for < 1 - MIXED and min(steady.waited_for, steady.lay_ready) >= MIXED:
+    stopped = figures.workers > 0 and figures.busy < BUSY
+    if stopped and steady.waited_for <= 1 - MIXED and steady.lay_ready >= MIXED:
         return IN_TURN
     return INPUT
 
