@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,10 +19,11 @@ def read_torch(path: str) -> dict[str, Any]:
     where = Path(path)
     try:
         raw = where.read_bytes()
-        found = json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
     except OSError as error:
-        raise TraceError(f"{where}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, EOFError) as error:
+        raise TraceError(f"{where}: cannot be read ({error.strerror})") from error
+    try:
+        found = json.loads(gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw)
+    except (ValueError, EOFError, OSError, zlib.error) as error:
         raise TraceError(f"{where}: this is not a trace of torch.profiler (no complete JSON)") from error
     if isinstance(found, list):  # the other form that Chrome knows
         found = {"traceEvents": found}
