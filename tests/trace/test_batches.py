@@ -1,5 +1,7 @@
 """From records to one row per delivered batch."""
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +105,7 @@ def test_as_one_by_one(tmp_path_factory, specs):
         for i, (asked, got, _) in enumerate(expected)
     ]
     assert (rows["blocked"] / MS).tolist() == blocked
-    assert rows["early"].tolist() == [False, *(b[2] < a[2] for a, b in zip(expected, expected[1:], strict=False))]
+    assert rows["early"].tolist() == [False, *(b[2] < a[2] for a, b in itertools.pairwise(expected))]
 
 
 def test_order_is_that_of_delivery(tmp_path):

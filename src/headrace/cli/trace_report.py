@@ -48,9 +48,10 @@ def run(options: argparse.Namespace) -> int:
         json.dump(found.data(), sys.stdout, indent=1)
         print()
     elif not options.html:
+        from headrace.cli.screen import screen
         from headrace.cli.trace_tables import show
 
-        show(found)
+        show(found, screen())
     return 0
 
 

@@ -7,21 +7,18 @@ from datetime import datetime
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headrace.trace.figures import Figures
 from headrace.trace.report import LoaderReport, Report
 from headrace.trace.spread import Spread, ratio
 from headrace.trace.words import seconds, size
 
-PIPE_WIDTH = 100
-"""Columns where there is no terminal to ask."""
 
-
-def show(report: Report, console: Console | None = None) -> None:
+def show(report: Report, out: Console) -> None:
     """Print all of it."""
-    out = console or _console()
     began = datetime.fromtimestamp(report.began).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    out.print(f"[bold]{report.path}[/]: recorded on {report.host}, {began}", highlight=False)
+    out.print(f"{report.path}: recorded on {report.host}, {began}")
     if not report.complete:
         out.print("The disk was full: the trace ends before the run did.", style="yellow")
     if not report.loaders:
@@ -36,13 +33,7 @@ def show(report: Report, console: Console | None = None) -> None:
         f"{seconds(cost.seconds)} in all ({cost.share:.2%} of the time of samples); "
         f"{size(cost.bytes_on_disk)} on disk, {cost.bytes_per_event:.0f} bytes an event.",
         style="dim",
-        highlight=False,
     )
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def _short(value: float) -> str:
@@ -53,13 +44,13 @@ def _short(value: float) -> str:
 def _loader(found: LoaderReport, out: Console) -> None:
     figures = found.figures
     facts = ", ".join(f"{name} {value}" for name, value in figures.facts.items())
-    out.rule(f"[bold]{figures.name}[/] (process {figures.process})", align="left")
-    out.print(facts, style="dim", highlight=False)
+    out.rule(Text(f"{figures.name} (process {figures.process})", style="bold"), align="left")
+    out.print(facts, style="dim")
     out.print(found.verdict.meaning, style="bold")
     for line in found.verdict.evidence:
-        out.print(f"  {line}", highlight=False)
+        out.print(f"  {line}")
     for advice in found.advice:
-        out.print(f"  [bold green]→ {advice.setting}[/]  {advice.text}", highlight=False)
+        out.print(Text.assemble("  → ", (advice.setting, "bold green"), f"  {advice.text}"))
     out.print(_operations(figures))
     out.print(_batches(figures))
     out.print(_runs(figures))
@@ -74,7 +65,7 @@ def _loader(found: LoaderReport, out: Console) -> None:
             table.add_row(tier.form, *cells)
         out.print(table)
     for line in _counts(figures):
-        out.print(line, highlight=False)
+        out.print(line)
 
 
 def _table(title: str, first: str, *headings: str) -> Table:

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.core.errors import TraceError
 from headrace.trace.batches import delivered
 from headrace.trace.operations import by_operation
 from headrace.trace.reader import Trace
+from headrace.trace.select import loaders, of_runs
 from headrace.trace.spread import SECOND
 
 Numbers = npt.NDArray[Any]
@@ -30,7 +32,10 @@ SMALLEST = 0.01
 
 @dataclass(frozen=True)
 class Difference:
-    """One quantity in both traces: means, the relative change from the first to the second and its interval."""
+    """One quantity in both traces: means, the relative change from the first to the second and its interval.
+
+    The change has no value where the first is zero.
+    """
 
     name: str
     unit: str
@@ -46,44 +51,81 @@ class Difference:
     @property
     def words(self) -> str:
         """What to make of it."""
-        if self.seen is None or self.change is None:
+        if self.seen is None:
             return "too few to tell"
         if not self.seen:
             return "no difference seen"
-        return f"{self.change:+.1%}"
+        return "new" if self.change is None else f"{self.change:+.1%}"
+
+
+@dataclass(frozen=True)
+class LoaderComparison:
+    """All quantities of a loader that both traces have, and the names of those that only one has."""
+
+    loader: str
+    differences: tuple[Difference, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All quantities that both traces have."""
+    """All loaders that both traces have."""
 
     first: str
     second: str
     confidence: float
-    differences: tuple[Difference, ...]
+    loaders: tuple[LoaderComparison, ...]
 
     def data(self) -> dict[str, Any]:
         """As plain values that are JSON."""
-        return {**asdict(self), "differences": [asdict(one) | {"words": one.words} for one in self.differences]}
+        data = asdict(self)
+        for loader, plain in zip(self.loaders, data["loaders"], strict=True):
+            for one, values in zip(loader.differences, plain["differences"], strict=True):
+                values["words"] = one.words
+        return data
 
 
 def compare(first: Trace, second: Trace) -> Comparison:
-    """What changed from the first to the second."""
+    """What changed from the first to the second. Raises ``TraceError`` when they have no loader in common."""
+    mine, other = _by_name(first), _by_name(second)
+    if len(mine) == len(other) == 1:  # whatever they are called
+        pairs = [(name, mine[name], other[theirs]) for name, theirs in zip(mine, other, strict=True)]
+    else:
+        pairs = [(name, mine[name], other[name]) for name in mine if name in other]
+    if not pairs:
+        names = (", ".join(found) or "none" for found in (mine, other))
+        raise TraceError("{} and {} have no loader in common ({}; {})".format(first.path, second.path, *names))
+    found = tuple(_compared(name, of_runs(first, left), of_runs(second, right)) for name, left, right in pairs)
+    return Comparison(first.path, second.path, CONFIDENCE, found)
+
+
+def _by_name(trace: Trace) -> dict[str, list[int]]:
+    """Runs by the name of their loader; several processes may have one of that name."""
+    found: dict[str, list[int]] = {}
+    for loader in loaders(trace):
+        found.setdefault(loader.name, []).extend(loader.runs)
+    return found
+
+
+def _compared(name: str, first: Trace, second: Trace) -> LoaderComparison:
     mine, other = dict(_quantities(first)), dict(_quantities(second))
-    found = [
-        difference(name, unit, mine[name, unit], other[name, unit]) for name, unit in mine if (name, unit) in other
-    ]
-    return Comparison(first.path, second.path, CONFIDENCE, tuple(found))
+    both = tuple(difference(*known, mine[known], other[known]) for known in mine if known in other)
+    only_first, only_second = (
+        tuple(known[0] for known in these if known not in those) for these, those in ((mine, other), (other, mine))
+    )
+    return LoaderComparison(name, both, only_first, only_second)
 
 
 def difference(name: str, unit: str, first: Numbers, second: Numbers) -> Difference:
     """Two series of one quantity, in the order of time; a rate is given as (time, samples) columns."""
     left, right = _means(first), _means(second)
     means = _mean(first), _mean(second)
-    if min(len(left), len(right)) < FEWEST or not means[0]:
+    if min(len(left), len(right)) < FEWEST:
         return Difference(name, unit, *means, None, None, None, None)
-    change = means[1] - means[0]
-    half = _half_width(left, right)
+    change, half = means[1] - means[0], _half_width(left, right)
+    if not means[0]:
+        return Difference(name, unit, *means, None, None, None, abs(change) > half)
     low, high = (change - half) / means[0], (change + half) / means[0]
     seen = (low > 0 or high < 0) and abs(change / means[0]) >= SMALLEST
     return Difference(name, unit, *means, change / means[0], low, high, seen)
