@@ -81,6 +81,7 @@ class Made:
         self.stream(-1).batch(batch, samples, ready, 0, self.at(asked), round((got - asked) * MS))
 
     def read(self) -> Trace:
+        self._streams.clear()
         self.recording.close()
         return read(self.path)
 

@@ -40,6 +40,14 @@ def test_report_of_one_run(trace, capsys):
     assert [run["number"] for run in figures["runs"]] == [1]
 
 
+def test_report_as_a_page(trace, capsys, tmp_path):
+    assert main(["trace", "report", trace, "--html", str(tmp_path / "out.html"), "--from", "0.1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "out.html" in captured.err
+    assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
+
+
 def test_everything_is_shown(tmp_path, capsys):
     """Tables that only some traces have."""
     made = Made(tmp_path / "t")

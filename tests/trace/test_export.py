@@ -7,13 +7,12 @@ from collections import defaultdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from headrace.trace import chrome, perfetto
 from headrace.trace import format as F
 from headrace.trace.slices import slices
 from tests.trace.made import MS, Made, input_bound
-
-protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="parses what we encode")
 
 
 @pytest.fixture
