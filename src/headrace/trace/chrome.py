@@ -1,5 +1,6 @@
 """A trace as Chrome's JSON, which Perfetto, chrome://tracing and TensorBoard read; written event by event."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from typing import IO, Any
@@ -39,9 +40,9 @@ def events(trace: Trace, offset: int, *, coarse: bool = False, thread: Thread | 
         where = f'"pid": {info.process}, "tid": {at(stream)}'
         for one in slices(trace, stream, coarse=coarse):
             yield (
-                f'{{"ph": "X", "cat": "{CATEGORY} {one.kind}", "name": {json.dumps(one.name)}, {where}, '
+                f'{{"ph": "X", "cat": "{CATEGORY} {one.kind}", "name": {_quoted(one.name)}, {where}, '
                 f'"ts": {_micros(one.start + offset)}, "dur": {_micros(one.end - one.start)}, '
-                f'"args": {json.dumps(one.detail)}}}'
+                f'"args": {json.dumps(one.detail) if one.detail else "{}"}}}'
             )
     for flow in flows(trace):
         # An arrow belongs to the slice that its time falls into, and a slice's end is no part of it.
@@ -85,6 +86,11 @@ def _names(trace: Trace, at: Thread) -> Iterator[str]:
         yield _event(**where, name="thread_sort_index", args={"sort_index": order})
         yield _event(**where, name="process_name", args={"name": f"{title(trace, stream)} ({info.process})"})
         yield _event(**where, name="process_sort_index", args={"sort_index": order})
+
+
+@functools.lru_cache(4096)
+def _quoted(text: str) -> str:
+    return json.dumps(text)
 
 
 def _event(ts: int | None = None, **fields: Any) -> str:

@@ -3,6 +3,7 @@
 Field numbers are those of perfetto/protos: trace.proto, trace_packet.proto, track_descriptor.proto, track_event.proto.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import IO
 
@@ -50,18 +51,18 @@ def packets(trace: Trace, *, coarse: bool = False) -> Iterator[bytes]:
     yield from tracks.described()
     for stream in range(len(trace.streams)):
         track = tracks.of(stream)
+        end = _int(TYPE, END) + _int(EVENT_TRACK, track)
         open_until: list[int] = []
         for one in slices(trace, stream, coarse=coarse):
             while open_until and open_until[-1] <= one.start:
-                yield _packet(base + open_until.pop(), _int(TYPE, END) + _int(EVENT_TRACK, track))
-            detail = b"".join(_annotation(name, value) for name, value in one.detail.items())
-            body = (
-                _int(TYPE, BEGIN) + _int(EVENT_TRACK, track) + _text(CATEGORY, one.kind) + _text(EVENT_NAME, one.name)
-            )
-            yield _packet(base + one.start, body + detail)
+                yield _packet(base + open_until.pop(), end)
+            body = _begin(track, one.kind, one.name)
+            for name, value in one.detail.items():
+                body += _annotation(name, value)
+            yield _packet(base + one.start, body)
             open_until.append(one.end)
         while open_until:
-            yield _packet(base + open_until.pop(), _int(TYPE, END) + _int(EVENT_TRACK, track))
+            yield _packet(base + open_until.pop(), end)
     for flow in flows(trace):
         # Instants, so that an arrow begins where the batch was ready and ends where it was got.
         for stream, time, name, field in (
@@ -114,8 +115,13 @@ class _Tracks:
             yield first + _bytes(TRACK, track + _bytes(COUNTER, b""))
 
 
+@functools.lru_cache(4096)
+def _begin(track: int, kind: str, name: str) -> bytes:
+    return _int(TYPE, BEGIN) + _int(EVENT_TRACK, track) + _text(CATEGORY, kind) + _text(EVENT_NAME, name)
+
+
 def _packet(time: int, event: bytes) -> bytes:
-    return _int(TIMESTAMP, time) + _int(SEQUENCE, _SEQUENCE) + _bytes(EVENT, event)
+    return _OF_SEQUENCE + _int(TIMESTAMP, time) + _bytes(EVENT, event)
 
 
 def _clocks(monotonic: int, wall: int) -> bytes:
@@ -131,6 +137,8 @@ def _annotation(name: str, value: object) -> bytes:
 
 
 def _varint(value: int) -> bytes:
+    if 0 <= value < len(_SMALL):
+        return _SMALL[value]
     value &= (1 << 64) - 1  # a negative number is written as its two's complement
     out = bytearray()
     while value > 0x7F:
@@ -140,17 +148,24 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
+_SMALL: tuple[bytes, ...] = ()
+_SMALL = tuple(_varint(value) for value in range(1 << 14))
+
+
 def _int(field: int, value: int) -> bytes:
-    return _varint(field << 3 | _VARINT) + _varint(value)
+    return _SMALL[field << 3 | _VARINT] + _varint(value)
 
 
 def _fixed(field: int, value: int) -> bytes:
-    return _varint(field << 3 | _FIXED64) + value.to_bytes(8, "little")
+    return _SMALL[field << 3 | _FIXED64] + value.to_bytes(8, "little")
 
 
 def _bytes(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | _BYTES) + _varint(len(content)) + content
+    return _SMALL[field << 3 | _BYTES] + _varint(len(content)) + content
 
 
 def _text(field: int, text: str) -> bytes:
     return _bytes(field, text.encode())
+
+
+_OF_SEQUENCE = _int(SEQUENCE, _SEQUENCE)

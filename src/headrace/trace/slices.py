@@ -59,9 +59,10 @@ def slices(trace: Trace, stream: int, *, coarse: bool = False) -> Iterator[Slice
     for one in found:
         while ends and ends[-1] <= one.start:
             ends.pop()
-        end = min(one.end, ends[-1]) if ends else one.end
-        ends.append(end)
-        yield one._replace(end=end)
+        if ends and one.end > ends[-1]:
+            one = one._replace(end=ends[-1])  # noqa: PLW2901  (it is the same one, cut off)
+        ends.append(one.end)
+        yield one
 
 
 def _order(one: Slice) -> tuple[int, bool, int]:
