@@ -127,14 +127,11 @@ class TestInABrowser:
         assert int(canvas["data-arrows"]) == 43
         assert int(canvas["data-slices"]) > 100
 
-    def test_canvases_are_drawn_on(self, shown):
+    def test_canvases_zoom_hover_and_the_other_loader(self, shown):
         root = self.root(shown)
         assert "data-errors" not in root
         assert int(root["data-waits-ink"]) >= 3
         assert int(root["data-timeline-ink"]) >= 6
-
-    def test_zoom_hover_and_the_other_loader(self, shown):
-        root = self.root(shown)
         assert root["data-range-zoomed"] != root["data-range-wheeled"]
         assert int(root["data-slices-zoomed"]) < int(root["data-slices-before"])
         assert root["data-tip"].startswith("worker 0")
