@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.trace import format as F
-from headrace.trace.file import Recording, record
+from headrace.trace.file import record
 from headrace.trace.reader import Trace, read
 from headrace.trace.stream import Stream
 
@@ -18,23 +18,24 @@ class Made:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.recording: Recording = record(path)
+        recording = record(path)
+        self.base, self._room = recording.base, recording._extents.take
         self._streams: dict[int, Stream] = {}
         self._runs = 0
         self.run_number = 0
 
     def at(self, ms: float) -> int:
-        return self.recording.base + round(ms * MS)
+        return self.base + round(ms * MS)
 
     def stream(self, lane: int) -> Stream:
         """A worker's stream; -1 is the consumer's."""
         if lane not in self._streams:
-            stream = Stream(self.recording._extent, self.recording.base)
+            stream = Stream(self._room, self.base)
             stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
             self._streams[lane] = stream
         stream = self._streams[lane]
         if self.run_number:
-            stream.run(self.run_number, self.recording.base)
+            stream.run(self.run_number, self.base)
         return stream
 
     def run(self, loader: str = "train", epoch: int = 0, **facts: Any) -> None:
@@ -55,15 +56,22 @@ class Made:
         row: int = 0,
         operations: Mapping[str, float] | Sequence[tuple[str, float]] = (),
         cpu: float = -1,
+        operation_cpu: float = -1,
         flags: int = 0,
         sizes: tuple[int, int] = (0, 0),
     ) -> None:
-        """One sample with its operations one after the other from its start, then a write of no length."""
+        """One sample with its operations one after the other from its start, then a write of no length.
+
+        ``operation_cpu``: share of their time that operations compute.
+        """
         stream = self.stream(lane)
         marks: list[int] = []
         at = start
         for name, took in dict(operations).items():
-            marks += (F.span(round(took * MS)), stream.operations([name])[0] + self.at(at))
+            marks += (
+                F.span(round(took * MS), round(operation_cpu * took * MS)),
+                stream.operations([name])[0] + self.at(at),
+            )
             at += took
         stream.sample(
             index,
@@ -82,7 +90,7 @@ class Made:
 
     def read(self) -> Trace:
         self._streams.clear()
-        self.recording.close()
+        self._room = None
         return read(self.path)
 
 
@@ -117,4 +125,4 @@ def consumer_bound(path: Path, batches: int = 20, **facts: Any) -> Made:
 
 
 def now_ms(made: Made) -> float:
-    return (time.monotonic_ns() - made.recording.base) / MS
+    return (time.monotonic_ns() - made.base) / MS

@@ -99,8 +99,8 @@ class TestWorkers:
 
     def test_more_than_cores_where_samples_wait(self):
         found = advice.more_workers(short(cores=4, cpu=0.2))
-        assert found.setting == "num_workers=9"
-        assert "other than the CPU" in found.text
+        assert found.setting == "num_workers=8"  # twice as many, then look again
+        assert "the CPU for 20%" in found.text
 
     @pytest.mark.parametrize("figures", [idle(), short(facts={"automatic": True}), short(facts={"workers": 0})])
     def test_not_where_they_would_not_help(self, figures):
@@ -141,6 +141,7 @@ class TestWork:
         assert setting(advice.other_loader, short(facts={"torch": True}, **uneven)) == "headrace.DataLoader"
         assert advice.other_loader(short(**uneven)) is None
         assert advice.other_loader(short(facts={"torch": True})) is None
+        assert advice.other_loader(short(facts={"torch": True, "workers": 1}, **uneven)) is None
 
 
 class TestOrder:
@@ -161,6 +162,7 @@ class TestStart:
         figures = short(runs=(run(0), run(1)), epoch_starts=2.0)
         assert setting(advice.keep_workers, figures) == "persistent_workers=True"
         assert advice.keep_workers(short(epoch_starts=2.0)) is None
+        assert advice.keep_workers(replace(figures, facts={"workers": 4, "persistent": True})) is None
         assert advice.keep_workers(short(runs=(run(0), run(1)), epoch_starts=0.1)) is None
 
     def test_before_and_within_the_first_batch(self):

@@ -178,6 +178,23 @@ def test_what_is_too_much_to_draw_is_cut_off(made, monkeypatch):
     json.dumps(later)
 
 
+def test_workers_of_later_epochs_follow_on_the_same_track(tmp_path):
+    made = Made(tmp_path / "t")
+    for epoch in range(3):
+        made.run(epoch=epoch)
+        made.sample(0, 100 * epoch, 50, 0, batch=0)
+        made.batch(0, 100 * epoch, 100 * epoch + 60)
+        made._streams.pop(0)
+    made.sample(0, 220, 50, 1)
+    shown = timeline(made.read())
+    assert [(track["title"], len(track["processes"])) for track in shown["tracks"]] == [
+        ("consumer", 1),
+        ("worker 0", 3),
+        ("worker 0", 1),  # at the same time as the other
+    ]
+    assert {arrow[0] for arrow in shown["arrows"]} == {1}
+
+
 def test_batches_that_are_thinned_out_keep_the_longest_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(page_module, "MOST_POINTS", 4)
     made = Made(tmp_path / "t")

@@ -62,12 +62,13 @@ class TestVerdict:
             got = ready
             made.batch(4 * burst, clock, got)
             for k in range(1, 4):
-                got += 5
+                got += 8
                 made.batch(4 * burst + k, got, got)
-            clock = got + 5
+            clock = got + 8
         found = loader_of(made)
         assert found.verdict.bottleneck == "in turn"
         assert found.figures.steady.waited_for == pytest.approx(9 / 39)
+        assert 0.3 < found.figures.steady.wait_share < 0.4
 
     def test_batches_that_come_in_pairs_from_busy_workers_are_short_input(self, tmp_path):
         """Each of two workers makes a whole batch: every second one is waited for, its neighbour lies ready."""
@@ -107,6 +108,15 @@ class TestOperations:
         other = operation(loader_of(input_bound(tmp_path / "t")), "other (dataset code)")
         assert other.time.mean == pytest.approx(0.00095)
         assert other.share == pytest.approx(0.095)
+
+    def test_cpu_of_what_is_in_no_operation(self, tmp_path):
+        made = Made(tmp_path / "t")
+        made.run()
+        made.sample(0, 0, 10, operations={"decode": 4.0}, cpu=5, operation_cpu=0.5)
+        found = loader_of(made)
+        assert operation(found, "decode").cpu == pytest.approx(0.5, abs=1e-3)
+        assert operation(found, "other (dataset code)").cpu == pytest.approx(0.5, abs=1e-3)
+        assert operation(loader_of(input_bound(tmp_path / "u")), "other (dataset code)").cpu is None
 
     def test_without_a_list_the_sample_is_the_operation(self, tmp_path):
         found = loader_of(consumer_bound(tmp_path / "t"))

@@ -162,9 +162,8 @@ def _counts(figures: Figures) -> list[str]:
             f"{figures.out_of_order:.1%} of the batches were ready before the one delivered before them; "
             f"{figures.steady.blocked_share:.1%} of the time was waited while a later batch was ready"
         )
-    if figures.bytes_in or figures.bytes_out:
-        rates = (ratio(count, figures.seconds) for count in (figures.bytes_in, figures.bytes_out))
-        found.append("in {}/s, out {}/s".format(*(size(rate) for rate in rates)))
+    sizes = {"in": figures.bytes_in, "out": figures.bytes_out, "to the device": figures.copied_bytes}
+    found.append(", ".join(f"{size(ratio(each, figures.seconds))}/s {way}" for way, each in sizes.items() if each))
     counts = {
         "retries": figures.retries,
         "failures": figures.failures,

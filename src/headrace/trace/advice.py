@@ -12,8 +12,8 @@ WORTH = 0.05
 """Share of the time that a change must promise to save."""
 COMPUTING = 0.6
 """Samples whose CPU clock advances for at least this share of their time compute; others wait for something."""
-MOST_PER_CORE = 8
-"""Workers per core beyond which more of them are not advised, however little they compute."""
+STEP = 2
+"""Where samples wait for something, as many times the workers are tried at once: what they wait for has limits too."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,12 @@ def no_workers(figures: Figures) -> Advice | None:
 
 
 def wanted_workers(figures: Figures) -> int:
-    """Workers that would make batches as fast as the consumer takes them; no more than cores can carry."""
+    """Workers that would make batches as fast as the consumer takes them, as far as cores or a step allow."""
     step = figures.steady.step.mean
-    needed = math.ceil(1.1 * figures.work.mean / step) if step else MOST_PER_CORE * figures.workers
-    most = MOST_PER_CORE * (figures.cores or figures.workers)
-    if figures.cores and (figures.cpu is None or figures.cpu >= COMPUTING):
-        most = figures.cores
-    return min(needed, most)
+    needed = math.ceil(1.1 * figures.work.mean / step) if step else STEP * figures.workers
+    if _waiting(figures):
+        return min(needed, STEP * figures.workers)
+    return min(needed, figures.cores) if figures.cores else needed
 
 
 def more_workers(figures: Figures) -> Advice | None:
@@ -62,7 +61,7 @@ def more_workers(figures: Figures) -> Advice | None:
         return None
     reason = "there are cores left" if figures.cores else "there may be cores left"
     if _waiting(figures):
-        reason = "samples wait for something other than the CPU"
+        reason = f"samples have the CPU for {figures.cpu:.0%} of theirs (the rest is a disk, a network, other programs)"
     text = (
         f"The {figures.workers} workers are busy {figures.busy:.0%} of the time and {reason}: a batch takes "
         f"{seconds(figures.work.mean)} of work, the consumer needs one every {seconds(figures.steady.step.mean)}."
@@ -123,7 +122,9 @@ def free_order(figures: Figures) -> Advice | None:
 
 def keep_workers(figures: Figures) -> Advice | None:
     """Every epoch begins with a wait."""
-    if len(figures.runs) < 2 or not figures.workers or figures.epoch_starts < 0.1 * figures.seconds:
+    if len(figures.runs) < 2 or not figures.workers or figures.facts.get("persistent"):
+        return None
+    if figures.epoch_starts < 0.1 * figures.seconds:
         return None
     text = (
         f"First batches of epochs were waited for {seconds(figures.epoch_starts)}, "
@@ -184,7 +185,9 @@ def dying_workers(figures: Figures) -> Advice | None:
 
 def other_loader(figures: Figures) -> Advice | None:
     """With torch's loader one worker makes a whole batch, and batches differ."""
-    if not figures.facts.get("torch") or bottleneck(figures) not in {INPUT, IN_TURN} or figures.work.variability < 0.1:
+    if not figures.facts.get("torch") or bottleneck(figures) not in {INPUT, IN_TURN}:
+        return None
+    if figures.workers < 2 or figures.work.variability < 0.1:
         return None
     text = (
         f"The work in a batch varies by {figures.work.variability:.0%} of its mean and one worker does all of it: "

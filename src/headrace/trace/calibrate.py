@@ -35,20 +35,16 @@ class Calibration:
 def calibrate() -> Calibration:
     """Time the writer; takes some ten milliseconds."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        recording = record(Path(folder) / "calibration")
-        try:
-            stream = recording.stream()
-            head = stream.operations(["one"])[0]
-            bare = _time(lambda: _sample(stream, head, 0))
-            laden = _time(lambda: _sample(stream, head, 8))
-            return Calibration(
-                sample=bare,
-                cpu=_time(lambda: (time.thread_time_ns(), time.thread_time_ns())),
-                operation=max(0.0, laden - bare) / 8,
-                other=_time(lambda: _batch(stream)),
-            )
-        finally:
-            recording.close()
+        stream = record(Path(folder) / "calibration").stream()
+        head = stream.operations(["one"])[0]
+        bare = _time(lambda: _sample(stream, head, 0))
+        laden = _time(lambda: _sample(stream, head, 8))
+        return Calibration(
+            sample=bare,
+            cpu=_time(lambda: (time.thread_time_ns(), time.thread_time_ns())),
+            operation=max(0.0, laden - bare) / 8,
+            other=_time(lambda: _batch(stream)),
+        )
 
 
 def _sample(stream: Stream, head: int, operations: int) -> None:

@@ -36,25 +36,15 @@ def timeline(trace: Trace, begin: float = 0.0) -> dict[str, Any]:
     first = _first(trace) + int(begin * SECOND)
     shown, end = _window(trace, first)
     names: dict[str, int] = {}
-    tracks = []
+    tracks: list[dict[str, Any]] = []
+    of_stream: dict[int, int] = {}
     order = sorted(range(len(trace.streams)), key=lambda stream: (trace.streams[stream].lane, stream))
     for stream in order:
-        columns: dict[str, list[Any]] = {name: [] for name in ("start", "length", "name", "kind", "depth")}
-        ends: list[int] = []
-        for one in slices(shown, stream):
-            while ends and ends[-1] <= one.start:
-                ends.pop()
-            columns["depth"].append(len(ends))
-            ends.append(one.end)
-            columns["start"].append(one.start - first)
-            columns["length"].append(one.end - one.start)
-            columns["name"].append(names.setdefault(one.name, len(names)))
-            columns["kind"].append(one.kind)
-        if columns["start"]:
-            info = trace.streams[stream]
-            tracks.append({"stream": stream, "title": title(trace, stream), "process": info.process, **columns})
+        found = _columns(shown, stream, first, names)
+        if found["start"]:
+            of_stream[stream] = _place(tracks, title(trace, stream), trace.streams[stream].process, found)
     arrows = [
-        [flow.maker, flow.ready - first, flow.consumer, flow.got - first, flow.batch]
+        [of_stream[flow.maker], flow.ready - first, of_stream[flow.consumer], flow.got - first]
         for flow in flows(shown)
         if flow.ready >= first
     ]
@@ -66,6 +56,36 @@ def timeline(trace: Trace, begin: float = 0.0) -> dict[str, Any]:
         "length": max(0, end - first),
         "whole": max(0, _last(trace) - _first(trace)),
     }
+
+
+def _columns(trace: Trace, stream: int, first: int, names: dict[str, int]) -> dict[str, list[Any]]:
+    """A stream's slices, each with the number of those it lies in."""
+    columns: dict[str, list[Any]] = {name: [] for name in ("start", "length", "name", "kind", "depth")}
+    ends: list[int] = []
+    for one in slices(trace, stream):
+        while ends and ends[-1] <= one.start:
+            ends.pop()
+        columns["depth"].append(len(ends))
+        ends.append(one.end)
+        columns["start"].append(one.start - first)
+        columns["length"].append(one.end - one.start)
+        columns["name"].append(names.setdefault(one.name, len(names)))
+        columns["kind"].append(one.kind)
+    return columns
+
+
+def _place(tracks: list[dict[str, Any]], name: str, process: int, columns: dict[str, list[Any]]) -> int:
+    """Show a stream behind one of that name that has ended (another epoch's worker), or else on a track of its own."""
+    until = max(start + length for start, length in zip(columns["start"], columns["length"], strict=True))
+    for number, track in enumerate(tracks):
+        if track["title"] == name and track["until"] <= columns["start"][0]:
+            track["processes"].append(process)
+            track["until"] = until
+            for column, values in columns.items():
+                track[column] += values
+            return number
+    tracks.append({"title": name, "processes": [process], "until": until, **columns})
+    return len(tracks) - 1
 
 
 def _window(trace: Trace, first: int) -> tuple[Trace, int]:

@@ -110,8 +110,11 @@ def label(trace: Trace, sample: Any) -> str:
 
 def _parts(trace: Trace) -> Iterator[_Part]:
     samples, calls = trace.samples, trace.operations
-    inside = np.zeros(len(samples), np.int64)
+    inside, computed = (np.zeros(len(samples), np.int64) for _ in range(2))
     np.add.at(inside, calls["sample"], calls["elapsed"])
+    np.add.at(computed, calls["sample"], np.maximum(0, calls["cpu"]))
+    unknown = samples["cpu"] < 0
+    unknown[calls["sample"][calls["cpu"] < 0]] = True
     for number in _in_order(calls):
         mine = calls[calls["name"] == number]
         yield _Part(trace.names[number], "operation", mine["elapsed"], mine["cpu"], mine["sample"], mine["start"])
@@ -120,10 +123,10 @@ def _parts(trace: Trace) -> Iterator[_Part]:
         at = np.flatnonzero(which)
         if len(at):
             left = np.maximum(0, samples["elapsed"] - inside)[at]
-            cpu = samples["cpu"][at] if name == WHOLE else np.full(len(at), -1)
+            cpu = np.where(unknown, -1, np.maximum(0, samples["cpu"] - computed))[at]
             yield _Part(name, "operation", left, cpu, at, samples["start"][at])
     for name, table in ((WRITE, trace.rows), (COLLATE, trace.collations)):
-        if len(table):
+        if table["elapsed"].any():  # else it only says where samples went
             yield _Part(name, "loader", table["elapsed"], table["cpu"], np.full(len(table), -1), table["start"])
 
 

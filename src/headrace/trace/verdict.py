@@ -10,6 +10,8 @@ NOTICEABLE = 0.1
 """The consumer may wait this share of the time before the input is called a bottleneck."""
 BUSY = 0.85
 """Workers this busy never had to stop for want of room: whatever lay ready meanwhile, they are what is short."""
+MOSTLY = 0.5
+"""Waiting for more than this share of the time leaves nothing for the consumer to be a bottleneck in."""
 STARTING = 0.25
 """Waiting for first batches is the matter when it takes this share of all the time, and more than the rest of it."""
 MIXED = 0.2
@@ -51,8 +53,8 @@ def bottleneck(figures: Figures) -> str:
         return UNKNOWN
     if steady.wait_share <= NOTICEABLE:
         return CONSUMER
-    stopped = figures.workers > 0 and figures.busy < BUSY
-    if stopped and steady.waited_for <= 1 - MIXED and steady.lay_ready >= MIXED:
+    rested = figures.workers > 0 and figures.busy < BUSY and steady.wait_share <= MOSTLY
+    if rested and steady.waited_for <= 1 - MIXED and steady.lay_ready >= MIXED:
         return IN_TURN
     return INPUT
 
