@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-.PHONY: help setup check test demo bench clean
+.PHONY: help setup browser check test demo bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -30,6 +30,15 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
 		--editable '.[all]' --group dev
 	@touch $@
+
+browser:  ## install chromium for the tests that need one; only where root may use apt-get
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing chromium"; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			chromium fonts-dejavu-core; } >/dev/null 2>&1 \
+		|| echo "chromium could not be installed: tests of pages will be skipped" >&2; \
+	else echo "chromium is missing, and only root can install it: tests of pages will be skipped" >&2; fi
 
 check: setup  ## lint, format, types, layers
 	$(BIN)/ruff check
