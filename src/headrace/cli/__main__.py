@@ -7,9 +7,9 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from headrace.cli import UsageError, demo
+from headrace.cli import UsageError, demo, trace
 
-COMMANDS = {"demo": demo}
+COMMANDS = {"demo": demo, "trace": trace}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

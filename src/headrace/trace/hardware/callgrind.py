@@ -79,5 +79,5 @@ class Callgrind:
             self._request(_STOP)
 
     def _request(self, code: int, argument: int = 0) -> int:
-        self._words[:] = (code, argument, 0, 0, 0, 0)
+        self._words[0], self._words[1] = code, argument
         return int(self._call(ctypes.addressof(self._words)))

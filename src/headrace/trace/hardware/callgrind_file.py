@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from headrace.trace.hardware.elf import opened
 from headrace.trace.hardware.symbols import Function, demangled, part
@@ -39,6 +40,20 @@ def read(folder: Path) -> Counts:
         names = list(counted.functions)
         counted.functions = dict(zip(demangled(names), counted.functions.values(), strict=True))
     return counts
+
+
+def data(counts: Counts) -> dict[str, Any]:
+    """The counts as plain values, sums over all measured calls."""
+    return {
+        name: {
+            "calls": counted.calls,
+            "functions": [
+                {**function._asdict(), "counts": dict(zip(counts.events, costs, strict=False))}
+                for function, costs in sorted(counted.functions.items(), key=lambda item: -item[1][0])
+            ],
+        }
+        for name, counted in counts.operations.items()
+    }
 
 
 def _add(counts: Counts, lines: Iterable[str]) -> None:

@@ -1,12 +1,10 @@
 """Functions of a library: from its symbol tables, else from the ranges its unwind table knows."""
 
-import mmap
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,22 +38,24 @@ class Library:
     """One ELF file. Asked for file offsets, as mappings have them; answers with names, which may be mangled."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError or ValueError when it cannot be read or is no 64-bit little-endian ELF file."""
+        """Raises OSError, ValueError or struct.error when it cannot be read or is no 64-bit little-endian ELF file."""
+        self._path = path
         with Path(path).open("rb") as file:
-            self._raw = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        if self._raw[:6] != b"\x7fELF\x02\x01":
-            msg = f"{path}: no 64-bit ELF file"
-            raise ValueError(msg)
-        header = _HEADER.unpack_from(self._raw)
-        self._segments = [
-            (offset, address, size)
-            for kind, _, offset, address, _, size, _, _ in (
-                _SEGMENT.unpack_from(self._raw, header[5] + at * header[9]) for at in range(header[10])
-            )
-            if kind == _LOAD
-        ]
-        self._sections = list(_sections(self._raw, header))
-        self._texts, self._starts, self._ends, self._names = self._symbols()
+            header = _header(file)
+            self._segments = [
+                (offset, address, size)
+                for kind, _, offset, address, _, size, _, _ in _SEGMENT.iter_unpack(
+                    _piece(file, header[5], header[9] * header[10])
+                )
+                if kind == _LOAD
+            ]
+            self._sections = _sections(file, header)
+            tables = _symbol_tables(file, self._sections)
+            identity = next((part for part in self._sections if part.name == ".note.gnu.build-id"), None)
+            name = _piece(file, identity.offset + 16, identity.size - 16).hex() if identity else ""
+        if name and not any(section.type == _SYMTAB for section in self._sections):
+            tables += _debug_tables(name)
+        self._texts, self._starts, self._ends, self._names = _by_address(tables)
         self._frames: npt.NDArray[np.uint64] | None = None
 
     def function(self, offset: int) -> str:
@@ -83,53 +83,13 @@ class Library:
                 return int(offset - start + address)
         return offset
 
-    def _symbols(self) -> tuple[list[bytes], Table, Table, Table]:
-        """Texts, and by address: starts, ends, (text, position in it)."""
-        texts: list[bytes] = []
-        parts = []
-        for raw, sections in self._tables():
-            for section in sections:
-                if section.type not in {_SYMTAB, _DYNSYM}:
-                    continue
-                strings = sections[section.link]
-                texts.append(raw[strings.offset : strings.offset + strings.size])
-                count = section.size // _SYMBOL.itemsize
-                table = np.frombuffer(raw[section.offset : section.offset + count * _SYMBOL.itemsize], _SYMBOL)
-                code = np.isin(table["info"] & 15, (_FUNCTION, _INDIRECT)) & (table["value"] > 0) & (table["section"] > 0)
-                table = table[code]
-                parts.append(np.stack([table["value"], table["size"], np.full(len(table), len(texts) - 1), table["name"]]))
-        if not parts:
-            none = np.empty(0, np.uint64)
-            return [], none, none, np.empty((0, 2), np.int64)
-        starts, sizes, text, name = np.concatenate(parts, axis=1).astype(np.uint64)
-        order = np.lexsort((sizes, starts))
-        starts, sizes, text, name = starts[order], sizes[order], text[order], name[order]
-        last = np.append(starts[1:] != starts[:-1], True)  # the longest of those at one address
-        starts, sizes, text, name = starts[last], sizes[last], text[last], name[last]
-        following = np.append(starts[1:], starts[-1:] + np.uint64(4096))
-        ends = np.where(sizes > 0, starts + sizes, following)  # assembly often gives no size
-        return texts, starts, ends, np.stack([text, name], axis=1).astype(np.int64)
-
-    def _tables(self) -> Iterator[tuple[Any, list[_Section]]]:
-        """The file, and the one with its symbols where the system has it installed."""
-        yield self._raw, self._sections
-        identity = next((section for section in self._sections if section.name == ".note.gnu.build-id"), None)
-        if identity is None or any(section.type == _SYMTAB for section in self._sections):
-            return
-        name = self._raw[identity.offset + 16 : identity.offset + identity.size].hex()
-        try:
-            raw = (_DEBUG / name[:2] / f"{name[2:]}.debug").read_bytes()
-            yield raw, list(_sections(raw, _HEADER.unpack_from(raw)))
-        except (OSError, struct.error):
-            return
-
     def _ranges(self) -> npt.NDArray[np.uint64]:
         if self._frames is None:
+            section = next((section for section in self._sections if section.name == ".eh_frame"), None)
             self._frames = np.empty((0, 2), np.uint64)
-            for section in self._sections:
-                if section.name == ".eh_frame":
-                    body = bytes(self._raw[section.offset : section.offset + section.size])
-                    self._frames = ranges(body, section.address)
+            if section is not None:
+                with Path(self._path).open("rb") as file:
+                    self._frames = ranges(_piece(file, section.offset, section.size), section.address)
         return self._frames
 
 
@@ -142,10 +102,66 @@ def opened(path: str) -> Library | None:
         return None
 
 
-def _sections(raw: Any, header: tuple[Any, ...]) -> Iterator[_Section]:
-    found = [_SECTION.unpack_from(raw, header[6] + at * header[11]) for at in range(header[12])]
-    names = found[header[13]] if found else None
-    for name, kind, _, address, offset, size, link, _, _, _ in found:
-        start = names[4] + name if names else 0
-        text = raw[start : raw.find(b"\0", start)].decode(errors="replace")
-        yield _Section(text, kind, address, offset, size, link)
+def _piece(file: IO[bytes], offset: int, size: int) -> bytes:
+    file.seek(offset)
+    return file.read(size)
+
+
+def _header(file: IO[bytes]) -> tuple[Any, ...]:
+    raw = _piece(file, 0, _HEADER.size)
+    if raw[:6] != b"\x7fELF\x02\x01":
+        msg = "no 64-bit little-endian ELF file"
+        raise ValueError(msg)
+    return _HEADER.unpack(raw)
+
+
+def _sections(file: IO[bytes], header: tuple[Any, ...]) -> list[_Section]:
+    found = list(_SECTION.iter_unpack(_piece(file, header[6], header[11] * header[12])))
+    if not found:
+        return []
+    names = _piece(file, found[header[13]][4], found[header[13]][5])
+    return [
+        _Section(names[name : names.find(b"\0", name)].decode(errors="replace"), kind, address, offset, size, link)
+        for name, kind, _, address, offset, size, link, _, _, _ in found
+    ]
+
+
+def _symbol_tables(file: IO[bytes], sections: list[_Section]) -> list[tuple[Table, bytes]]:
+    """Symbols that are code, with the texts their names are in."""
+    found = []
+    for section in sections:
+        if section.type in {_SYMTAB, _DYNSYM}:
+            strings = sections[section.link]
+            count = section.size // _SYMBOL.itemsize
+            table = np.frombuffer(_piece(file, section.offset, count * _SYMBOL.itemsize), _SYMBOL)
+            code = np.isin(table["info"] & 15, (_FUNCTION, _INDIRECT)) & (table["value"] > 0) & (table["section"] > 0)
+            found.append((table[code], _piece(file, strings.offset, strings.size)))
+    return found
+
+
+def _debug_tables(identity: str) -> list[tuple[Table, bytes]]:
+    """The symbols of a stripped library that the system has installed apart from it."""
+    try:
+        with (_DEBUG / identity[:2] / f"{identity[2:]}.debug").open("rb") as file:
+            return _symbol_tables(file, _sections(file, _header(file)))
+    except (OSError, ValueError, struct.error, IndexError):
+        return []
+
+
+def _by_address(tables: list[tuple[Table, bytes]]) -> tuple[list[bytes], Table, Table, Table]:
+    """Texts, and by address: starts, ends, (text, position in it)."""
+    parts = [
+        np.stack([table["value"], table["size"], np.full(len(table), at, np.uint64), table["name"]])
+        for at, (table, _) in enumerate(tables)
+    ]
+    if not sum(part.shape[1] for part in parts):
+        none = np.empty(0, np.uint64)
+        return [], none, none, np.empty((0, 2), np.int64)
+    starts, sizes, text, name = np.concatenate(parts, axis=1).astype(np.uint64)
+    order = np.lexsort((sizes, starts))
+    starts, sizes, text, name = starts[order], sizes[order], text[order], name[order]
+    last = np.append(starts[1:] != starts[:-1], True)  # the longest of those at one address
+    starts, sizes, text, name = starts[last], sizes[last], text[last], name[last]
+    following = np.append(starts[1:], starts[-1:] + np.uint64(4096))
+    ends = np.where(sizes > 0, starts + sizes, following)  # assembly often gives no size
+    return [texts for _, texts in tables], starts, ends, np.stack([text, name], axis=1).astype(np.int64)

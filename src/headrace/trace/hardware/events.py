@@ -73,6 +73,12 @@ def event(name: str) -> Event:
     raise ValueError(msg)
 
 
-def rate(event: Event, frequency: int) -> int:
-    """Samples per second to ask for. Counters besides the clock need fewer: they share their interrupts' cost."""
-    return frequency if event.name in {TIME, "cycles"} else max(1, frequency // 4)
+def pace(event: Event, frequency: int) -> tuple[int, bool]:
+    """How often to sample: so many times a second (True), or once in so many events (False).
+
+    Counters besides the clock need fewer samples, and each costs an interrupt. What the kernel counts itself comes in
+    bursts, which a period follows and a frequency does not.
+    """
+    if event.type == SOFTWARE and event.name not in {TIME, "task-clock"}:
+        return (31 if event.name in {"page-faults", "minor-faults"} else 1), False
+    return (frequency if event.name in {TIME, "cycles"} else max(1, frequency // 4)), True

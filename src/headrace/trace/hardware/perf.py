@@ -26,7 +26,7 @@ from headrace.trace.hardware import records as R
 _ATTR = struct.Struct("<IIQQQQQIIQQQQIi")
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _DISABLED, _INHERIT, _NO_KERNEL, _NO_HYPERVISOR = 1 << 0, 1 << 1, 1 << 5, 1 << 6
-_MMAP, _COMM, _FREQUENCY, _ENABLE_ON_EXEC, _TASK = 1 << 8, 1 << 9, 1 << 10, 1 << 12, 1 << 13
+_MMAP, _COMM, _FREQUENCY, _ENABLE_ON_EXEC, _TASK, _WATERMARK = (1 << bit for bit in (8, 9, 10, 12, 13, 14))
 _SAMPLE_ID_ALL, _MMAP2, _COMM_EXEC, _USE_CLOCK = 1 << 18, 1 << 23, 1 << 24, 1 << 25
 _SET_OUTPUT, _GET_ID = 0x2405, 0x80082407
 _CLOSE_ON_EXEC = 8
@@ -136,17 +136,22 @@ class Sampler:
                     else:
                         fcntl.ioctl(file, _SET_OUTPUT, leader)
         self._note({"kernel": self.kernel, "frequency": self._frequency})
+        paces = {event.name: E.pace(event, self._frequency) for event in wanted}
+        self._note({"periods": {name: pace for name, (pace, per_second) in paces.items() if not per_second}})
         known = list(self._ids.items())
         for at in range(0, len(known), 100):  # a record has less than 64 KiB
             self._note({"events": {str(identity): name for identity, name in known[at : at + 100]}})
 
     def _event(self, event: E.Event, processor: int, *, tracking: bool) -> int:
         """A descriptor, or -1 where there is no such event."""
-        flags = _DISABLED | _INHERIT | _FREQUENCY | _ENABLE_ON_EXEC | _SAMPLE_ID_ALL | _USE_CLOCK | _NO_HYPERVISOR
+        flags = _DISABLED | _INHERIT | _ENABLE_ON_EXEC | _SAMPLE_ID_ALL | _USE_CLOCK | _NO_HYPERVISOR | _WATERMARK
+        pace, per_second = E.pace(event, self._frequency)
+        if per_second:
+            flags |= _FREQUENCY
         if tracking:  # one event per processor tells of mappings, names and forks
             flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK
         while True:
-            file, code = _perf_event_open(event, E.rate(event, self._frequency), self._masked(flags), processor)
+            file, code = _perf_event_open(event, pace, self._masked(flags), processor)
             if file >= 0:
                 return file
             if code in {errno.EACCES, errno.EPERM} and self.kernel:
@@ -160,7 +165,7 @@ class Sampler:
         return flags if self.kernel else flags | _NO_KERNEL
 
 
-def _perf_event_open(event: E.Event, frequency: int, flags: int, processor: int) -> tuple[int, int]:
+def _perf_event_open(event: E.Event, pace: int, flags: int, processor: int) -> tuple[int, int]:
     number = _SYSCALL.get(platform.machine())
     if number is None or platform.system() != "Linux":
         msg = f"samples are taken on Linux on x86-64 and arm64, not on {platform.system()} {platform.machine()}"
@@ -169,11 +174,11 @@ def _perf_event_open(event: E.Event, frequency: int, flags: int, processor: int)
         event.type,
         _ATTR.size,
         event.config,
-        frequency,
-        R.SAMPLE_TYPE,
+        pace,
+        R.SAMPLE_TYPE if flags & _FREQUENCY else R.SAMPLE_TYPE_FIXED,
         _TIMES,
         flags,
-        1,
+        PAGES // 2 * mmap.PAGESIZE,  # wake nobody before that: a wake-up per sample costs more than the sample
         0,
         *(0, 0, 0, 0, 0),
         _MONOTONIC,

@@ -99,7 +99,7 @@ def _summed(
     functions, function = called
     shape = len(names), max(len(functions), 1)
     cell = place * shape[1] + function
-    counts: dict[str, npt.NDArray[np.float64]] = {}
+    counts: dict[str, npt.NDArray[Any]] = {}
     for number, event in enumerate(records.events):
         mine = records.samples["event"] == number
         weights = records.samples["period"][mine].astype(np.float64)
@@ -152,7 +152,7 @@ def _parts(functions: list[Function], seen: npt.NDArray[np.int64]) -> dict[str, 
 
 
 def _entries(
-    functions: list[Function], seen: npt.NDArray[np.int64], at: int, counts: dict[str, npt.NDArray[np.float64]]
+    functions: list[Function], seen: npt.NDArray[np.int64], at: int, counts: dict[str, npt.NDArray[Any]]
 ) -> list[Entry]:
     whole, everywhere = int(seen[at].sum()), seen.sum(axis=0)
     any_event = sum((count[at] for count in counts.values()), np.zeros(seen.shape[1]))
@@ -206,8 +206,14 @@ def data(found: Profile) -> dict[str, Any]:
                 "counters": operation.counters,
                 "ratios": ratios(operation.counters),
                 "functions": [
-                    {**entry.function._asdict(), "samples": entry.samples, "share": entry.share._asdict(),
-                     "belongs": entry.belongs._asdict(), "counters": entry.counters, "ratios": ratios(entry.counters)}
+                    {
+                        **entry.function._asdict(),
+                        "samples": entry.samples,
+                        "share": entry.share._asdict(),
+                        "belongs": entry.belongs._asdict(),
+                        "counters": entry.counters,
+                        "ratios": ratios(entry.counters),
+                    }
                     for entry in operation.entries
                 ],
             }

@@ -17,7 +17,10 @@ from headrace.core.errors import TraceError
 
 Table = npt.NDArray[Any]
 
-SAMPLE_TYPE = 1 | 2 | 4 | 256 | 1 << 16  # IP, TID, TIME, PERIOD, IDENTIFIER
+_IP, _TID, _TIME, _ADDRESS, _PERIOD, _IDENTIFIER = 1, 2, 4, 8, 256, 1 << 16  # perf_event_attr.sample_type
+SAMPLE_TYPE = _IDENTIFIER | _IP | _TID | _TIME | _PERIOD
+SAMPLE_TYPE_FIXED = _IDENTIFIER | _IP | _TID | _TIME | _ADDRESS
+"""For events with a fixed period: asked for its period, the kernel would report each one. The address fills its place."""
 _LOST, _COMM, _FORK, _SAMPLE, _MMAP2, _LOST_SAMPLES, _NOTE = 2, 3, 7, 9, 10, 13, 0x48524E54
 _HEAD = struct.Struct("<IHH")
 _RAW = np.dtype(
@@ -38,7 +41,15 @@ _TRAILER = struct.Struct("<IIQQ")  # what every record but a sample ends with: p
 _MODE, _KERNEL_MODE, _EXEC = 7, 1, 1 << 13
 
 SAMPLES = np.dtype(
-    [("event", "i4"), ("process", "i4"), ("thread", "i4"), ("time", "i8"), ("ip", "u8"), ("period", "i8"), ("kernel", "?")]
+    [
+        ("event", "i4"),
+        ("process", "i4"),
+        ("thread", "i4"),
+        ("time", "i8"),
+        ("ip", "u8"),
+        ("period", "i8"),
+        ("kernel", "?"),
+    ]
 )
 
 
@@ -97,6 +108,7 @@ def parse(raw: bytes) -> Records:
     found = Records()
     runs: list[Table] = []
     names: dict[int, str] = {}
+    periods: dict[str, int] = {}
     at = 0
     while at + _HEAD.size <= len(raw):
         kind, mode, size = _HEAD.unpack_from(raw, at)
@@ -109,7 +121,7 @@ def parse(raw: bytes) -> Records:
             continue
         body = raw[at + _HEAD.size : at + size]
         if kind == _NOTE:
-            _noted(found, names, json.loads(body))
+            _noted(found, names, periods, json.loads(body))
         elif kind in {_LOST, _LOST_SAMPLES}:
             found.lost += int(struct.unpack_from("<Q", body, 8 if kind == _LOST else 0)[0])
         else:
@@ -121,6 +133,8 @@ def parse(raw: bytes) -> Records:
     found.events = list(dict.fromkeys(names.values()))
     if runs:
         found.samples = _samples(np.concatenate(runs), names, found.events)
+    for name, period in periods.items():
+        found.samples["period"][found.samples["event"] == found.events.index(name)] = period
     return found
 
 
@@ -144,7 +158,8 @@ def _samples(raw: Table, names: dict[int, str], events: list[str]) -> Table:
     return ordered
 
 
-def _noted(found: Records, names: dict[int, str], facts: dict[str, Any]) -> None:
+def _noted(found: Records, names: dict[int, str], periods: dict[str, int], facts: dict[str, Any]) -> None:
+    periods.update(facts.get("periods", {}))
     names.update({int(identity): name for identity, name in facts.get("events", {}).items()})
     found.kernel = facts.get("kernel", found.kernel)
     found.frequency = facts.get("frequency", found.frequency)

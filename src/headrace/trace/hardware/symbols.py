@@ -42,7 +42,8 @@ class Symbols:
         unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         positions = np.empty(len(unique), np.int64)
         for at, (key, when) in enumerate(zip(unique.tolist(), samples["time"][first].tolist(), strict=True)):
-            function = self._function(*key, when)
+            process, address, kernel = key
+            function = self._function(process, address, kernel, when)
             positions[at] = found.setdefault(function, len(found))
         return demangled(found), positions[inverse] if len(unique) else np.empty(0, np.int64)
 

@@ -18,8 +18,10 @@ _NAMES = ("Function", "Source Function / Function / Call Stack", "Function / Cal
 _TEXT = {"module", "function (full)", "source file", "start address", "module path", "function range / basic block"}
 _BASES = ("Clockticks", "CPU_CLK_UNHALTED.THREAD", "CYCLES_NOT_IN_HALT", "CPU Time", "CPU_TIME", "CPU Time:Self")
 _INSTRUCTIONS = ("Instructions Retired", "INST_RETIRED.ANY", "RETIRED_INST")
-_RATIO = re.compile(r"%|rate|ratio|\bCPI\b|\bIPC\b|\bPTI\b|_PTI|bound|frequency|latency|bandwidth|retiring|speculation", re.I)
-_VALUE = re.compile(r"^(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(s|ms|us|ns|%|GHz|MHz)?$", re.I)
+_RATIO = re.compile(
+    r"%|rate|ratio|\bCPI\b|\bIPC\b|\bPTI\b|_PTI|bound|frequency|latency|bandwidth|retiring|speculation", re.IGNORECASE
+)
+_VALUE = re.compile(r"^(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(s|ms|us|ns|%|GHz|MHz)?$", re.IGNORECASE)
 _UNITS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "%": 0.01, "ghz": 1e9, "mhz": 1e6}
 
 
@@ -34,11 +36,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Export:
-    """A vendor's profile. ``ratios`` are the columns that must not be added up."""
+    """A vendor's profile. ``ratios`` are the columns that must not be added up, ``percents`` those written so."""
 
     tool: str
     columns: list[str]
     ratios: set[str]
+    percents: set[str]
     rows: list[Row]
 
 
@@ -60,6 +63,7 @@ def read(path: Path) -> Export:
         raise TraceError(msg) from error
     rows: dict[tuple[str, str], Row] = {}
     ratios: set[str] = set()
+    percents: set[str] = set()
     tool = "AMD uProf" if "AMD uProf" in text or "HOTTEST FUNCTIONS" in text else "Intel VTune"
     for header, cells in _tables(text.splitlines(), tool):
         record = dict(zip(header, cells, strict=False))
@@ -71,6 +75,8 @@ def read(path: Path) -> Export:
             value = _number(cell) if column.strip().lower() not in _TEXT else None
             if value is not None:
                 fresh[column.strip()] = value
+                if cell.strip().endswith("%"):
+                    percents.add(column.strip())
                 if cell.strip().endswith(("%", "Hz")) or _RATIO.search(column):
                     ratios.add(column.strip())
         for column, value in fresh.items():  # a function may stand in several tables, or in several rows of one
@@ -82,7 +88,7 @@ def read(path: Path) -> Export:
         )
         raise TraceError(msg)
     columns = list(dict.fromkeys(column for row in rows.values() for column in row.values))
-    return Export(tool, columns, ratios, list(rows.values()))
+    return Export(tool, columns, ratios, percents, list(rows.values()))
 
 
 def split(export: Export, known: Mapping) -> Split:

@@ -1,0 +1,77 @@
+"""One pipeline with several numbers of workers: what changes in elapsed time, CPU time and counters."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headrace.trace.hardware.profile import Profile, ratios
+from headrace.trace.reader import Trace
+
+
+@dataclass(frozen=True)
+class Run:
+    """The program with one number of workers. ``operations``: CPU seconds and derived counters of each."""
+
+    workers: int
+    seconds: float
+    cpu: float
+    """Seconds of CPU time, of the program and all it started."""
+    rate: float
+    """Samples per second of elapsed time."""
+    operations: dict[str, dict[str, float]]
+
+
+@dataclass
+class Study:
+    """All runs."""
+
+    runs: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The operations of all runs, most CPU time first."""
+        names = dict.fromkeys(name for run in self.runs for name in run.operations)
+        return sorted(
+            names, key=lambda name: -sum(run.operations.get(name, {}).get("cpu_seconds", 0) for run in self.runs)
+        )
+
+    @property
+    def measures(self) -> list[str]:
+        """What there is besides CPU seconds."""
+        found = dict.fromkeys(key for run in self.runs for values in run.operations.values() for key in values)
+        return [name for name in found if name not in {"cpu_seconds", "elapsed", "calls"}]
+
+    @property
+    def cpu(self) -> dict[str, list[float | None]]:
+        """CPU seconds of each operation, run by run."""
+        return self.measure("cpu_seconds")
+
+    def measure(self, name: str) -> dict[str, list[float | None]]:
+        """A figure of each operation, run by run."""
+        return {
+            operation: [run.operations.get(operation, {}).get(name) for run in self.runs] for operation in self.names
+        }
+
+    def data(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"runs": [vars(run) for run in self.runs], "notes": self.notes}
+
+
+def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profile | None) -> Run:
+    """What one run showed. CPU time is the recorder's where it measured it, else the samples'."""
+    operations: dict[str, dict[str, float]] = {}
+    table = trace.operations
+    for number in np.unique(table["name"]).tolist():
+        rows = table[table["name"] == number]
+        values = {"calls": float(len(rows)), "elapsed": float(rows["elapsed"].sum() / 1e9)}
+        if (rows["cpu"] >= 0).all():
+            values["cpu_seconds"] = float(rows["cpu"].sum() / 1e9)
+        operations[trace.names[number]] = values
+    for operation in found.operations if found else []:
+        if operation.name in operations:
+            known = operations[operation.name]
+            known.setdefault("cpu_seconds", operation.seconds)
+            known.update(ratios(operation.counters))
+    return Run(workers, seconds, cpu, len(trace.samples) / seconds if seconds else 0.0, operations)
