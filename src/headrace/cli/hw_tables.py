@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headrace.trace.hardware.callgrind_file import Counted, Counts
 from headrace.trace.hardware.mapping import bare
@@ -25,9 +26,20 @@ def table(title: str, *headings: str, left: int = 1) -> Table:
     """An empty table, its first columns to the left."""
     made = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for at, heading in enumerate(headings):
-        widest = WIDEST.get(heading)
-        made.add_column(escape(heading), justify="left" if at < left else "right", no_wrap=True, max_width=widest)
+        # Names give way where the terminal is narrow; figures do not.
+        made.add_column(
+            escape(heading),
+            justify="left" if at < left else "right",
+            no_wrap=heading not in WIDEST,
+            overflow="ellipsis",
+            max_width=WIDEST.get(heading),
+        )
     return made
+
+
+def named(text: str) -> Text:
+    """A name in one piece, cut where there is no room."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def console() -> Console:
@@ -102,9 +114,9 @@ def _functions(made: Table, one: Operation, top: int, counted: list[str]) -> Non
     shown = [entry for entry in one.entries if entry.samples][:top]
     for at, entry in enumerate(shown):
         made.add_row(
-            escape(one.name) if at == 0 else "",
-            escape(bare(entry.function.name)),
-            escape(library(entry.function.library)),
+            named(one.name) if at == 0 else "",
+            named(bare(entry.function.name)),
+            named(library(entry.function.library)),
             f"{entry.share.value:.1%}",
             f"{entry.share.low:.1%}–{entry.share.high:.1%}",
             str(entry.samples),
@@ -145,14 +157,19 @@ def show_counts(counts: Counts, top: int) -> None:
     for name, counted in counts.operations.items():
         total = summed(counts, counted)
         made.add_row(
-            escape(name), f"all, {counted.calls} calls", "", "", *_per_call(counts, counted, total), style="bold"
+            escape(name),
+            named(f"all of it, {counted.calls} calls"),
+            "",
+            "",
+            *_per_call(counts, counted, total),
+            style="bold",
         )
         ranked = sorted(counted.functions.items(), key=lambda item: -item[1][0])[:top]
         for at, (function, costs) in enumerate(ranked):
             made.add_row(
                 "",
-                escape(bare(function.name)),
-                escape(library(function.library)),
+                named(bare(function.name)),
+                named(library(function.library)),
                 f"{costs[0] / max(total[0], 1):.1%}",
                 *_per_call(counts, counted, costs),
                 end_section=at == len(ranked) - 1,

@@ -170,7 +170,7 @@ def _counted(options: argparse.Namespace, program: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="headrace-callgrind-") as folder:
         wrapped = [
             *(valgrind, "-q", "--tool=callgrind", "--trace-children=yes", "--instr-atstart=no", "--combine-dumps=yes"),
-            *("--cache-sim=yes", "--branch-sim=yes", f"--LL={LL_CACHE}"),
+            *("--cache-sim=yes", "--branch-sim=yes", f"--LL={LL_CACHE}", f"--log-file={folder}/valgrind.%p.log"),
             f"--callgrind-out-file={folder}/callgrind.out.%p",
             *program,
         ]

@@ -20,7 +20,7 @@ Table = npt.NDArray[Any]
 _IP, _TID, _TIME, _ADDRESS, _PERIOD, _IDENTIFIER = 1, 2, 4, 8, 256, 1 << 16  # perf_event_attr.sample_type
 SAMPLE_TYPE = _IDENTIFIER | _IP | _TID | _TIME | _PERIOD
 SAMPLE_TYPE_FIXED = _IDENTIFIER | _IP | _TID | _TIME | _ADDRESS
-"""For events with a fixed period: asked for its period, the kernel would report each one. The address fills its place."""
+"""For events with a fixed period: asked for its period, the kernel would report every event. An address fills in."""
 _LOST, _COMM, _FORK, _SAMPLE, _MMAP2, _LOST_SAMPLES, _NOTE = 2, 3, 7, 9, 10, 13, 0x48524E54
 _HEAD = struct.Struct("<IHH")
 _RAW = np.dtype(
