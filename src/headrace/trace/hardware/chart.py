@@ -5,6 +5,7 @@ from html import escape
 from headrace.trace.hardware.study import Study
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#eeca3b", "#9d755d", "#ff9da6", "#79706e")
+GREY = "#888"
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 420, 240, 56, 28, 12
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
@@ -54,8 +55,9 @@ def figure(found: Study, title: str, values: dict[str, list[float | None]], *, s
             size = value / top * height
             x, y = (left, base - size) if stacked else (left + number * width, TOP + height - size)
             base = y if stacked else base
+            colour = _colour(number) if len(column) > 1 else GREY
             shapes.append(
-                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{size:.1f}" fill="{_colour(number)}">'
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{size:.1f}" fill="{colour}">'
                 f"<title>{escape(name)}, {runs[at]} workers: {value:.4g}</title></rect>"
             )
         middle = LEFT + (at + 0.5) * step

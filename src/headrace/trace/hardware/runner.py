@@ -32,7 +32,11 @@ class Ran:
 def sampled(command: Sequence[str], trace: Path, events: Sequence[str] | None, frequency: int) -> Ran:
     """Run the command, samples beside its trace. Raises ``TraceError`` where sampling or starting is impossible."""
     with Sampler(beside(trace), events, frequency) as sampler:
-        program, began = started(command, {VARIABLE: str(trace)}), time.monotonic()
+        try:
+            program, began = started(command, {VARIABLE: str(trace)}), time.monotonic()
+        except TraceError:
+            beside(trace).unlink()
+            raise
         with program, _undisturbed():
             handle = os.pidfd_open(program.pid)
             try:

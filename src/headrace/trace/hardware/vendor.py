@@ -6,6 +6,7 @@ comma, tab or semicolon, and tables copied from the window) and of ``AMDuProfCLI
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +16,13 @@ from headrace.trace.hardware.mapping import Mapping, Weights
 
 UNMAPPED = "(not in the mapping)"
 _NAMES = ("Function", "Source Function / Function / Call Stack", "Function / Call Stack", "FUNCTION")
-_TEXT = {"module", "function (full)", "source file", "start address", "module path", "function range / basic block"}
-_BASES = ("Clockticks", "CPU_CLK_UNHALTED.THREAD", "CYCLES_NOT_IN_HALT", "CPU Time", "CPU_TIME", "CPU Time:Self")
+_TEXT = {"module", "function (full)", "source file", "start address", "module path"}
+_BASES = ("Clockticks", "CPU_CLK_UNHALTED.THREAD", "CYCLES_NOT_IN_HALT", "CPU Time", "CPU_TIME")
 _INSTRUCTIONS = ("Instructions Retired", "INST_RETIRED.ANY", "RETIRED_INST")
 _RATIO = re.compile(
-    r"%|rate|ratio|\bCPI\b|\bIPC\b|\bPTI\b|_PTI|bound|frequency|latency|bandwidth|retiring|speculation", re.IGNORECASE
+    r"%|(^|[\s_(])(rate|ratio|cpi|ipc|pti)\b|bound|frequency|latency|bandwidth|retiring|speculation", re.IGNORECASE
 )
+_PER_INSTRUCTION = re.compile(r"(^|[\s_(])(cpi|pti)\b", re.IGNORECASE)
 _VALUE = re.compile(r"^(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(s|ms|us|ns|%|GHz|MHz)?$", re.IGNORECASE)
 _UNITS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "%": 0.01, "ghz": 1e9, "mhz": 1e6}
 
@@ -61,32 +63,36 @@ def read(path: Path) -> Export:
     except OSError as error:
         msg = f"--import {path}: cannot be read ({error.strerror})"
         raise TraceError(msg) from error
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str, int], Row] = {}
     ratios: set[str] = set()
     percents: set[str] = set()
-    tool = "AMD uProf" if "AMD uProf" in text or "HOTTEST FUNCTIONS" in text else "Intel VTune"
-    for header, cells in _tables(text.splitlines(), tool):
-        record = dict(zip(header, cells, strict=False))
-        name, library = cells[0].strip(), record.get("Module", record.get("MODULE", "")).strip()
-        full = record.get("Function (Full)", "").strip()
-        row = rows.setdefault((full or name, library), Row([name, *([full] if full else [])], library))
-        fresh = {}
-        for column, cell in zip(header[1:], cells[1:], strict=False):
-            value = _number(cell) if column.strip().lower() not in _TEXT else None
-            if value is not None:
-                fresh[column.strip()] = value
-                if cell.strip().endswith("%"):
-                    percents.add(column.strip())
+    for table in _tables(text.splitlines()):
+        seen: Counter[tuple[str, str]] = Counter()
+        for record in table:
+            name, full = next(iter(record.values())).strip(), record.get("Function (Full)", "").strip()
+            library = record.get("Module", record.get("MODULE", "")).strip()
+            seen[full or name, library] += 1
+            # uProf lists a function again in a table per event; two rows in one table are two functions.
+            key = full or name, library, seen[full or name, library]
+            row = rows.setdefault(key, Row([name, *([full] if full else [])], library))
+            for column, cell in list(record.items())[1:]:
+                value = _number(cell) if column.strip().lower() not in _TEXT else None
+                if value is None:
+                    continue
+                short = _column(column)
+                if cell.strip().endswith("%") or "%" in column:
+                    percents.add(short)
+                    value *= 1.0 if cell.strip().endswith("%") else 0.01
                 if cell.strip().endswith(("%", "Hz")) or _RATIO.search(column):
-                    ratios.add(column.strip())
-        for column, value in fresh.items():  # a function may stand in several tables, or in several rows of one
-            row.values[column] = value
+                    ratios.add(short)
+                row.values[short] = value
     if not rows:
         msg = (
             f"--import {path}: no table of functions found; export one with 'vtune -report hotspots -format csv' "
             "or 'AMDuProfCLI report -f csv'"
         )
         raise TraceError(msg)
+    tool = "AMD uProf" if "AMD uProf" in text or "HOTTEST FUNCTIONS" in text else "Intel VTune"
     columns = list(dict.fromkeys(column for row in rows.values() for column in row.values))
     return Export(tool, columns, ratios, percents, list(rows.values()))
 
@@ -94,8 +100,8 @@ def read(path: Path) -> Export:
 def split(export: Export, known: Mapping) -> Split:
     """Each function's counts go to operations as its samples did when the mapping was measured.
 
-    Ratios cannot be added: an operation's is the mean of its functions', weighted by their cycles (or CPU time), those
-    per thousand instructions by their instructions.
+    Ratios cannot be added: an operation's is the mean of its functions', weighted by what they are a share of: cycles
+    (or CPU time where there are none), instructions for those per instruction.
     """
     weights = Weights(known)
     base = next((name for name in _BASES if name in export.columns), None)
@@ -111,7 +117,7 @@ def split(export: Export, known: Mapping) -> Split:
                 if column not in export.ratios:
                     into[column] = into.get(column, 0.0) + value * part
                     continue
-                weight = part * row.values.get(retired if "PTI" in column else base, 0.0)
+                weight = part * row.values.get(retired if _PER_INSTRUCTION.search(column) else base, 0.0)
                 into[column] = into.get(column, 0.0) + value * weight
                 basis[operation, column] = basis.get((operation, column), 0.0) + weight
     for (operation, column), weight in basis.items():
@@ -123,24 +129,30 @@ def split(export: Export, known: Mapping) -> Split:
     return Split(columns, {name: sums[name] for name in order}, 1 - missed / total if total else 0.0)
 
 
-def _tables(lines: list[str], tool: str) -> Iterator[tuple[list[str], list[str]]]:
-    """(header, cells) of every row of a table of functions. uProf's end with an empty line, VTune's with the file."""
+def _tables(lines: list[str]) -> Iterator[list[dict[str, str]]]:
+    """Every table of functions, as rows by column. A table ends with an empty line or the file."""
+    table: list[dict[str, str]] = []
     header: list[str] = []
     delimiter = ","
-    for line in lines:
+    for line in [*lines, ""]:
         if not line.strip():
-            header = []
-            continue
-        if not header:
+            if table:
+                yield table
+            table, header = [], []
+        elif header:
+            cells = next(csv.reader([line], delimiter=delimiter))
+            if len(cells) > 1:
+                table.append(dict(zip(header, cells, strict=False)))
+        else:
             for delimiter in ("\t", ";", ","):
                 cells = next(csv.reader([line], delimiter=delimiter))
-                if cells[0].strip() in _NAMES and len(cells) > 1:
-                    header = cells
+                if len(cells) > 1 and cells[0].strip() in _NAMES:
+                    header = [cell.strip() for cell in cells]
                     break
-            continue
-        cells = next(csv.reader([line], delimiter=delimiter))
-        if len(cells) > 1 and (tool != "AMD uProf" or not cells[0].endswith(")") or cells[1:]):
-            yield header, cells
+
+
+def _column(name: str) -> str:
+    return name.strip().removeprefix("Hardware Event Count:").removesuffix(":Self")
 
 
 def _number(cell: str) -> float | None:

@@ -1,0 +1,64 @@
+"""Exact counts under valgrind."""
+
+import json
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.__main__ import main
+from headrace.trace.hardware import callgrind
+from headrace.trace.hardware.callgrind_file import read
+from tests.trace.hardware.support import PROGRAM
+
+
+def test_costs_are_summed_by_operation_and_function():
+    counts = read(Path(__file__).with_name("data"))
+    assert counts.events == ["Ir", "Dr", "D1mr"]
+    assert list(counts.operations) == ["Resize image", "Flip"]  # what ran at exit is no operation
+    resize = counts.operations["Resize image"]
+    assert resize.calls == 2
+    costs = {(function.name, function.library): values for function, values in resize.functions.items()}
+    # A callee's cost is its own, not its caller's too.
+    assert costs == {("resample", "libimage.so"): [150, 15, 2], ("memcpy", "libc.so.6"): [20, 2, 1]}
+
+
+def test_a_program_outside_valgrind_is_left_alone(monkeypatch):
+    assert callgrind.probe() is None
+    monkeypatch.setenv(callgrind.VARIABLE, "3")
+    assert callgrind.probe() is None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the request is machine code of x86-64")
+def test_requests_do_nothing_outside_valgrind():
+    measured = callgrind.Callgrind(1)
+    assert not measured.present
+    measured.enter("a")
+    measured.leave("a")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed (apt-get install valgrind)")
+def test_operations_are_counted_alone(capfd):
+    assert (
+        main(["trace", "hw", "--callgrind", "--calls", "1", "--json", "--", sys.executable, str(PROGRAM), "1", "2"])
+        == 0
+    )
+    found = json.loads(capfd.readouterr().out)
+    assert {name: operation["calls"] for name, operation in found.items()} == {"compress": 1, "digest": 1, "sort": 1}
+    for name, library in (("compress", "libz"), ("digest", "libcrypto"), ("sort", "_multiarray_umath")):
+        costs = {}
+        for function in found[name]["functions"]:
+            costs[function["library"]] = costs.get(function["library"], 0) + function["counts"]["Ir"]
+        assert max(costs, key=costs.get).startswith(library)
+        others = {"libz", "libcrypto", "_multiarray_umath"} - {library}
+        foreign = sum(cost for known, cost in costs.items() if known.startswith(tuple(others)))
+        assert foreign <= 0.02 * sum(costs.values())
+
+
+def test_valgrind_must_be_there(monkeypatch, capsys):
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert main(["trace", "hw", "--callgrind", "--", "true"]) == 2
+    assert "apt-get install valgrind" in capsys.readouterr().err
