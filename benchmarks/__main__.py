@@ -10,7 +10,18 @@ import sys
 import torch
 from rich.console import Console
 
-EXPERIMENTS = ("overhead", "startup", "images", "scheduling", "burning", "ablation", "accuracy", "memory", "gpu")
+EXPERIMENTS = (
+    "overhead",
+    "startup",
+    "images",
+    "scheduling",
+    "burning",
+    "ablation",
+    "accuracy",
+    "memory",
+    "attribution",
+    "gpu",
+)
 
 
 def main() -> int:
