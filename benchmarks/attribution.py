@@ -96,7 +96,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
         report.raw[name] = profile.data(found)["operations"]
         for operation in report.raw[name]:
             operation["functions"] = operation["functions"][:10]
-    report.tables.append(_cost(3 if quick else 9, say))
+    report.tables.append(_cost(5 if quick else 9, say))
     return report
 
 
@@ -139,7 +139,7 @@ def _cost(repeats: int, say: Callable[[str], None]) -> Table:
             say(f"cost {repeat + 1}/{repeats}")
             for frequency in used if repeat % 2 == 0 else reversed(used):
                 before = _children()
-                command = _command(50, -300)
+                command = _command(50, -100)
                 if frequency:
                     runner.sampled(command, path, None, frequency)
                 else:

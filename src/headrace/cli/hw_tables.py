@@ -228,7 +228,7 @@ def show_study(found: Study) -> None:
     out.print(made)
     derived = found.measures
     for heading, values in [("CPU s", found.cpu), *((name, found.measure(name)) for name in derived)]:
-        made = table(f"{heading} of each operation", "operation", *(f"{one.workers} workers" for one in found.runs))
+        made = table(f"{heading}, by number of workers", "operation", *(str(one.workers) for one in found.runs))
         for name, row in values.items():
             made.add_row(escape(name), *(number(value) for value in row))
         out.print(made)

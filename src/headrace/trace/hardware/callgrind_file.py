@@ -10,6 +10,7 @@ from typing import Any
 from headrace.trace.hardware.elf import opened
 from headrace.trace.hardware.symbols import Function, demangled, part
 
+_RECURSION = re.compile(r"'\d+$")
 _NAMED = re.compile(r"^\((\d+)\)(?: (.*))?$")
 _TRIGGER = "Client Request: "
 
@@ -70,7 +71,7 @@ def _add(counts: Counts, lines: Iterable[str]) -> None:
             if key == "ob":
                 library = name
             elif key == "fn":
-                function = name
+                function = _RECURSION.sub("", name)
         elif equals and key == "calls":
             inclusive = True  # the next line is the callee's cost, which it has itself
         elif text[:1].isdigit() or text[:1] in {"+", "-", "*"}:
