@@ -9,12 +9,15 @@ from headrace.core.errors import (
     SlabError,
     StateMismatch,
     TooManyErrors,
+    TraceError,
     WorkerDied,
 )
 from headrace.core.options import Loading, Raise, Scheduling, Seeding, Skip
 from headrace.core.stats import Failure, Stats
+from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
+    from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
 
 __version__ = "0.1.0"
@@ -34,16 +37,24 @@ __all__ = [
     "StateMismatch",
     "Stats",
     "TooManyErrors",
+    "TraceError",
     "WorkerDied",
+    "traced",
+    "tracing",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The loader is imported when it is first used, so that the command line starts without torch."""
+    """What needs torch is imported when it is first used, so that the command line starts without torch."""
     if name == "DataLoader":
         from headrace.loader import DataLoader
 
         globals()[name] = DataLoader
         return DataLoader
+    if name == "traced":
+        from headrace.integrations.torch_loader import traced
+
+        globals()[name] = traced
+        return traced
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

@@ -1,6 +1,7 @@
 """``headrace.DataLoader``: torch's signature, turned into a run."""
 
 import copy
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -21,6 +22,8 @@ from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.tally import Tally
 from headrace.integrations import accelerate
+from headrace.trace import session
+from headrace.trace.file import Recording
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,6 +41,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``on_error``: ``Raise()`` (default) or ``Skip(max_fraction=...)``.
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
     ``scheduling``: ``Scheduling(hand_off=..., spares=...)``.
+    ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
     A loader is used from one thread at a time, may be iterated several times at once, and ends its workers with each
     iteration, with ``close()``, or as a context manager.
@@ -70,8 +74,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         on_error: OnError | None = None,
         loading: Loading | None = None,
         scheduling: Scheduling | None = None,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
+        self.trace = session.checked(trace)
         self.device = device
         self.on_error = _chosen("on_error", on_error, (Raise, Skip), Raise())
         self.loading = _chosen("loading", loading, (Loading,), Loading())
@@ -109,6 +115,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._shelf = Shelf()
         self._course = Course()
         self._iterator: Any = None
+        self._recording: Recording | None = None
         self._latest: Resources | None = None
         self._live: weakref.WeakSet[Resources] = weakref.WeakSet()
 
@@ -128,6 +135,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if not self._automatic_workers:
             self.check_worker_number_rationality()
         self._warn_about_pinning()
+        self._recording = session.recording(self.trace)
         assembly = IterationAssembly(self._settings(), self._tally, self._shelf, self._course, self._reported_length())
         self._latest = assembly.resources
         self._live.add(assembly.resources)
@@ -157,6 +165,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             on_error=self.on_error,
             loading=self.loading,
             scheduling=self.scheduling,
+            recording=self._recording,
         )
 
     def _keeps_order(self) -> bool:
@@ -240,6 +249,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         for resources in list(self._live):
             resources.close()
         self._shelf.close()
+        self._recording = None
 
     def __enter__(self) -> "DataLoader[T_co]":
         """Itself."""
@@ -260,7 +270,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
 
 _PIPES = (IterDataPipe, MapDataPipe)
-_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_latest", "_live"})
+_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_recording", "_latest", "_live"})
 
 
 def _chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:

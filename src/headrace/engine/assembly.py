@@ -17,14 +17,17 @@ from headrace.engine.inline import InlineRun, InlineStream
 from headrace.engine.iteration import Resources, Run
 from headrace.engine.job import Resume, Task
 from headrace.engine.maprun import Arrangement, MapRun
+from headrace.engine.observer import Observer
 from headrace.engine.order import Groups, Order, unpack_random
 from headrace.engine.pool import Pool
 from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.streamrun import StreamRun
 from headrace.engine.tally import Errors, Tally
+from headrace.engine.tracing import RunTrace
 from headrace.plan.lanes import Climb
 from headrace.sched import words as W
+from headrace.trace.file import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Settings:
     on_error: OnError
     loading: Loading
     scheduling: Scheduling
+    recording: Recording | None
 
     @property
     def arrangement(self) -> Arrangement:
@@ -104,7 +108,8 @@ class IterationAssembly:
         self.resources = Resources(shelf)
         self.persistent = settings.persistent
         self._reported = reported_length
-        self._accelerator = accelerator(settings.device) if settings.device is not None else None
+        timed = settings.recording is not None
+        self._accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
         self.pin = settings.pin_memory and torch.accelerator.is_available() and self._accelerator is None
         self._base_seed: int | None = None
 
@@ -123,9 +128,36 @@ class IterationAssembly:
         self._draw_seed(going_on)
         self.tally.epochs += 1
         self.tally.workers = settings.workers
+        resources.trace = self._traced()
         run = self._map_run(order, going_on) if order is not None else self._stream_run(going_on)
-        resources.run = Ahead(run, self._accelerator) if self._accelerator is not None else run
+        resources.run = Ahead(run, self._accelerator, resources.trace) if self._accelerator is not None else run
         return going_on is not None
+
+    def _traced(self) -> RunTrace | None:
+        """The epoch's record, if there is a trace."""
+        settings = self._settings
+        if settings.recording is None:
+            return None
+        facts = {
+            "loader": f"{type(settings.dataset).__name__} {self.tally.number}",
+            "epoch": self.resources.epoch,
+            "dataset": type(settings.dataset).__name__,
+            "workers": settings.workers,
+            "automatic": settings.adaptive,
+            "batch_size": settings.batch_size,
+            "prefetch": settings.prefetch,
+            "in_order": settings.in_order,
+            "arrangement": settings.arrangement.name.lower(),
+            "persistent": settings.persistent,
+            "device": None if settings.device is None else str(settings.device),
+            "torch": False,
+        }
+        return RunTrace(settings.recording, self.tally, facts)
+
+    def _observer(self) -> Observer | None:
+        """Who looks at samples that this process makes itself."""
+        recording = self._settings.recording
+        return None if recording is None else Observer(self._settings.dataset, recording)
 
     def forget_seed(self) -> None:
         """The next epoch begins as if with a new iteration; persistent workers keep theirs."""
@@ -155,6 +187,7 @@ class IterationAssembly:
                 seed=seed if settings.loading.seeding is Seeding.SAMPLE else None,
                 errors=errors,
                 tally=self.tally,
+                observer=self._observer(),
             )
         standard = settings.batched and collation.is_standard(settings.collate_fn)
         pool, slots = self._started(standard=standard, resumed=[])
@@ -196,6 +229,7 @@ class IterationAssembly:
                 tally=self.tally,
                 resumed=resumed[0] if resumed else Resume(),
                 errors=errors,
+                observer=self._observer(),
             )
         pool, slots = self._started(standard=False, resumed=resumed)
         return StreamRun(
@@ -219,6 +253,7 @@ class IterationAssembly:
         if resources.slab is None:
             limit = settings.loading.memory_limit
             resources.slab = resources.shelf.take(free_memory() // 4 if limit is None else limit, self._locking())
+        resources.slab.memory.words[W.RUN] = 0 if resources.trace is None else resources.trace.number
         if resources.pool is None:
             task = Task(
                 dataset=settings.dataset,
@@ -231,6 +266,7 @@ class IterationAssembly:
                 drop_last=settings.drop_last,
                 seed_samples=settings.loading.seeding is Seeding.SAMPLE and not settings.iterable,
                 keep_partial=isinstance(settings.on_error, Skip),
+                recording=settings.recording,
             )
             context = settings.context or torch.multiprocessing.get_context()
             pool = Pool(resources.slab.memory, settings.workers, context, task, resources.base_seed)

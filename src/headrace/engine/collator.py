@@ -1,10 +1,12 @@
 """Running a collate function in a worker, its result written where the consumer reads it."""
 
+import time
 from typing import Any
 
 from headrace.engine import codec, failure, seeding
 from headrace.engine.desk import Desk
 from headrace.engine.job import Job
+from headrace.engine.observer import Observer
 from headrace.sched import words as W
 
 COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample
@@ -13,8 +15,9 @@ COLLATION = 1  # salt: collation's random numbers are not those of the batch's f
 class Collator:
     """The user's collate_fn over samples; whatever it does, the slot has a result or an error afterwards."""
 
-    def __init__(self, job: Job, desk: Desk) -> None:
+    def __init__(self, job: Job, desk: Desk, observer: Observer) -> None:
         """Keeps no sample."""
+        self._stream = observer.stream
         self._desk, self._collate_fn = desk, job.task.collate_fn
         self._batched, self._seeded = job.task.batched, job.task.seed_samples
         self._where = f"in DataLoader worker process {job.lane}"
@@ -31,8 +34,12 @@ class Collator:
                     samples = samples()
                 if self._seeded and seed is not None:
                     seeding.seed_sample(desk.words[W.SEED], desk.words[W.EPOCH], seed, COLLATION)
+                began = time.monotonic_ns()
                 encoded = codec.Encoded(self._collated(samples), desk.locate)
                 offset, size = desk.write_object(slot, encoded), encoded.size
+                if self._stream is not None:
+                    many = 0 if samples is None else len(samples)
+                    self._stream.collate(desk.slot_word(slot, W.S_BATCH), many, began, time.monotonic_ns() - began)
                 del encoded, samples
         except Exception as error:  # noqa: BLE001  (the user's function; raised again in the training process)
             failed = codec.Encoded(failure.pack(error, self._where))

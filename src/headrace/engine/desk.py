@@ -80,13 +80,18 @@ class Desk:
         self.lock, self.bell, self.consumer = job.wiring.lock, job.bell, job.wiring.consumer
         self.ledger = LaneLedger(memory.words, memory.dims, job.lane)
         self.layouts = Layouts(memory)
-        self.lane = memory.dims.lane(job.lane)
+        self.number, self.lane = job.lane, memory.dims.lane(job.lane)
         self._base = np.frombuffer(memory.map, np.uint8).ctypes.data
         self._views: dict[tuple[int, int, int], list[Any]] = {}
         self._slot0, self._slot_stride = memory.dims.slot0, memory.dims.slot_stride
         self._collating = -1
         self._view: memoryview | None = None  # of the slot being collated
         self._cautious = False  # user code keeps what it was given: give it memory of its own
+
+    def account(self) -> W.Words:
+        """What this lane's operations cost: see ``headrace.plan.operations``."""
+        first = self.memory.dims.account(self.number)
+        return self.words[first : first + W.OPERATIONS * W.COSTS]
 
     def slot_word(self, slot: int, word: int) -> int:
         """One word of a slot's header."""

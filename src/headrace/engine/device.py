@@ -1,6 +1,7 @@
 """Batches on an accelerator: the slab registered once, batches copied ahead on a side stream."""
 
 import copy
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ import torch
 
 from headrace.core.errors import DeviceUnavailable
 from headrace.engine.maprun import NOT_YET
+from headrace.engine.tracing import Delivered, RunTrace
 
 AHEAD = 2
 """Batches that are on the device or on their way before they are asked for."""
@@ -32,6 +34,9 @@ class Accelerator(Protocol):
     def reached(self, mark: Any) -> bool:
         """Whether the copy is done, without waiting."""
 
+    def took(self, mark: Any) -> int | None:
+        """Nanoseconds that a copy took which is done; None where that is not known."""
+
     def finish(self) -> None:
         """Wait for every copy that was started."""
 
@@ -39,8 +44,9 @@ class Accelerator(Protocol):
 class Cuda:
     """One CUDA device."""
 
-    def __init__(self, device: torch.device) -> None:
-        """A stream of its own."""
+    def __init__(self, device: torch.device, *, timed: bool = False) -> None:
+        """A stream of its own. ``timed``: let the device tell how long copies take."""
+        self._timed = timed
         index: int | None = device.index
         self._device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
         self._cuda: Any = torch.cuda  # its own annotations are incomplete
@@ -65,16 +71,19 @@ class Cuda:
         consumer = self._cuda.current_stream(self._device)
         self._stream.wait_stream(consumer)
         with self._cuda.stream(self._stream):
+            began = self._cuda.Event(enable_timing=True) if self._timed else None
+            if began is not None:
+                began.record(self._stream)
             pairs = zip(tensors(there), tensors(batch), strict=True)
             for target, source in pairs:
                 target.copy_(source, non_blocking=True)
-            mark = self._cuda.Event()
+            mark = self._cuda.Event(enable_timing=self._timed)
             mark.record(self._stream)
-        return there, (mark, consumer)
+        return there, (mark, consumer, began)
 
     def hand_over(self, batch: Any, mark: Any) -> None:
         """See ``Accelerator``."""
-        event, expected = mark
+        event, expected, _ = mark
         stream = self._cuda.current_stream(self._device)
         stream.wait_event(event)
         if stream != expected:
@@ -85,12 +94,17 @@ class Cuda:
         """See ``Accelerator``."""
         return bool(mark[0].query())
 
+    def took(self, mark: Any) -> int | None:
+        """See ``Accelerator``."""
+        event, _, began = mark
+        return None if began is None else int(began.elapsed_time(event) * 1e6)
+
     def finish(self) -> None:
         """See ``Accelerator``."""
         self._stream.synchronize()
 
 
-def accelerator(device: Any) -> Accelerator | None:
+def accelerator(device: Any, *, timed: bool = False) -> Accelerator | None:
     """What ``device=`` names; None for the CPU. Raises ``DeviceUnavailable``."""
     try:
         chosen = torch.device(device)
@@ -114,7 +128,7 @@ def accelerator(device: Any) -> Accelerator | None:
     if index is not None and index >= torch.cuda.device_count():
         msg = f"device={str(device)!r}: this process sees {torch.cuda.device_count()} CUDA device(s), numbered from 0"
         raise DeviceUnavailable(msg)
-    return Cuda(chosen)
+    return Cuda(chosen, timed=timed)
 
 
 class Registrar:
@@ -147,11 +161,12 @@ class Registrar:
 class Ahead:
     """Takes batches from a run a little early and sends them to the device. Is a run itself."""
 
-    def __init__(self, run: Any, device: Accelerator) -> None:
+    def __init__(self, run: Any, device: Accelerator, trace: RunTrace | None = None) -> None:
         """``run``: where host batches come from."""
-        self._run, self._device = run, device
-        self._queue: deque[tuple[Any, Any, dict[str, Any]]] = deque()
-        self._copying: deque[tuple[Any, Any]] = deque()
+        self._run, self._device, self._trace = run, device, trace
+        self._queue: deque[tuple[Any, Any, dict[str, Any], Delivered]] = deque()
+        self._copying: deque[tuple[Any, Any, Delivered, int]] = deque()
+        self.delivered = Delivered()
         self._progress: dict[str, Any] = run.progress()
         self._failure: BaseException | None = None
 
@@ -177,23 +192,28 @@ class Ahead:
                 break
             if host is NOT_YET:
                 break
+            began = time.monotonic_ns()
             there, mark = self._device.copy(host)
-            self._copying.append((mark, host))
-            self._queue.append((there, mark, self._run.progress()))
+            self._copying.append((mark, host, self._run.delivered, began))
+            self._queue.append((there, mark, self._run.progress(), self._run.delivered))
         if not self._queue:
             if self._failure is None:
                 return NOT_YET
             failure, self._failure = self._failure, None
             self._progress = self._run.progress()
             raise failure
-        there, mark, self._progress = self._queue.popleft()
+        there, mark, self._progress, self.delivered = self._queue.popleft()
         self._device.hand_over(there, mark)
         return there
 
     def _release(self) -> None:
         """Let go of host batches whose copies are done."""
         while self._copying and self._device.reached(self._copying[0][0]):
-            self._copying.popleft()
+            mark, host, batch, began = self._copying.popleft()
+            if self._trace is not None:
+                took = self._device.took(mark)
+                size = sum(tensor.nbytes for tensor in tensors(host))
+                self._trace.copied(batch, size, began, time.monotonic_ns() - began if took is None else took)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:

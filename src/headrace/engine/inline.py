@@ -1,5 +1,6 @@
 """One epoch in this process: nothing is started, nothing is prefetched."""
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -7,9 +8,23 @@ from typing import Any
 from headrace.engine import seeding
 from headrace.engine.collator import COLLATION
 from headrace.engine.job import Resume
+from headrace.engine.observer import Observer
 from headrace.engine.order import Groups
 from headrace.engine.stream import Stream
 from headrace.engine.tally import Errors, Tally
+from headrace.engine.tracing import Delivered
+
+
+def collated(
+    collate_fn: Callable[[Any], Any], samples: Any, observer: Observer | None, batch: Delivered, *, batched: bool
+) -> Any:
+    """The samples, collated; noted if somebody looks."""
+    began = time.monotonic_ns()
+    made = collate_fn(samples if batched else samples[0])
+    if observer is not None and observer.stream is not None:
+        observer.stream.rows(batch.batch, 0, batch.samples, began, 0)
+        observer.stream.collate(batch.batch, batch.samples, began, time.monotonic_ns() - began)
+    return made
 
 
 class InlineRun:
@@ -25,11 +40,16 @@ class InlineRun:
         seed: tuple[int, int] | None,
         errors: Errors,
         tally: Tally,
+        observer: Observer | None,
     ) -> None:
         """``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process."""
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
         self._seed, self._errors, self._tally = seed, errors, tally
-        self._bulk = getattr(dataset, "__getitems__", None) if batched else None
+        self._observer, self.delivered = observer, Delivered(-1)
+        self._bulk, self._get = getattr(dataset, "__getitems__", None) if batched else None, dataset.__getitem__
+        if observer is not None:
+            self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
+            self._get = observer.samples(self._get)
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process."""
@@ -37,6 +57,8 @@ class InlineRun:
 
     def abandon(self) -> None:
         """Nothing is ahead here."""
+        if self._observer is not None:
+            self._observer.undo()
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch; exceptions are the user's own."""
@@ -63,7 +85,7 @@ class InlineRun:
             samples, made = [], []
             for index in indices:
                 try:
-                    samples.append(self._made(self._dataset.__getitem__, index, index))
+                    samples.append(self._made(self._get, index, index))
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)
                     self._errors.failed(index, error, error)
@@ -79,7 +101,8 @@ class InlineRun:
     def _collated(self, samples: Any, made: list[Any]) -> Any:
         if self._seed is not None and made:
             seeding.seed_sample(*self._seed, made[0], COLLATION)
-        return self._collate_fn(samples if self._batched else samples[0])
+        self.delivered = Delivered(self.delivered.batch + 1, len(samples))
+        return collated(self._collate_fn, samples, self._observer, self.delivered, batched=self._batched)
 
 
 class InlineStream:
@@ -95,15 +118,22 @@ class InlineStream:
         tally: Tally,
         resumed: Resume,
         errors: Errors,
+        observer: Observer | None,
     ) -> None:
         """``resumed``: what the stream starts from."""
         self._errors = errors
+        self._observer, self.delivered = observer, Delivered(-1)
+        item = next if observer is None else observer.items()
         self._collate_fn, self._batched, self._tally = collate_fn, batch_size is not None, tally
-        self._stream = Stream(dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resumed)
+        self._stream = Stream(
+            dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resumed, item=item
+        )
         self._delivered = resumed.batches
 
     def abandon(self) -> None:
         """Nothing is ahead here."""
+        if self._observer is not None:
+            self._observer.undo()
 
     def progress(self) -> dict[str, Any]:
         """How far the stream has been delivered."""
@@ -118,7 +148,8 @@ class InlineStream:
         self._delivered += 1
         self._errors.passed(len(items))
         self._tally.samples += len(items)
-        return self._collate_fn(items if self._batched else items[0])
+        self.delivered = Delivered(self.delivered.batch + 1, len(items))
+        return collated(self._collate_fn, items, self._observer, self.delivered, batched=self._batched)
 
     def _items(self) -> list[Any] | None:
         while True:

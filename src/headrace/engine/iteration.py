@@ -1,5 +1,6 @@
 """What ``iter(loader)`` returns."""
 
+import time
 import weakref
 from typing import Any, Protocol, Self
 
@@ -9,10 +10,14 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from headrace.engine.pool import Pool
 from headrace.engine.slab import Shelf, Slab
 from headrace.engine.tally import Tally
+from headrace.engine.tracing import Delivered, RunTrace
 
 
 class Run(Protocol):
     """One epoch."""
+
+    delivered: Delivered
+    """The batch that ``next`` returned last."""
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch, or StopIteration."""
@@ -31,6 +36,7 @@ class Resources:
         """Nothing yet."""
         self.shelf = shelf
         self.run: Run | None = None
+        self.trace: RunTrace | None = None
         self.pool: Pool | None = None
         self.slab: Slab | None = None
         self.epoch = 0
@@ -98,10 +104,13 @@ class Iteration:
     def __next__(self) -> Any:
         """The next batch."""
         with torch.autograd.profiler.record_function("enumerate(DataLoader)#headrace.Iteration.__next__"):
+            asked = time.monotonic_ns()
             with self._assembly.tally.waiting():
                 batch = self._take()
             if self._assembly.pin:
                 batch = pin_memory(batch)  # type: ignore[no-untyped-call]
+            if self.resources.trace is not None and self.resources.run is not None:
+                self.resources.trace.delivered(self.resources.run.delivered, asked)
             self.resources.yielded += 1
             self._assembly.tally.batches += 1
             self._assembly.check_length(self.resources.yielded)
@@ -119,6 +128,8 @@ class Iteration:
                 self.reset()
                 return self._take()
             self.resources.finished = True
+            if self.resources.trace is not None:
+                self.resources.trace.ended()
             if self._assembly.persistent:
                 self.resources.run.abandon()
                 self.resources.run = None

@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.engine.lock import Bell, Lock
 from headrace.engine.memory import Reservation
+from headrace.trace.file import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Task:
     seed_samples: bool
     keep_partial: bool
     """Iterable datasets: items read before one that failed stay in the batch, since the failure will be skipped."""
+    recording: Recording | None
+    """The trace, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

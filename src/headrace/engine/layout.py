@@ -99,6 +99,7 @@ class Layout:
         self.shape = shape
         self.leaves: list[Leaf] = []
         self._columns = self._column_maker(shape)
+        self.row_bytes = sum(leaf.row_bytes for leaf in self.leaves)
         self._collated = _builder(shape, _collated)
         self._original = _builder(shape, _original)
         self.plan = lru_cache(maxsize=64)(self._plan)

@@ -3,6 +3,8 @@
 import pickle
 import time
 from collections.abc import Sequence
+from functools import partial
+from operator import getitem
 from typing import Any
 
 from headrace.core.errors import HeadraceError
@@ -12,6 +14,7 @@ from headrace.engine.desk import Desk
 from headrace.engine.job import Job
 from headrace.engine.layout import Layout
 from headrace.engine.memory import BLOB
+from headrace.engine.observer import Observer
 from headrace.plan.cost import bin_of
 from headrace.sched import words as W
 from headrace.sched.lane import Outcome, Room, Rows, Tickets
@@ -30,11 +33,13 @@ class _Refused(Exception):
 class SampleMaker:
     """The loop of one worker: take tickets, make samples, put them where they belong."""
 
-    def __init__(self, job: Job, desk: Desk, refusal: bytes | None) -> None:
+    def __init__(self, job: Job, desk: Desk, observer: Observer, refusal: bytes | None) -> None:
         """``refusal``: what every ticket fails with because the worker could not start properly."""
         task = job.task
         self.desk, self.ledger, self.words = desk, desk.ledger, desk.words
-        self.dataset, self.collator = task.dataset, Collator(job, desk)
+        self.dataset, self.collator = task.dataset, Collator(job, desk, observer)
+        self.observer, self.stream = observer, observer.stream
+        self._get = observer.samples(partial(getitem, task.dataset))
         self.batched, self.standard, self.seed_samples = (
             task.batched,
             task.standard_collate,
@@ -42,13 +47,15 @@ class SampleMaker:
         )
         self.where = f"in DataLoader worker process {job.lane}"
         self.refusal = refusal
-        self._bulk = getattr(self.dataset, "__getitems__", None) if task.batched else None
+        bulk = getattr(self.dataset, "__getitems__", None) if task.batched else None
+        self._bulk = None if bulk is None else observer.bulk(bulk)
         self._made: tuple[int, int, int] | tuple[()] = ()  # samples, nanoseconds each, bin: to be told to the ledger
         self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
         self._written: tuple[Rows, int, int, list[int] | None] | None = None
+        self._size = 0  # bytes of the sample last written
 
     def run(self) -> None:
         """Until the stop flag is set."""
@@ -122,8 +129,10 @@ class SampleMaker:
         """Make samples one by one and place them."""
         w, position_word = self.words, self.desk.lane + W.L_POS
         group, start, end, slot = tickets
-        indices, dataset = self._index_list(group), self.dataset
+        indices, get = self._index_list(group), self._get
         seed, epoch = (w[W.SEED], w[W.EPOCH]) if self.seed_samples else (0, 0)
+        if self.stream is not None:
+            self.stream.run(w[W.RUN], time.monotonic_ns())
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
         clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
@@ -131,13 +140,15 @@ class SampleMaker:
         for position in range(start, end):
             w[began_word] = clock()
             w[position_word] = position
+            if self.stream is not None:
+                self.observer.repeated = w[self.desk.memory.dims.ticket(group) + position] >> 4 & 15 > 0
             try:
                 if self.refusal is not None:
                     raise _Refused
                 if self.seed_samples:
                     seeding.seed_sample(seed, epoch, indices[position])
                 index = indices[position]
-                samples.append(dataset[index] if self._bulk is None else self._bulk([index])[0])
+                samples.append(get(index) if self._bulk is None else self._bulk([index])[0])
             except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
                 self._place(group, slot, first, samples)
                 samples, first = [], position + 1
@@ -151,6 +162,8 @@ class SampleMaker:
         w, group, count, slot = self.words, tickets.group, tickets.end, tickets.slot
         indices = self._index_list(group)
         began, made = time.monotonic_ns(), []
+        if self.stream is not None:
+            self.stream.run(w[W.RUN], began)
         # In bulk, one call makes them all: the last one counts as begun when the others should be done.
         w[self.desk.lane + W.L_BEGAN] = began + int(self._cost * 1e9) * (count - 1)
         failed: list[tuple[int, bytes]] = []
@@ -166,7 +179,7 @@ class SampleMaker:
                 w[self.desk.lane + W.L_BEGAN] = time.monotonic_ns()
                 w[self.desk.lane + W.L_POS] = position
                 try:
-                    samples.append(self._attempt(self.dataset.__getitem__, indices[position], indices[position]))
+                    samples.append(self._attempt(self._get, indices[position], indices[position]))
                     made.append(position)
                 except Exception as error:  # noqa: BLE001  (as above)
                     failed.append((position, failure.pack(error, self.where)))
@@ -180,7 +193,10 @@ class SampleMaker:
             self._place(group, slot, 0, samples)
             return
         w[self.desk.lane + W.L_COLLATE] = slot + 1  # from here on a death is held against the collation
+        if self.stream is not None:
+            self.stream.rows(self.desk.slot_word(slot, W.S_BATCH), 0, len(made), time.monotonic_ns(), 0)
         result = self.collator.collate(slot, samples, indices[made[0]])
+        self._size = result[1] // len(made)
         with self.desk.lock:
             outcome = self.ledger.whole(slot, group, made, result)
         self.desk.report(outcome)
@@ -219,6 +235,7 @@ class SampleMaker:
     def _observe(self, elapsed: int, samples: int) -> None:
         cost = elapsed // samples
         self._made = samples, cost, bin_of(cost)
+        self.observer.tell(samples, self._size)
         seconds = cost / 1e9
         self._cost = seconds if self._cost == 0.0 else 0.8 * self._cost + 0.2 * seconds
 
@@ -285,14 +302,23 @@ class SampleMaker:
                 now, columns = [c[: rows.count] for c in columns], [c[rows.count :] for c in columns]
             else:
                 now, columns = columns, [()]
+            began, objects = 0 if self.stream is None else time.monotonic_ns(), None
             if rows.layout == number:
                 self.desk.write_rows(rows, now)
-                self._written_now(rows, group, start, None)
+                self._size = layout.row_bytes
             else:
                 values = [layout.sample(leaves) for leaves in zip(*now, strict=True)]
                 objects = [self.desk.write_object(rows.slot, codec.Encoded(value)) for value in values]
-                self._written_now(rows, group, start, objects)
+            if began:
+                self._record(rows, began)
+            self._written_now(rows, group, start, objects)
             start += rows.count
+
+    def _record(self, rows: Rows, began: int) -> None:
+        """Samples were written to rows; they are in the trace before anybody can see them."""
+        assert self.stream is not None
+        batch = self.desk.slot_word(rows.slot, W.S_BATCH)
+        self.stream.rows(batch, rows.first, rows.count, began, time.monotonic_ns() - began)
 
     def _write_object(self, group: int, slot: int, position: int, sample: Any) -> None:
         """A sample without a layout."""
@@ -300,7 +326,10 @@ class SampleMaker:
             encoded = codec.Encoded(sample)
             rows = self._claim(slot, position, 1, -1, None)
             if rows is not None:
+                began, self._size = 0 if self.stream is None else time.monotonic_ns(), encoded.size
                 offset = self.desk.write_object(rows.slot, encoded)
+                if began:
+                    self._record(rows, began)
                 self._written_now(rows, group, position, [offset])
         except HeadraceError as error:  # it cannot be sent, or does not fit
             self._give_back(slot)

@@ -15,6 +15,7 @@ from headrace.engine.order import Groups
 from headrace.engine.pool import Pool
 from headrace.engine.slots import Slots
 from headrace.engine.tally import Errors, Tally
+from headrace.engine.tracing import Delivered
 from headrace.engine.watch import Watch
 from headrace.plan.lanes import LanePolicy
 from headrace.sched import words as W
@@ -79,6 +80,7 @@ class MapRun:
         self._exhausted = False
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
+        self.delivered = Delivered()
         with pool.section():
             limit = self._words[W.LIMIT] if policy is not None and pool.seasoned else pool.workers
             free = arrangement is Arrangement.FREE
@@ -205,8 +207,8 @@ class MapRun:
 
     def _govern(self) -> None:
         if self._governor is not None:
-            ready = sum(map(self._ledger.is_ready, self._open))
-            self._governor.delivered(self._size, ready / max(1, self._window * self._words[W.LIMIT]))
+            share = self.delivered.ready / max(1, self._window * self._words[W.LIMIT])
+            self._governor.delivered(self._size, share)
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that no open batch can be filled from what is drawn."""
@@ -271,8 +273,10 @@ class MapRun:
         if not rows and expected:
             self._slots.release(slot)
             return None
-        missing = len(rows) < expected
+        missing, batch = len(rows) < expected, self._words[self._dims.slot(slot) + W.S_BATCH]
         made = self._delivery.batch(slot, keep=rows if missing else None)
+        ready = sum(map(self._ledger.is_ready, self._open))
+        self.delivered = Delivered(batch, len(rows), ready, len(self._open))
         self._errors.passed(len(rows))
         self._tally.samples += len(rows)
         self._tally.copied_out += self._delivery.copied

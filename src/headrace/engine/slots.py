@@ -49,9 +49,9 @@ class Slots:
         return self._count < self._memory.dims.slots and (within or self._count == 0)
 
     def spare(self) -> bool:
-        """Whether another slot could be had if this one is given away."""
+        """Whether another slot could be had if this one is given away; past the limit, none is."""
         self._collect()
-        return bool(self._free) or self._may_grow()
+        return (bool(self._free) and self.touched <= self._limit) or self._may_grow()
 
     def acquire(self, busy: set[int], *, force: bool = False) -> int | None:
         """A free slot that nobody writes to (the one used last, while it is warm in the cache); None at the limit.

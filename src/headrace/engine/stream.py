@@ -1,6 +1,6 @@
 """The items of an iterable dataset, batch by batch, and how to take them up again."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,9 +12,17 @@ class Stream:
     """One pass over the dataset. Starting may read what was delivered before: from a state, or again."""
 
     def __init__(
-        self, dataset: Any, batch_size: int | None, *, drop_last: bool, keep_partial: bool, resume: Resume
+        self,
+        dataset: Any,
+        batch_size: int | None,
+        *,
+        drop_last: bool,
+        keep_partial: bool,
+        resume: Resume,
+        item: Callable[[Iterator[Any]], Any] = next,
     ) -> None:
-        """``batch_size`` None: every item is a batch. ``keep_partial``: see ``Task``."""
+        """``batch_size`` None: every item is a batch. ``keep_partial``: see ``Task``. ``item``: takes the next one."""
+        self._item = item
         self._dataset, self._size, self._drop_last, self._ended = dataset, batch_size, drop_last, resume.ended
         self._keep, self._kept = keep_partial, list[Any]()
         state = resume.state or {}
@@ -34,7 +42,7 @@ class Stream:
         items, self._kept = self._kept, []
         while not self._ended and len(items) < (self._size or 1):
             try:
-                items.append(next(self._iterator))
+                items.append(self._item(self._iterator))
             except StopIteration:
                 self._ended = True
             except Exception:

@@ -1,9 +1,12 @@
 """Batches of an iterable dataset: each worker runs its own iterator and makes whole batches."""
 
+import time
+
 from headrace.engine import codec, failure
 from headrace.engine.collator import Collator
 from headrace.engine.desk import Desk
 from headrace.engine.job import Job, Resume
+from headrace.engine.observer import Observer
 from headrace.engine.stream import Stream
 from headrace.sched import words as W
 from headrace.sched.streams import LaneStream
@@ -12,12 +15,13 @@ from headrace.sched.streams import LaneStream
 class StreamMaker:
     """The loop of one worker over its own copy of the dataset."""
 
-    def __init__(self, job: Job, desk: Desk, refusal: bytes | None) -> None:
+    def __init__(self, job: Job, desk: Desk, observer: Observer, refusal: bytes | None) -> None:
         """``refusal``: what the first batch fails with because the worker could not start properly."""
         self._task, self._desk, self._refusal = job.task, desk, refusal
         self._what = job.task.dataset, job.task.batch_size if job.task.batched else None
         self._lane = LaneStream(desk.words, desk.memory.dims, job.lane)
-        self._collator = Collator(job, desk)
+        self._collator = Collator(job, desk, observer)
+        self._observer, self._next = observer, observer.items()
         self._where = f"in DataLoader worker process {job.lane}"
         self._resume = job.resume
         self._stream: Stream | None = None
@@ -37,6 +41,8 @@ class StreamMaker:
             if slot is None:
                 desk.bell.wait()
                 continue
+            if self._observer.stream is not None:
+                self._observer.stream.run(w[W.RUN], time.monotonic_ns())
             made = self._make(slot)
             with desk.lock:
                 wake = self._lane.end() if made is None else self._lane.ready(slot, *made)
@@ -54,7 +60,11 @@ class StreamMaker:
                 generation = self._desk.words[self._desk.lane + W.L_GENERATION]
                 task, resume = self._task, self._resume if self._resume.generation == generation else Resume()
                 self._stream = Stream(
-                    *self._what, drop_last=task.drop_last, keep_partial=task.keep_partial, resume=resume
+                    *self._what,
+                    drop_last=task.drop_last,
+                    keep_partial=task.keep_partial,
+                    resume=resume,
+                    item=self._next,
                 )
                 self._resume = Resume()
             items = self._stream.items()
@@ -66,7 +76,11 @@ class StreamMaker:
             return 0, self._desk.write_object(slot, encoded), encoded.size, True
         if self._stream.ended:
             self._lane.mark_last(slot)
+        if self._observer.stream is not None:
+            batch = self._desk.slot_word(slot, W.S_BATCH)
+            self._observer.stream.rows(batch, 0, len(items), time.monotonic_ns(), 0)
         offset, size, failed = self._collator.collate(slot, items, None)
+        self._observer.tell(len(items), size // max(1, len(items)))
         if not failed and state is not None:
             self._lane.attach(slot, self._desk.write_object(slot, codec.Encoded(state)))
         return len(items), offset, size, failed

@@ -11,6 +11,7 @@ from headrace.engine.maprun import NOT_YET
 from headrace.engine.pool import Pool
 from headrace.engine.slots import Slots
 from headrace.engine.tally import Errors, Tally
+from headrace.engine.tracing import Delivered
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.streams import S_ITEMS, S_LAST, S_STATE, ConsumerStreams
@@ -46,6 +47,7 @@ class StreamRun:
         self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
         self._turn = turn % pool.lanes
         self._errors = errors
+        self.delivered = Delivered()
         with pool.section():
             self._streams.reset()
         self._allow()
@@ -141,7 +143,10 @@ class StreamRun:
             return None
         if state:
             self._states[lane] = self._delivery.state(slot, state - 1)
+        batch = self._words[at + W.S_BATCH]
         made = self._delivery.batch(slot)
+        waiting = [slot for queue in self._queues for slot in queue]
+        self.delivered = Delivered(batch, items, sum(map(self._ledger.is_ready, waiting)), len(waiting))
         self._tally.samples += items
         self._tally.copied_out += self._delivery.copied
         self._delivery.copied = 0

@@ -4,17 +4,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
 from headrace.core.stats import Failure, Stats
 
+_loaders = count(1)
+
 
 @dataclass(slots=True)
 class Tally:
     """Counts since the loader was made."""
 
+    number: int = field(default_factory=lambda: next(_loaders))
+    """Tells the loaders of a process apart."""
     epochs: int = 0
     batches: int = 0
     samples: int = 0
@@ -32,7 +37,8 @@ class Tally:
 
     def snapshot(self) -> Stats:
         """The counts as they are now."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "skipped"}
+        own = {"skipped", "number"}
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own}
         return Stats(**values, skipped=tuple(self.skipped))
 
     @contextmanager

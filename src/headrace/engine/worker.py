@@ -15,6 +15,7 @@ from headrace.engine import collation, failure
 from headrace.engine.desk import Desk
 from headrace.engine.job import Job
 from headrace.engine.making import SampleMaker
+from headrace.engine.observer import Observer
 from headrace.engine.seeding import seed_worker
 from headrace.engine.streaming import StreamMaker
 
@@ -36,7 +37,9 @@ def main(job: Job) -> None:
     desk = Desk(job)
     collation.install(desk.allocate)
     refusal = _refusal(job, task.worker_init_fn)
-    maker = StreamMaker(job, desk, refusal) if task.iterable else SampleMaker(job, desk, refusal)
+    observer = Observer(task.dataset, task.recording, desk)  # after worker_init_fn, which may set the transforms
+    maker: StreamMaker | SampleMaker
+    maker = StreamMaker(job, desk, observer, refusal) if task.iterable else SampleMaker(job, desk, observer, refusal)
     maker.run()
 
 

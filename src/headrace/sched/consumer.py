@@ -60,6 +60,8 @@ class ConsumerLedger:
         states = self.dims.row_state(slot)
         w[states : states + expected] = _zeros(expected)  # EMPTY
         w[at + W.S_EXPECTED], w[at + W.S_COLLATE] = expected, int(collate)
+        w[at + W.S_BATCH] = w[W.BATCHES]
+        w[W.BATCHES] += 1
         w[at + W.S_STATUS] = W.FILLING
 
     def publish(self, group: int, count: int, kind: int, blob: int, slot: int = -1) -> None:
@@ -130,6 +132,7 @@ class ConsumerLedger:
                 w[at + W.L_ROLE] = W.ASIDE
                 w[W.FOREGROUND] -= 1
                 w[W.HANDOFFS] += 1
+                w[W.ASIDE_AT + w[at + W.L_OPERATION]] += 1
                 aside += 1
             else:
                 due = due if due > now else now + threshold  # too many are aside; one may come back meanwhile

@@ -90,6 +90,8 @@ class ConsumerStreams:
         at = self.dims.lane(lane)
         for word in range(W.SLOT):
             self.w[self.dims.slot(slot) + word] = 0
+        self.w[self.dims.slot(slot) + W.S_BATCH] = self.w[W.BATCHES]
+        self.w[W.BATCHES] += 1
         self.w[at + W.LANE + self.w[at + W.L_QUOTA] % W.STREAM_RING] = slot
         self.w[at + W.L_QUOTA] += 1
 

@@ -33,9 +33,13 @@ DISPLACEMENT = 22  # free order: batches by which a sample may be overtaken; 0: 
 OLDEST = 23  # the first group some of whose tickets have no row yet (a hint: never too late)
 HANDOFFS = 21  # lanes that went to the background with a slow sample
 LOCAL = 24  # samples cannot travel between workers: each batch is made by one
+RUN = 25  # what the trace calls this epoch; 0 without a trace
+BATCHES = 26  # slots opened, which numbers them
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256
-HEADER = HISTOGRAM + BINS
+ASIDE_AT = HISTOGRAM + BINS  # lanes put aside, by the operation they were at: OPERATIONS words
+OPERATIONS = 65  # operations told apart, numbered from 1 on; 0: in none
+HEADER = ASIDE_AT + OPERATIONS
 
 NOTHING, ANY = 0, -1
 
@@ -48,7 +52,8 @@ L_WAITING = 9  # asleep until woken: FOR_WORK or FOR_ROOM
 L_QUOTA, L_MADE, L_ENDED = 10, 11, 12  # streams: batches allowed, made; 1 when the stream is exhausted
 L_ROLE, L_BEGAN = 14, 15  # PARKED, WORKING or ASIDE; when the sample being made was begun (nanoseconds)
 L_SERIAL = 13  # G_SERIAL of the group held: a claim on an earlier use of the group's number is void
-LANE = 16
+L_OPERATION = 16  # the operation the sample being made is at
+LANE = 17
 PARKED, WORKING, ASIDE = 0, 1, 2
 FOR_WORK, FOR_ROOM = 1, 2
 STREAM_RING = 64  # slots assigned ahead to one stream
@@ -75,13 +80,17 @@ S_STATUS, S_EXPECTED, S_CLAIMED, S_DONE = 0, 1, 2, 3
 S_LAYOUT, S_BUMP, S_COLLATE, S_DEATHS = 4, 5, 6, 7  # layout + 1; bytes used; 1: a worker must collate
 S_RESULT, S_RESULT_BYTES, S_FAILED = 8, 9, 10  # where the collated object stands; 1: it is an error
 S_NUMBER = 13  # free order: its place in the order of filling, which is that of delivery
+S_BATCH = 16  # its number among all slots opened
 S_KEPT = 15  # 1: a worker's user code still refers to this memory, so it is never used again
-SLOT = 16
+SLOT = 17
 IDLE, FILLING, COLLATING, READY = 0, 1, 2, 3
 
 # Row: ticket word (group << 32 | pos) + 1, then state | object offset << 8
 EMPTY, IN_PLACE, AS_OBJECT, ABSENT = 0, 1, 2, 3
 WHOLE = 1 << 48  # the object offset of a sample that exists only within its batch's result
+
+# Account (one per lane, written by that lane alone): for sample sizes (operation 0) and each operation, COSTS words
+COSTS = 65  # how many had a size or cost of so many bits; their sum
 
 
 class Dims:
@@ -101,11 +110,16 @@ class Dims:
         self.index0, self.ticket0 = self.group0 + GROUP, self.group0 + GROUP + rows
         self.slot0, self.slot_stride = self.group0 + groups * self.group_stride, SLOT + 2 * rows
         self.row_ticket0, self.row_state0 = self.slot0 + SLOT, self.slot0 + SLOT + rows
-        self.words = self.slot0 + slots * self.slot_stride
+        self.account0 = self.slot0 + slots * self.slot_stride
+        self.words = self.account0 + lanes * OPERATIONS * COSTS
 
     def lane(self, lane: int) -> int:
         """First word of a lane."""
         return HEADER + lane * self._lane_stride
+
+    def account(self, lane: int) -> int:
+        """First word of a lane's account."""
+        return self.account0 + lane * OPERATIONS * COSTS
 
     def group(self, group: int) -> int:
         """First word of a group."""

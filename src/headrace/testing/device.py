@@ -86,6 +86,10 @@ class ScriptedAccelerator:
         """See ``Accelerator``."""
         return mark.reached
 
+    def took(self, mark: Mark) -> int | None:
+        """See ``Accelerator``; not known here."""
+        return None
+
     def finish(self) -> None:
         """See ``Accelerator``."""
         self.log.append(("finish", self.under_way))

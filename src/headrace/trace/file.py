@@ -28,7 +28,7 @@ def record(path: str | os.PathLike[str]) -> "Recording":
     where = os.path.abspath(os.fspath(path))  # noqa: PTH100  (resolve() would follow a link that is to be replaced)
     with _opening:
         known = _open.get(where)
-        if known is None or known.closed:
+        if known is None:
             known = _open[where] = Recording(where)
         return known
 
@@ -36,76 +36,41 @@ def record(path: str | os.PathLike[str]) -> "Recording":
 class Recording:
     """A trace being written. Every thread has a stream of its own in it; nobody waits for anybody.
 
-    A recording can be sent to another process, which then writes to the same file. Forked processes just go on.
+    It ends when nobody refers to it any more. It can be sent to another process, which then writes to the same file;
+    forked processes just go on.
     """
 
     def __init__(self, path: str, join: bytes | None = None) -> None:
         """``join``: the id of the trace that must be there; without it a new one is made unless one is under way."""
         self.path = path
-        self._file = _opened(path)
-        try:
-            self.base, self.wall, self.id = _begun(self._file, path, join)
-            self._header = mmap.mmap(self._file, mmap.PAGESIZE)
-        except BaseException:
-            os.close(self._file)
-            raise
+        self._extents = _Extents(path, join)
+        self.base, self.wall, self.id = self._extents.begun
         self._streams = threading.local()
-        self._mine: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._warned = False
-        self._finalizer = weakref.finalize(self, os.close, self._file)
+        weakref.finalize(self, self._extents.close)
         _alive.add(self)
 
     def __reduce__(self) -> Any:
         """Another process joins what is there."""
-        return Recording, (self.path, self.id)
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is recorded any more."""
-        return not self._finalizer.alive
+        return _joined, (self.path, self.id)
 
     def stream(self) -> Stream:
         """The calling thread's stream."""
         stream: Stream | None = getattr(self._streams, "stream", None)
         if stream is None:
-            stream = Stream(self._extent, self.base)
-            self._streams.stream = stream
-            self._mine.add(stream)
+            stream = self._streams.stream = Stream(self._extents.take, self.base)
         return stream
 
-    def close(self) -> None:
-        """Record no more in this process; idempotent. What was recorded is in the file already."""
-        self._forget()
-        self._header.close()
-        self._finalizer()
-
-    def _forget(self) -> None:
-        """Streams of this process write nowhere from now on; in a child these are the parent's."""
-        for stream in list(self._mine):
-            stream.stop()
-        self._mine.clear()
+    def forget(self) -> None:
+        """The streams are another process's; this one, its child, begins its own."""
         self._streams = threading.local()
 
-    def _extent(self, stream: int, number: int) -> mmap.mmap | None:
-        """Room for a stream to write to; None when there is none left, which ends the recording, not the program."""
-        if self.closed:
-            return None
-        try:
-            with _section(self._file):
-                at = -(-os.fstat(self._file).st_size // F.EXTENT) * F.EXTENT
-                os.posix_fallocate(self._file, at, F.EXTENT)  # else a full disk would be a SIGBUS later
-                room = mmap.mmap(self._file, F.EXTENT, offset=at)
-        except OSError as error:
-            self._stop(error)
-            return None
-        F.EXTENT_HEAD.pack_into(room, 0, F.EXTENT_MAGIC, number, os.getpid(), threading.get_native_id(), stream, 0)
-        return room
 
-    def _stop(self, error: OSError) -> None:
-        struct.pack_into("<I", self._header, F.STATE_OFFSET, F.DISK_FULL)
-        if not self._warned:
-            self._warned = True
-            warnings.warn(f"the trace {self.path} ends here: {error.strerror}", RuntimeWarning, stacklevel=2)
+def _joined(path: str, identity: bytes) -> Recording:
+    with _opening:
+        known = _open.get(path)
+        if known is None:
+            known = _open[path] = Recording(path, identity)
+        return known
 
 
 _alive: "weakref.WeakSet[Recording]" = weakref.WeakSet()
@@ -113,10 +78,49 @@ _alive: "weakref.WeakSet[Recording]" = weakref.WeakSet()
 
 def _after_fork() -> None:
     for recording in list(_alive):
-        recording._forget()  # noqa: SLF001  (this module's own class)
+        recording.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Extents:
+    """The file itself."""
+
+    def __init__(self, path: str, join: bytes | None) -> None:
+        self._path, self._file, self._warned = path, _opened(path), False
+        try:
+            self.begun = _begun(self._file, path, join)
+            self._header: mmap.mmap | None = mmap.mmap(self._file, mmap.PAGESIZE)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def close(self) -> None:
+        """Nothing more is written; what was recorded is in the file already."""
+        if self._header is not None:
+            self._header.close()
+            self._header = None
+            os.close(self._file)
+
+    def take(self, stream: int, number: int) -> mmap.mmap | None:
+        """Room for a stream to write to; None when there is none left, which ends the trace, not the program."""
+        if self._header is None:
+            return None
+        try:
+            with _section(self._file):
+                at = -(-os.fstat(self._file).st_size // F.EXTENT) * F.EXTENT
+                os.posix_fallocate(self._file, at, F.EXTENT)  # else a full disk would be a SIGBUS later
+                room = mmap.mmap(self._file, F.EXTENT, offset=at)
+        except OSError as error:
+            struct.pack_into("<I", self._header, F.STATE_OFFSET, F.DISK_FULL)
+            if not self._warned:
+                self._warned = True
+                message = f"the trace {self._path} ends here: {error.strerror}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return None
+        F.EXTENT_HEAD.pack_into(room, 0, F.EXTENT_MAGIC, number, os.getpid(), threading.get_native_id(), stream, 0)
+        return room
 
 
 class _section:  # noqa: N801  (used like a function)

@@ -34,12 +34,6 @@ class Stream:
             F.head(tag, 0) - base for tag in (F.SAMPLE, F.ROWS, F.COLLATE, F.BATCH, F.COPY, F.SPAN)
         )
 
-    def stop(self) -> None:
-        """Whatever is recorded from now on goes nowhere."""
-        self._stopped = True
-        self._at = self._end = 0
-        self._buffer = bytearray(0)
-
     def _put(self, *words: int) -> None:
         size = 8 * len(words)
         at = self._at

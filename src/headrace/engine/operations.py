@@ -1,0 +1,252 @@
+"""The operations a dataset's samples go through, where it says so: found, and noted while they run.
+
+Known are the members of a ``Compose`` or ``nn.Sequential`` under a dataset's ``transform``, ``target_transform`` or
+``transforms``, whatever else stands there as one operation, the ``loader`` of an image folder, and the stages
+``fetch``, ``decode`` and ``augment`` of a staged dataset; also in datasets within datasets. Objects stay what they are:
+an operation's class is replaced by a subclass of the same name that also looks at the clock, functions by objects that
+pass everything on.
+"""
+
+import os
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from headrace.trace.probe import Probe
+
+STAGES = ("fetch", "decode", "augment")
+HOLDERS = ("transform", "target_transform", "transforms")
+MOST = 64
+"""Operations of one dataset that are told apart."""
+
+Undo = Callable[[], None]
+
+
+class Place:
+    """Where an operation stands: an attribute, an item, or a method of the dataset itself."""
+
+    def __init__(self, name: str, holder: Any, key: Any, *, reads: bool = False) -> None:
+        """``key``: attribute or method (str) or position. ``reads``: it is where the encoded sample comes from."""
+        self.name, self.holder, self.key, self.reads = name, holder, key, reads
+
+    def get(self) -> Any:
+        """What stands there."""
+        return self.holder[self.key] if isinstance(self.holder, (list, dict)) else getattr(self.holder, self.key)
+
+    def put(self, value: Any) -> None:
+        """Let something else stand there."""
+        if isinstance(self.holder, (list, dict)):
+            self.holder[self.key] = value
+        else:
+            setattr(self.holder, self.key, value)
+
+
+class Operations:
+    """The operations of one dataset; ``names`` in the order in which they were found, numbered from 1 on."""
+
+    def __init__(self, dataset: Any) -> None:
+        """Looks, changes nothing."""
+        self._places: list[Place] = []
+        self._seen: set[int] = set()
+        for place in _of_dataset(dataset, 0):
+            self._add(place)
+        self.names = _told_apart([place.name for place in self._places])
+
+    def _add(self, place: Place) -> None:
+        if place.key in STAGES and place.name == place.key:
+            self._places.append(place)
+            return
+        target = place.get()
+        if target is None or not callable(target) or id(target) in self._seen or len(self._places) >= MOST:
+            return
+        self._seen.add(id(target))
+        members = _members(target)
+        if members is None:
+            self._places.append(place)
+            return
+        for member in members:
+            self._add(member)
+
+    def install(self, probe: Probe, heads: list[int]) -> Undo:
+        """Note every operation from now on; what is returned undoes it. ``heads``: see ``Probe.timed``."""
+        undone: list[Undo] = []
+        for number, (place, head) in enumerate(zip(self._places, heads, strict=True), 1):
+            try:
+                undone.append(_install(place, probe, number, head))
+            except (TypeError, AttributeError):
+                continue  # it cannot be exchanged: its time stays with the dataset's own
+
+        def undo() -> None:
+            _installed.discard(undo)
+            while undone:
+                undone.pop()()
+
+        _installed.add(undo)
+        return undo
+
+
+_installed: set[Undo] = set()
+
+
+def _after_fork() -> None:
+    """What the parent notes is not the child's business."""
+    for undo in list(_installed):
+        undo()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _of_dataset(dataset: Any, depth: int) -> Iterator[Place]:
+    if depth > 8:
+        return
+    for stage in STAGES:
+        if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
+            yield Place(stage, dataset, stage, reads=stage == "fetch")
+    if hasattr(dataset, "samples") and callable(getattr(dataset, "loader", None)):
+        yield Place("Loader", dataset, "loader", reads=True)
+    for key in HOLDERS:
+        if callable(getattr(dataset, key, None)):
+            yield Place(_name(getattr(dataset, key)), dataset, key)
+    inner = getattr(dataset, "dataset", None)
+    for each in [inner, *_several(getattr(dataset, "datasets", None))]:
+        if isinstance(each, torch.utils.data.Dataset):
+            yield from _of_dataset(each, depth + 1)
+
+
+def _several(datasets: Any) -> list[Any]:
+    if isinstance(datasets, dict):
+        return list(datasets.values())
+    return list(datasets) if isinstance(datasets, (list, tuple)) else []
+
+
+def _members(target: Any) -> list[Place] | None:
+    """The operations a list of operations consists of; None when it is an operation itself."""
+    kind = type(target)
+    if isinstance(target, torch.nn.Sequential) and kind.forward is torch.nn.Sequential.forward:
+        modules = target._modules  # noqa: SLF001  (what iterating over it gives, by name)
+        return [Place(_name(module), modules, key) for key, module in modules.items()]
+    listed = getattr(target, "transforms", None)
+    if "Compose" in kind.__name__ and isinstance(listed, (list, tuple)):
+        if isinstance(listed, tuple):
+            target.transforms = listed = list(listed)
+        return [Place(_name(member), listed, position) for position, member in enumerate(listed)]
+    if kind.__name__ == "StandardTransform":  # torchvision's pair of transform and target_transform
+        keys = [key for key in HOLDERS if callable(getattr(target, key, None))]
+        return [Place(_name(getattr(target, key)), target, key) for key in keys]
+    return None
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
+        name = target.__name__
+        code = getattr(target, "__code__", None)
+        return f"{name}:{code.co_firstlineno}" if name == "<lambda>" and code is not None else name
+    function = getattr(target, "func", None)  # functools.partial
+    return _name(function) if type(target).__name__ == "partial" and function is not None else type(target).__name__
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
+def _install(place: Place, probe: Probe, number: int, head: int) -> Undo:
+    if place.key in STAGES and place.name == place.key:
+        return _become(place.holder, place.key, place, probe, number, head)
+    target = place.get()
+    plain = isinstance(target, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, _Passing))
+    if not plain and not isinstance(target, torch.jit.ScriptModule):
+        try:
+            return _become(target, "__call__", place, probe, number, head)
+        except TypeError:  # a class that cannot be derived from, or an object that cannot change its class
+            if isinstance(target, torch.nn.Module):
+                raise
+    if isinstance(place.holder, dict):
+        raise TypeError
+    passing = _Passing(target, probe.timed(_read(place, probe, target), number, head))
+    place.put(passing)
+
+    def undo() -> None:
+        passing.forward(target)
+        if place.get() is passing:
+            place.put(target)
+
+    return undo
+
+
+def _read(place: Place, probe: Probe, call: Callable[..., Any]) -> Callable[..., Any]:
+    return probe.reading(call) if place.reads else call
+
+
+def _become(target: Any, method: str, place: Place, probe: Probe, number: int, head: int) -> Undo:
+    call = _read(place, probe, getattr(type(target), method))
+    return exchanged(target, {method: probe.timed(call, number, head)})
+
+
+def exchanged(target: Any, methods: dict[str, Callable[..., Any]]) -> Undo:
+    """Give one object a class of its own, of the same name, that differs in these methods only.
+
+    Raises ``TypeError`` where an object cannot change its class. Copies of the object are of its old class. What is
+    returned undoes it, in any order with others.
+    """
+    kind = type(target)
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        """A copy is of the class everybody knows."""
+        self.__class__ = kind
+        try:
+            return self.__reduce_ex__(protocol)
+        finally:
+            self.__class__ = timed
+
+    body: dict[str, Any] = {
+        **methods,
+        "__reduce_ex__": reduced,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
+    if not hasattr(target, "__dict__"):
+        body["__slots__"] = ()
+    timed = types.new_class(kind.__name__, (kind,), exec_body=lambda namespace: namespace.update(body))
+    target.__class__ = timed
+
+    def undo() -> None:
+        for method in methods:  # another exchange may stand upon this one
+            if method in vars(timed):
+                delattr(timed, method)
+        if type(target) is timed:
+            target.__class__ = kind
+
+    return undo
+
+
+class _Passing:
+    """Stands for a function; whatever else is asked of it is the function's."""
+
+    def __init__(self, function: Any, call: Callable[..., Any]) -> None:
+        self.__wrapped__, self.__call = function, call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "__wrapped__"), name)
+
+    def __reduce__(self) -> Any:
+        return _same, (self.__wrapped__,)
+
+    def forward(self, call: Callable[..., Any]) -> None:
+        """From now on, call that."""
+        self.__call = call
+
+
+def _same(function: Any) -> Any:
+    return function

@@ -1,0 +1,70 @@
+"""One epoch as the training process sees it, written to the trace."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.engine.tally import Tally
+from headrace.trace import format as F
+from headrace.trace.file import Recording
+
+COUNTERS = ("lanes", "workers")
+EVENTS = {"hand_offs": "hand-off", "restarts": "death", "repeats": "repeat"}
+
+
+class Delivered(NamedTuple):
+    """The batch a run delivered last: its number, its samples, and how many others were ready and outstanding then."""
+
+    batch: int = 0
+    samples: int = 0
+    ready: int = 0
+    outstanding: int = 0
+
+
+def new_number() -> int:
+    """A number no other run of any process has."""
+    return int.from_bytes(os.urandom(7), "little") | 1
+
+
+class RunTrace:
+    """Records what happens to the batches of one run. ``number`` is what workers call the run."""
+
+    def __init__(
+        self, recording: Recording, tally: Tally, facts: Mapping[str, object], number: int | None = None
+    ) -> None:
+        """``facts``: what the trace says of the loader and the epoch."""
+        self.number = new_number() if number is None else number
+        self.recording, self._tally = recording, tally
+        self._stream = stream = recording.stream()
+        stream.describe(F.STREAM_TEXT, {"role": "main", "lane": -1})
+        stream.describe(F.RUN_TEXT, {"run": self.number, **facts})
+        stream.run(self.number, time.monotonic_ns())
+        self._seen: dict[str, float] = {name: getattr(tally, name) for name in EVENTS}
+
+    def delivered(self, batch: Delivered, start: int) -> None:
+        """The consumer asked at ``start`` and has the batch now."""
+        now, stream, tally, seen = time.monotonic_ns(), self._stream, self._tally, self._seen
+        stream.run(self.number, now)
+        stream.batch(*batch, start, now - start)
+        for name in COUNTERS:
+            value = getattr(tally, name)
+            if seen.get(name) != value:
+                seen[name] = value
+                stream.counter(name, value, now)
+        if seen.get("threshold") != tally.threshold_seconds:
+            seen["threshold"] = tally.threshold_seconds
+            stream.counter("threshold_ns", int(tally.threshold_seconds * 1e9), now)
+        for name, event in EVENTS.items():
+            value = getattr(tally, name)
+            if seen[name] != value:
+                stream.event(event, int(value - seen[name]), now)
+                seen[name] = value
+
+    def copied(self, batch: Delivered, size: int, start: int, elapsed: int) -> None:
+        """A batch reached the device."""
+        self._stream.copy(batch.batch, size, start, elapsed)
+
+    def ended(self) -> None:
+        """The epoch is over."""
+        self._stream.event("epoch end", 0, time.monotonic_ns())

@@ -1,0 +1,291 @@
+"""Tracing torch's own DataLoader, as it is installed: see where the time goes before switching."""
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from headrace.engine.observer import Observer
+from headrace.engine.operations import exchanged
+from headrace.engine.tally import Tally
+from headrace.engine.tracing import Delivered, RunTrace, new_number
+from headrace.trace import session
+from headrace.trace.file import Recording
+
+
+def traced(loader: Any, path: str | os.PathLike[str] | None = None) -> "TracedLoader":
+    """``loader``, a ``torch.utils.data.DataLoader``, recording every sample, operation, batch and wait when iterated.
+
+    Without a ``path``, where ``headrace.tracing`` or HEADRACE_TRACE says. Batches, order and random numbers are the
+    loader's own.
+    """
+    if not isinstance(loader, DataLoader):
+        msg = f"traced(loader) takes a torch.utils.data.DataLoader, not {type(loader).__name__}"
+        raise TypeError(msg)
+    if getattr(loader, "scheduling", None) is not None:
+        msg = "traced(loader): this is a headrace.DataLoader, which records by itself: give it trace=, or iterate it "
+        raise TypeError(msg + "within headrace.tracing(path)")
+    return TracedLoader(loader, session.checked(path))
+
+
+class TracedLoader:
+    """Iterates like the loader it was made from, and has its attributes."""
+
+    def __init__(self, loader: Any, path: str | None) -> None:
+        """Starts nothing."""
+        self._loader, self._path, self._tally = loader, path, Tally()
+        self._recording: Recording | None = None
+        self._clone: Any = None  # with persistent workers, the same for all epochs
+        self._epoch, self._first = -1, new_number()  # workers that persist count the epochs themselves
+
+    def __len__(self) -> int:
+        """The loader's."""
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        """The loader's."""
+        return getattr(self._loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch."""
+        self._recording = session.recording(self._path)
+        if self._recording is None:
+            return iter(self._loader)
+        return self._epochs(self._recording)
+
+    def _epochs(self, recording: Recording) -> Iterator[Any]:
+        loader = self._loader
+        self._epoch += 1
+        facts = {
+            "loader": f"{type(loader.dataset).__name__} {self._tally.number}",
+            "epoch": self._epoch,
+            "dataset": type(loader.dataset).__name__,
+            "workers": loader.num_workers,
+            "automatic": False,
+            "batch_size": loader.batch_size,
+            "prefetch": loader.prefetch_factor or 0,
+            "in_order": getattr(loader, "in_order", True),
+            "arrangement": "batches",
+            "persistent": loader.persistent_workers,
+            "device": None,
+            "torch": True,
+        }
+        trace = RunTrace(recording, self._tally, facts, self._first + self._epoch)
+        if self._clone is None:
+            self._clone = _prepared(loader, recording)
+        _tag(self._clone, trace.number)
+        clone, undo = self._clone, None
+        if loader.num_workers == 0:
+            undo = _install(loader.dataset, recording, trace.number)
+        else:
+            self._clone = clone if loader.persistent_workers else None
+        iterator = iter(clone)
+        try:
+            while True:
+                asked = time.monotonic_ns()
+                try:
+                    parcel = next(iterator)
+                except StopIteration:
+                    trace.ended()
+                    return
+                outstanding = getattr(iterator, "_tasks_outstanding", 0)
+                trace.delivered(Delivered(parcel.batch, parcel.samples, 0, outstanding), asked)
+                yield parcel.data
+        finally:
+            if undo is not None:
+                undo()
+
+
+class Parcel:
+    """A batch on its way to the training process, with the number it has in the trace."""
+
+    def __init__(self, data: Any, batch: int, samples: int) -> None:
+        """``samples``: how many it is of."""
+        self.data, self.batch, self.samples = data, batch, samples
+
+    def pin_memory(self, *device: Any) -> "Parcel":
+        """As torch's pinning thread asks for it."""
+        from torch.utils.data._utils.pin_memory import pin_memory  # noqa: PLC0415  (needed in that thread only)
+
+        return Parcel(pin_memory(self.data, *device), self.batch, self.samples)  # type: ignore[no-untyped-call]
+
+
+class Tagged(list[Any]):
+    """The indices of a batch, with the run's and the batch's number."""
+
+    run = batch = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Whoever asks for the first index begins the batch."""
+        _begin(self.run, self.batch)
+        return super().__iter__()
+
+
+class Single:
+    """One index where batching is off."""
+
+    def __init__(self, index: Any, run: int, batch: int) -> None:
+        """As in ``Tagged``."""
+        self.index, self.run, self.batch = index, run, batch
+
+
+class _Sampler:
+    """The loader's index sampler; what it gives is numbered."""
+
+    def __init__(self, sampler: Any, *, batched: bool) -> None:
+        self._sampler, self._batched, self.run = sampler, batched, 0
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, what in enumerate(self._sampler):
+            if self._batched:
+                tagged = Tagged(what)
+                tagged.run, tagged.batch = self.run, number
+                yield tagged
+            else:
+                yield Single(what, self.run, number)
+
+
+class _Collate:
+    """The loader's collate function, in a worker or not."""
+
+    def __init__(self, collate_fn: Callable[[Any], Any], *, batched: bool) -> None:
+        self._collate_fn, self._batched = collate_fn, batched
+
+    def __call__(self, samples: Any) -> Parcel:
+        many, start = len(samples) if self._batched else 1, time.monotonic_ns()
+        data = self._collate_fn(samples)
+        elapsed = time.monotonic_ns() - start
+        if _now.iterable:
+            info = get_worker_info()
+            _now.batch += 1 if info is None else info.num_workers
+        if _now.observer is not None and _now.observer.stream is not None:
+            stream = _now.observer.stream
+            stream.rows(_now.batch, 0, many, start, 0)
+            stream.collate(_now.batch, many, start, elapsed)
+        return Parcel(data, _now.batch, many)
+
+
+class _Init:
+    """The loader's worker_init_fn, and after it our eyes."""
+
+    def __init__(self, init: Callable[[int], Any] | None, recording: Recording) -> None:
+        self._init, self._recording, self.run = init, recording, 0
+
+    def __call__(self, worker: int) -> None:
+        if self._init is not None:
+            self._init(worker)
+        info = get_worker_info()
+        assert info is not None
+        _install(info.dataset, self._recording, self.run, worker)
+
+
+class _Now:
+    """What this process is making."""
+
+    observer: Observer | None = None
+    run = 0
+    batch = -1
+    iterable = False
+
+
+_now = _Now()
+
+
+def _begin(run: int, batch: int) -> None:
+    _now.run, _now.batch = run, batch
+    if _now.observer is not None and _now.observer.stream is not None:
+        _now.observer.stream.run(run, time.monotonic_ns())
+
+
+def _install(dataset: Any, recording: Recording, run: int, worker: int = -1) -> Callable[[], None]:
+    """Look at every sample the dataset gives in this process, until what is returned is called.
+
+    ``run``: the epoch that begins; the number of each following one is by one higher.
+    """
+    observer = _now.observer = Observer(dataset, recording, worker=worker)
+    _now.iterable = isinstance(dataset, IterableDataset)
+    epochs = count(run)
+    kind: Any = type(dataset)
+    changed: dict[str, Callable[..., Any]]
+
+    def begun(self: Any) -> Iterator[Any]:
+        info = get_worker_info()
+        _begin(next(epochs), -1 if info is None else info.id - info.num_workers)
+        return _Items(observer.items(), kind.__iter__(self))
+
+    if _now.iterable:
+        changed = {"__iter__": begun}
+    elif hasattr(dataset, "__getitems__"):
+        bulk = observer.bulk(lambda indices: kind.__getitems__(dataset, indices))
+        changed = {"__getitems__": lambda _, indices: bulk(_plain(indices))}
+    else:
+        get = observer.samples(lambda index: kind.__getitem__(dataset, index))
+        changed = {"__getitem__": lambda _, index: get(_one(index))}
+    try:
+        restore = exchanged(dataset, changed)
+    except TypeError:  # a plain list, say: its samples are not told apart
+        return observer.undo
+
+    def undo() -> None:
+        restore()
+        observer.undo()
+        _now.observer = None
+
+    return undo
+
+
+class _Items:
+    """An iterator whose items are looked at."""
+
+    def __init__(self, item: Callable[[Iterator[Any]], Any], source: Iterator[Any]) -> None:
+        self._item, self._source = item, source
+
+    def __iter__(self) -> "_Items":
+        return self
+
+    def __next__(self) -> Any:
+        return self._item(self._source)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+def _plain(indices: Any) -> Any:
+    return list(indices) if isinstance(indices, Tagged) else indices
+
+
+def _one(index: Any) -> Any:
+    if isinstance(index, Single):
+        _begin(index.run, index.batch)
+        return index.index
+    return index
+
+
+def _prepared(loader: Any, recording: Recording) -> Any:
+    """The loader again, with eyes; the user's own is left alone."""
+    clone = copy.copy(loader)
+    iterable = isinstance(loader.dataset, IterableDataset)
+    batched = loader.batch_size is not None if iterable else loader.batch_sampler is not None
+    own = vars(clone)  # torch forbids assigning some of these
+    if not iterable:
+        which = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        own[which] = _Sampler(getattr(loader, which), batched=loader.batch_sampler is not None)
+    own["collate_fn"] = _Collate(loader.collate_fn, batched=batched)
+    own["worker_init_fn"] = _Init(loader.worker_init_fn, recording)
+    own["_iterator"] = None
+    return clone
+
+
+def _tag(clone: Any, run: int) -> None:
+    """The next epoch is that run."""
+    clone.worker_init_fn.run = run
+    for sampler in (vars(clone)["sampler"], vars(clone)["batch_sampler"]):
+        if isinstance(sampler, _Sampler):
+            sampler.run = run

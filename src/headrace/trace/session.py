@@ -1,0 +1,76 @@
+"""Which trace a loader writes to: its own, the one around it, or the one the environment names."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headrace.core.errors import TraceError
+from headrace.trace.file import Recording, record
+
+VARIABLE = "HEADRACE_TRACE"
+_around: list[Recording] = []
+
+
+class Session:
+    """A trace under way, for what loaders do not know of."""
+
+    def __init__(self, recording: Recording) -> None:
+        """``recording``: where everything goes."""
+        self._recording = recording
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._recording.path
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """The block is in the trace under that name: a training step, say."""
+        start = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self._recording.stream().span(name, start, time.monotonic_ns() - start)
+
+
+@contextmanager
+def tracing(path: str | os.PathLike[str]) -> Iterator[Session]:
+    """Loaders that begin an epoch within the block are recorded in the file at ``path``, in this and other threads."""
+    recording = record(_checked(path, "path"))
+    _around.append(recording)
+    try:
+        yield Session(recording)
+    finally:
+        _around.remove(recording)
+
+
+def recording(path: str | None) -> Recording | None:
+    """Where a loader with ``trace=path`` records to: there, or where it finds itself in."""
+    if path is not None:
+        return record(path)
+    if _around:
+        return _around[-1]
+    named = os.environ.get(VARIABLE)
+    return record(_checked(named, VARIABLE)) if named else None
+
+
+def checked(path: str | os.PathLike[str] | None) -> str | None:
+    """What ``trace=`` says, as a string that still names the same file when the working directory changes."""
+    return None if path is None else _checked(path, "trace")
+
+
+def _checked(path: Any, name: str) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        msg = f"{name}= takes a path, not {path!r}"
+        raise TypeError(msg)
+    found = Path(path).absolute()
+    if not found.parent.is_dir():
+        msg = f"{name}={str(path)!r}: the directory {str(found.parent)!r} does not exist"
+        raise TraceError(msg)
+    if found.is_dir():
+        msg = f"{name}={str(path)!r} is a directory; name a file"
+        raise TraceError(msg)
+    return str(found)
