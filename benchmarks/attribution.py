@@ -34,6 +34,7 @@ from headrace.trace.file import Recording, record
 from headrace.trace.hardware import profile, records, runner
 from headrace.trace.hardware.mapping import bare
 from headrace.trace.reader import read
+from headrace.trace.session import VARIABLE
 
 ROOT = Path(__file__).parent.parent
 PROCESSES = 3
@@ -169,7 +170,7 @@ def _command(scale: int, amount: float) -> list[str]:
 
 def main(scale: int, amount: float) -> None:
     """The program that is sampled."""
-    recording = record(os.environ[runner.VARIABLE])
+    recording = record(os.environ[VARIABLE])
     chosen = operations(scale)  # made here: making the data calls some of the same functions
     context = get_context("fork")
     processes = [context.Process(target=_work, args=(recording, chosen, amount)) for _ in range(PROCESSES)]

@@ -1,19 +1,31 @@
-"""Work with traces."""
+"""Look into a trace, and take one of a program."""
 
 from __future__ import annotations
 
 import argparse
 
-from headrace.cli import trace_hw, trace_study
+from headrace.cli import UsageError, trace_hw, trace_study
+from headrace.core.errors import TraceError
+
+COMMANDS = {
+    "hw": trace_hw,
+    "study": trace_study,
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's own commands."""
-    commands = parser.add_subparsers(dest="action", required=True, metavar="action")
-    trace_hw.add(commands)
-    trace_study.add(commands)
+    """Add the commands, each with ``--json`` behind its own name too."""
+    commands = parser.add_subparsers(dest="trace_command", required=True, metavar="command")
+    for name, module in COMMANDS.items():
+        summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
+        module.configure(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the one that was named."""
-    return int(options.handler(options))
+    """Run one of them; a file that is no trace is the user's to mend."""
+    try:
+        return int(COMMANDS[options.trace_command].run(options))
+    except TraceError as error:
+        raise UsageError(str(error)) from error

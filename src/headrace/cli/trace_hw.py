@@ -1,4 +1,7 @@
-"""What the processor does in each operation of a program: C functions, counters, and the mapping between them."""
+"""What the processor does in each operation of a program.
+
+Runs the program with its trace on, samples it, and shows the C functions and counters of every operation.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError
 
@@ -21,9 +24,8 @@ LL_CACHE = "33554432,16,64"
 """The last-level cache that valgrind models: 32 MiB, 16 ways; it guesses those of new processors wrong."""
 
 
-def add(commands: Any) -> None:
-    """Add ``hw`` to the commands of ``headrace trace``."""
-    parser = commands.add_parser("hw", help="what the processor does in each operation", description=__doc__)
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument(
         "-o",
         "--output",
@@ -55,29 +57,22 @@ def add(commands: Any) -> None:
         metavar="N",
         help="with --callgrind: calls of each operation to count in each process (8)",
     )
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, metavar="-- program ...", help="what to run, as you would start it"
     )
-    parser.set_defaults(handler=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run and show, or show what is there."""
-    from headrace.core.errors import TraceError
-
     if options.frequency < 1 or options.top < 1 or options.calls < 1:
         raise UsageError("--frequency, --top and --calls must be at least 1")
-    try:
-        if options.vendor:
-            return _imported(options)
-        if options.read:
-            _show(options, _joined(Path(options.read)))
-            return 0
-        program = program_of(options)
-        return _counted(options, program) if options.callgrind else _sampled(options, program)
-    except TraceError as error:
-        raise UsageError(str(error)) from None
+    if options.vendor:
+        return _imported(options)
+    if options.read:
+        _show(options, _joined(Path(options.read)))
+        return 0
+    program = program_of(options)
+    return _counted(options, program) if options.callgrind else _sampled(options, program)
 
 
 def program_of(options: argparse.Namespace) -> list[str]:
@@ -110,7 +105,7 @@ def traced(path: Path) -> Trace:
         profile.beside(path).unlink(missing_ok=True)
         raise UsageError(
             f"the program recorded nothing to {path}: it must iterate a headrace.DataLoader, "
-            "or a torch DataLoader inside headrace.tracing()"
+            "or a torch DataLoader in headrace.traced()"
         )
     return read(path)
 
@@ -154,7 +149,7 @@ def _show(options: argparse.Namespace, found: Profile) -> None:
 
     if options.mapping:
         mapping.write(Path(options.mapping), found)
-    if getattr(options, "json", False):
+    if options.json:
         print(json.dumps(profile.data(found), indent=1))
     else:
         hw_tables.show_profile(found, options.top)
@@ -174,12 +169,12 @@ def _counted(options: argparse.Namespace, program: list[str]) -> int:
             f"--callgrind-out-file={folder}/callgrind.out.%p",
             *program,
         ]
-        ran = runner.plain(wrapped, None, {callgrind.VARIABLE: str(options.calls)})
+        ran = runner.plain(wrapped, Path(folder) / "a.trace", {callgrind.VARIABLE: str(options.calls)})
         counts = callgrind_file.read(Path(folder))
     if not counts.operations:
         ended = f" (it ended with exit code {ran.code})" if ran.code else ""
         raise UsageError(f"no operation ran under valgrind{ended}: the program must iterate a headrace.DataLoader")
-    if getattr(options, "json", False):
+    if options.json:
         print(json.dumps(callgrind_file.data(counts), indent=1))
     else:
         hw_tables.show_counts(counts, options.top)
@@ -194,7 +189,7 @@ def _imported(options: argparse.Namespace) -> int:
         raise UsageError("--import needs --mapping FILE, written before by 'headrace trace hw --mapping FILE -- ...'")
     export = vendor.read(Path(options.vendor))
     parts = vendor.split(export, mapping.read(Path(options.mapping)))
-    if getattr(options, "json", False):
+    if options.json:
         facts = {"tool": export.tool, "covered": parts.covered, "operations": parts.operations}
         print(json.dumps(facts, indent=1))
     else:

@@ -1,4 +1,7 @@
-"""Run a program with several numbers of workers and compare time, CPU seconds and counters of its operations."""
+"""Run a program with several numbers of workers and compare.
+
+Compared are elapsed time, and CPU seconds and counters of every operation.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError
 from headrace.cli.trace_hw import FREQUENCY, events_of, program_of, traced
@@ -22,9 +25,8 @@ if TYPE_CHECKING:
 PLACE = "{workers}"
 
 
-def add(commands: Any) -> None:
-    """Add ``study`` to the commands of ``headrace trace``."""
-    parser = commands.add_parser("study", help="compare numbers of workers", description=__doc__)
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("--workers", default="1,2,4", metavar="N,...", help="numbers of workers (1,2,4)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write a page (.html) or data (.json)")
     parser.add_argument(
@@ -33,20 +35,17 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--events", metavar="NAME,...", help="events to sample beside the clock; default: those the machine has"
     )
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
     parser.add_argument(
         "program",
         nargs=argparse.REMAINDER,
         metavar="-- program ...",
         help=f"what to run; {PLACE} stands for the number",
     )
-    parser.set_defaults(handler=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run, compare, show and write."""
     from headrace.cli import hw_tables
-    from headrace.core.errors import TraceError
 
     program = program_of(options)
     workers = _workers(options.workers)
@@ -58,14 +57,11 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.output and Path(options.output).suffix not in {".html", ".json"}:
         raise UsageError(f"-o {options.output}: the name must end in .html or .json")
-    try:
-        found, code = _studied(options, program, workers)
-    except TraceError as error:
-        raise UsageError(str(error)) from None
+    found, code = _studied(options, program, workers)
     if code:
         return code
     _write(options, found, shlex.join(program))
-    if getattr(options, "json", False):
+    if options.json:
         print(json.dumps(found.data(), indent=1))
     else:
         hw_tables.show_study(found)

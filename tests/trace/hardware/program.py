@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.trace import format as F
 from headrace.trace.file import Recording, record
-from headrace.trace.hardware.callgrind import probe
+from headrace.trace.hardware.callgrind import measuring
 
 TEXT = bytes(range(256)) * 512
 NUMBERS = np.random.default_rng(0).random(60_000)
@@ -28,7 +28,7 @@ OPERATIONS = {
 def work(recording: Recording | None, samples: int) -> None:
     stream = recording.stream() if recording else None
     heads = stream.operations(list(OPERATIONS)) if stream else [0] * len(OPERATIONS)
-    measured = probe()
+    measured = measuring()
     for index in range(samples):
         start = before = time.monotonic_ns()
         marks = []

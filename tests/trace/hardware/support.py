@@ -65,5 +65,4 @@ def traced(path: Path, spans: list[tuple[str, int, int]]) -> Trace:
     first = min(start for _, start, _ in spans)
     end = max(start + length for _, start, length in spans)
     stream.sample(7, recording.base + first, end - first, -1, 0, 0, marks)
-    recording.close()
     return read(path)

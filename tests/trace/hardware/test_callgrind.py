@@ -26,9 +26,9 @@ def test_costs_are_summed_by_operation_and_function():
 
 
 def test_a_program_outside_valgrind_is_left_alone(monkeypatch):
-    assert callgrind.probe() is None
+    assert callgrind.measuring() is None
     monkeypatch.setenv(callgrind.VARIABLE, "3")
-    assert callgrind.probe() is None
+    assert callgrind.measuring() is None
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the request is machine code of x86-64")

@@ -1,14 +1,16 @@
 """Exact instruction counts of operations, where there are no counters: each runs alone under valgrind's callgrind.
 
 A program that runs under valgrind can switch its instrumentation on and off by a pattern of instructions that does
-nothing elsewhere. `probe` gives what a recorder calls around every operation; it is None in any other program.
+nothing elsewhere. `attach` lets a recorder's probe do so around every operation; it does nothing in other programs.
 """
 
 import ctypes
 import mmap
 import os
 import platform
-from typing import Protocol
+from collections.abc import Sequence
+
+from headrace.trace.probe import Probe
 
 VARIABLE = "HEADRACE_CALLGRIND"
 """How often each operation is measured in each process; unset when the program does not run under valgrind."""
@@ -26,17 +28,15 @@ _TOOL = ord("C") << 24 | ord("T") << 16
 _ZERO, _DUMP_AT, _START, _STOP = _TOOL + 1, _TOOL + 3, _TOOL + 4, _TOOL + 5
 
 
-class Probe(Protocol):
-    """Told when an operation begins and ends, in the thread that runs it."""
-
-    def enter(self, operation: str) -> None:
-        """It is about to run."""
-
-    def leave(self, operation: str) -> None:
-        """It has run."""
+def attach(probe: Probe, names: Sequence[str]) -> None:
+    """Let a probe's operations be measured, if this process was started to be; ``names`` by number, from 1 on."""
+    measured = measuring()
+    if measured is not None:
+        probe.enter = lambda number: measured.enter(names[number - 1])
+        probe.leave = lambda number: measured.leave(names[number - 1])
 
 
-def probe() -> Probe | None:
+def measuring() -> "Callgrind | None":
     """What measures operations in this process, if it was started to be measured."""
     limit = os.environ.get(VARIABLE, "")
     if not limit.isdigit() or platform.machine() != "x86_64":

@@ -13,9 +13,8 @@ from pathlib import Path
 from headrace.core.errors import TraceError
 from headrace.trace.hardware.perf import Sampler
 from headrace.trace.hardware.profile import beside
+from headrace.trace.session import VARIABLE
 
-VARIABLE = "HEADRACE_TRACE"
-"""Names the file that all loaders of a program record to."""
 EMPTY_S = 0.05
 """How often the rings are emptied: each holds what a processor says in a second at the highest useful rate."""
 

@@ -60,18 +60,18 @@ class Study:
 
 
 def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profile | None) -> Run:
-    """What one run showed. CPU time is the recorder's where it measured it, else the samples'."""
+    """What one run showed. CPU time is the samples', or without them what the recorder measured, which is not all."""
     operations: dict[str, dict[str, float]] = {}
     table = trace.operations
     for number in np.unique(table["name"]).tolist():
         rows = table[table["name"] == number]
         values = {"calls": float(len(rows)), "elapsed": float(rows["elapsed"].sum() / 1e9)}
-        if (rows["cpu"] >= 0).all():
-            values["cpu_seconds"] = float(rows["cpu"].sum() / 1e9)
+        known = rows[rows["cpu"] >= 0]
+        if found is None and known["elapsed"].sum():
+            share = known["cpu"].sum() / known["elapsed"].sum()
+            values["cpu_seconds"] = float(share * values["elapsed"])
         operations[trace.names[number]] = values
     for operation in found.operations if found else []:
         if operation.name in operations:
-            known = operations[operation.name]
-            known.setdefault("cpu_seconds", operation.seconds)
-            known.update(ratios(operation.counters))
+            operations[operation.name] |= {"cpu_seconds": operation.seconds, **ratios(operation.counters)}
     return Run(workers, seconds, cpu, len(trace.samples) / seconds if seconds else 0.0, operations)
