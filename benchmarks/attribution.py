@@ -32,7 +32,7 @@ from headrace.core.errors import TraceError
 from headrace.trace import format as F
 from headrace.trace.file import Recording, record
 from headrace.trace.hardware import profile, records, runner
-from headrace.trace.hardware.mapping import bare
+from headrace.trace.hardware.names import bare
 from headrace.trace.reader import read
 from headrace.trace.session import VARIABLE
 
@@ -107,8 +107,8 @@ def _judged(found: profile.Profile, table: Table) -> tuple[Table, float, int]:
     total: dict[str, int] = dict.fromkeys(SIGNATURES, 0)
     for operation in found.operations:
         for entry in operation.entries:
-            if operation.name == "(other threads)":
-                continue  # the program before it records, and threads that libraries start
+            if operation.name in {"(before the trace)", "(other threads)"}:
+                continue  # the program itself, which makes the data, and threads that libraries start
             home = _home(entry.function.library, entry.function.name)
             if home:
                 total[home] += entry.samples

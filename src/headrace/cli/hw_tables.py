@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.trace.hardware.callgrind_file import Counted, Counts
-from headrace.trace.hardware.mapping import bare
+from headrace.trace.hardware.names import readable
 from headrace.trace.hardware.profile import Operation, Profile, ratios
 from headrace.trace.hardware.study import Study
 from headrace.trace.hardware.vendor import Export, Split
@@ -115,7 +115,7 @@ def _functions(made: Table, one: Operation, top: int, counted: list[str]) -> Non
     for at, entry in enumerate(shown):
         made.add_row(
             named(one.name) if at == 0 else "",
-            named(bare(entry.function.name)),
+            named(readable(entry.function.name)),
             named(library(entry.function.library)),
             f"{entry.share.value:.1%}",
             f"{entry.share.low:.1%}–{entry.share.high:.1%}",
@@ -168,7 +168,7 @@ def show_counts(counts: Counts, top: int) -> None:
         for at, (function, costs) in enumerate(ranked):
             made.add_row(
                 "",
-                named(bare(function.name)),
+                named(readable(function.name)),
                 named(library(function.library)),
                 f"{costs[0] / max(total[0], 1):.1%}",
                 *_per_call(counts, counted, costs),

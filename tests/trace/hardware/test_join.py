@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.trace.hardware.join import OTHER_THREADS, OUTSIDE, containing, join
+from headrace.trace.hardware.join import BEFORE, OTHER_THREADS, OUTSIDE, containing, join
 from headrace.trace.hardware.records import SAMPLES
 from tests.trace.hardware.support import traced
 
@@ -47,6 +47,7 @@ def test_operations_what_is_around_them_and_other_threads_are_told_apart(tmp_pat
     trace = traced(tmp_path / "a.trace", [("read", 100, 50), ("resize", 200, 50)])
     here, me = os.getpid(), threading.get_native_id()
     cases = [
+        (here, me, -1, BEFORE),
         (here, me, 99, OUTSIDE),
         (here, me, 100, "read"),
         (here, me, 149, "read"),
@@ -61,4 +62,4 @@ def test_operations_what_is_around_them_and_other_threads_are_told_apart(tmp_pat
         samples[at]["process"], samples[at]["thread"], samples[at]["time"] = process, thread, trace.base + time
     names, place, rows = join(trace, samples)
     assert [names[at] for at in place] == [expected for *_, expected in cases]
-    assert rows.tolist() == [-1, 0, 0, -1, 1, -1, -1, -1]
+    assert rows.tolist() == [-1, -1, 0, 0, -1, 1, -1, -1, -1]

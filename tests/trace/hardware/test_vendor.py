@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import TraceError
-from headrace.trace.hardware.mapping import Link, Weights, bare, spellings
+from headrace.trace.hardware.mapping import Link, Weights
+from headrace.trace.hardware.names import bare, readable, spellings
 from headrace.trace.hardware.vendor import UNMAPPED, read, split
 
 DATA = Path(__file__).with_name("data")
@@ -91,6 +92,16 @@ def test_a_library_that_is_told_must_be_the_right_one():
 )
 def test_a_name_without_its_arguments(name, short):
     assert bare(name) == short
+
+
+def test_torchs_kernels_are_called_by_what_they_do():
+    inside = "at::native::AVX2::direct_copy_kernel(at::TensorIteratorBase&)::{lambda()#3}::operator()() const"
+    name = (
+        "void c10::function_ref<void (char**, long const*, long, long)>::callback_fn<at::native::AVX2::VectorizedLoop2d"
+        f"<{inside}::{{lambda(unsigned char)#1}}, {inside}::{{lambda(at::vec::Vectorized<unsigned char>)#1}}> >(long)"
+    )
+    assert readable(name) == "direct_copy_kernel(unsigned char)"
+    assert readable("foo::bar(int)") == "foo::bar"
 
 
 def test_stripped_functions_are_spelt_in_many_ways():

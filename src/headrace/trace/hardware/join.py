@@ -10,8 +10,9 @@ from headrace.trace.reader import Trace
 Table = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
 
-OUTSIDE, OTHER_THREADS = "(elsewhere)", "(other threads)"
-"""Time of recording threads in no span; threads that record nothing, such as those of a native library."""
+BEFORE, OUTSIDE, OTHER_THREADS = "(before the trace)", "(elsewhere)", "(other threads)"
+"""Up to the first record, which is mostly imports; threads that record, in no span; threads that record nothing, such
+as those of a native library."""
 _AROUND = (
     ("spans", ""),
     ("rows", "(write rows)"),
@@ -25,7 +26,7 @@ _AROUND = (
 
 def join(trace: Trace, samples: Table) -> tuple[list[str], Positions, Positions]:
     """Names of operations, the position in that list of each sample, and its row in ``trace.operations`` or -1."""
-    names: dict[str, int] = {OUTSIDE: 0, OTHER_THREADS: 1}
+    names: dict[str, int] = {BEFORE: 0, OUTSIDE: 1, OTHER_THREADS: 2}
     place = np.full(len(samples), names[OTHER_THREADS], np.int64)
     rows = np.full(len(samples), -1, np.int64)
     threads = {(stream.process, stream.thread) for stream in trace.streams}
@@ -52,6 +53,7 @@ def join(trace: Trace, samples: Table) -> tuple[list[str], Positions, Positions]
                     name = names.setdefault(trace.names[number], len(names))
                     place[mine[hit][spans["name"][row] == number]] = name
             left &= ~hit
+    place[samples["time"] < trace.base] = names[BEFORE]
     return list(names), place, rows
 
 

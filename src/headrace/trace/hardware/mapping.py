@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import TraceError
+from headrace.trace.hardware.names import spellings
 from headrace.trace.hardware.profile import Profile
 
 FORMAT = "headrace mapping 1"
@@ -100,30 +101,6 @@ class Weights:
                 total = sum(counts.values())
                 return {operation: count / total for operation, count in counts.items()}
         return {}
-
-
-def spellings(name: str) -> list[str]:
-    """How a function may be written: as it is, and without its arguments."""
-    address = re.fullmatch(r"(?:func|function|fun|sub)[@_]?(0x[0-9a-f]+)|.*!(0x[0-9a-f]+)", name, re.IGNORECASE)
-    if address:
-        return [f"function@{int(address[1] or address[2], 16):#x}"]
-    return list(dict.fromkeys([name, bare(name)]))
-
-
-def bare(name: str) -> str:
-    """A C++ function's name without return type and arguments; any other name as it is."""
-    text = name.replace("(anonymous namespace)", "{anonymous}").partition(" [clone")[0]
-    depth, start = 0, 0
-    for at, letter in enumerate(text):
-        if letter == "<":
-            depth += 1
-        elif letter == ">":
-            depth = max(0, depth - 1)
-        elif letter == " " and depth == 0 and not text[:at].endswith("operator"):
-            start = at + 1
-        elif letter == "(" and depth == 0 and not text[:at].endswith("operator"):
-            return text[start:at].replace("{anonymous}", "(anonymous namespace)")
-    return text.replace("{anonymous}", "(anonymous namespace)")
 
 
 def _stem(library: str) -> str:
