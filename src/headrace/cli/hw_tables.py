@@ -222,9 +222,9 @@ def _cell(export: Export, column: str, value: float | None) -> str:
 def show_study(found: Study) -> None:
     """One row per worker count and operation."""
     out = console()
-    made = table("By number of workers", "workers", "elapsed s", "CPU s", "samples/s")
+    made = table("By number of workers", "workers", "elapsed s", "loading s", "CPU s", "samples/s")
     for one in found.runs:
-        made.add_row(str(one.workers), f"{one.seconds:.2f}", f"{one.cpu:.2f}", number(one.rate))
+        made.add_row(str(one.workers), f"{one.seconds:.2f}", f"{one.loading:.2f}", f"{one.cpu:.2f}", number(one.rate))
     out.print(made)
     derived = found.measures
     for heading, values in [("CPU s", found.cpu), *((name, found.measure(name)) for name in derived)]:

@@ -11,6 +11,7 @@ import pytest
 from headrace.cli.__main__ import main
 from headrace.trace.hardware import callgrind
 from headrace.trace.hardware.callgrind_file import read
+from headrace.trace.probe import Probe
 from tests.trace.hardware.support import PROGRAM
 
 
@@ -37,6 +38,25 @@ def test_requests_do_nothing_outside_valgrind():
     assert not measured.present
     measured.enter("a")
     measured.leave("a")
+
+
+def test_a_recorders_probe_measures_its_operations(monkeypatch):
+    seen = []
+
+    class Fake:
+        def enter(self, operation):
+            seen.append(("enter", operation))
+
+        def leave(self, operation):
+            seen.append(("leave", operation))
+
+    monkeypatch.setattr(callgrind, "measuring", Fake)
+    probe = Probe()
+    callgrind.attach(probe, ["read", "resize"])
+    assert probe.timed(lambda x: x + 1, 2, 0)(1) == 2
+    with pytest.raises(ZeroDivisionError):
+        probe.timed(lambda: 1 / 0, 1, 0)()
+    assert seen == [("enter", "resize"), ("leave", "resize"), ("enter", "read"), ("leave", "read")]
 
 
 @pytest.mark.slow

@@ -28,6 +28,8 @@ def test_runs_are_compared(capfd, tmp_path):
     found = json.loads(out)
     assert [run["workers"] for run in found["runs"]] == [1, 2]
     for run in found["runs"]:
+        assert 0 < run["loading"] < run["seconds"]
+        assert run["rate"] == pytest.approx(60 / run["loading"])
         assert set(run["operations"]) == {"compress", "digest", "sort"}
         for operation in run["operations"].values():
             assert operation["calls"] == 60
@@ -74,8 +76,8 @@ def test_mistakes_are_told_in_one_line(capfd, arguments, message):
 def test_bars_are_as_high_as_their_values():
     found = Study(
         [
-            Run(1, 4.0, 4.0, 10.0, {"load <b>": {"cpu_seconds": 3.0, "IPC": 2.0}, "flip": {"cpu_seconds": 1.0}}),
-            Run(8, 1.0, 6.0, 40.0, {"load <b>": {"cpu_seconds": 2.0, "IPC": 1.0}}),
+            Run(1, 4.0, 3.0, 4.0, 10.0, {"load <b>": {"cpu_seconds": 3.0, "IPC": 2.0}, "flip": {"cpu_seconds": 1.0}}),
+            Run(8, 1.0, 0.5, 6.0, 40.0, {"load <b>": {"cpu_seconds": 2.0, "IPC": 1.0}}),
         ]
     )
     drawing = ET.fromstring(chart.figure(found, "CPU", found.cpu, stacked=True)).find("svg")

@@ -24,8 +24,8 @@ def page(found: Study, command: str) -> str:
     """The whole page."""
     names = found.names
     key = "".join(f'<li><i style="background:{_colour(at)}"></i>{escape(name)}</li>' for at, name in enumerate(names))
-    elapsed: dict[str, list[float | None]] = {"elapsed": [run.seconds for run in found.runs]}
-    figures = [figure(found, "Elapsed seconds", elapsed, stacked=True)]
+    loading: dict[str, list[float | None]] = {"loading": [run.loading for run in found.runs]}
+    figures = [figure(found, "Elapsed seconds of loading", loading, stacked=True)]
     figures.append(figure(found, "CPU seconds by operation", found.cpu, stacked=True))
     figures += [figure(found, name, found.measure(name), stacked=False) for name in found.measures]
     notes = "".join(f"<p>{escape(note)}</p>" for note in found.notes)

@@ -15,10 +15,13 @@ class Run:
 
     workers: int
     seconds: float
+    """Elapsed, of the whole program."""
+    loading: float
+    """Elapsed, from the first thing recorded to the last: without imports."""
     cpu: float
     """Seconds of CPU time, of the program and all it started."""
     rate: float
-    """Samples per second of elapsed time."""
+    """Samples per second of loading."""
     operations: dict[str, dict[str, float]]
 
 
@@ -74,4 +77,14 @@ def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profil
     for operation in found.operations if found else []:
         if operation.name in operations:
             operations[operation.name] |= {"cpu_seconds": operation.seconds, **ratios(operation.counters)}
-    return Run(workers, seconds, cpu, len(trace.samples) / seconds if seconds else 0.0, operations)
+    loading = _loading(trace)
+    return Run(workers, seconds, loading, cpu, len(trace.samples) / loading if loading else 0.0, operations)
+
+
+def _loading(trace: Trace) -> float:
+    """Seconds between the beginning of the first sample or request for a batch and the end of the last."""
+    tables = [table for table in (trace.samples, trace.batches) if len(table)]
+    if not tables:
+        return 0.0
+    first = min(int(table["start"].min()) for table in tables)
+    return (max(int((table["start"] + table["elapsed"]).max()) for table in tables) - first) / 1e9
