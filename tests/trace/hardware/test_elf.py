@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import struct
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,42 @@ def test_cpp_names_are_readable(monkeypatch):
     found = demangled(names)
     assert found[1] == names[1]
     assert found[0].name in {"foo::bar(int)", "_ZN3foo3barEi"}
+
+
+def library(symbols: list[tuple[str, int, int]], segment: tuple[int, int, int]) -> bytes:
+    """An ELF file with functions (name, address, size) and one segment (offset, address, size)."""
+    names, entries = b"\0", bytes(24)
+    for name, address, size in symbols:
+        entries += struct.pack("<IBBHQQ", len(names), 2, 0, 1, address, size)
+        names += name.encode() + b"\0"
+    sections = b"\0.symtab\0.strtab\0"
+    offset, address, size = segment
+    body = struct.pack("<IIQQQQQQ", 1, 5, offset, address, address, size, size, 4096)
+    where = {}
+    for key, part in (("symbols", entries), ("names", names), ("sections", sections)):
+        where[key] = 64 + len(body), len(part)
+        body += part
+    table = 64 + len(body)
+    body += bytes(64)
+    body += struct.pack("<IIQQQQIIQQ", 1, 2, 0, 0, *where["symbols"], 2, 0, 8, 24)
+    body += struct.pack("<IIQQQQIIQQ", 9, 3, 0, 0, *where["names"], 0, 0, 1, 0)
+    body += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, *where["sections"], 0, 0, 1, 0)
+    head = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 64, table, 0, 64, 56, 1, 64, 4, 3)
+    return head + body
+
+
+def test_places_in_the_file_are_not_addresses(tmp_path):
+    path = tmp_path / "lib.so"
+    symbols = [
+        ("sized", 0x401000, 0x20),
+        ("assembly", 0x401100, 0),
+        ("next", 0x401200, 0x10),
+        ("alias", 0x401000, 0x10),
+    ]
+    path.write_bytes(library(symbols, (0x1000, 0x401000, 0x1000)))
+    found = Library(str(path))
+    assert found.function(0x1000) == found.function(0x101F) == "sized"  # the longer of two at one address
+    assert found.function(0x1020) == "0x401020"
+    assert found.function(0x11FF) == "assembly"  # as far as the next: it says no size
+    assert found.function(0x1200) == "next"
+    assert found.at(0x401200) == "next"
