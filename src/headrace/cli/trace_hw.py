@@ -83,6 +83,11 @@ def program_of(options: argparse.Namespace) -> list[str]:
     return program
 
 
+def printed(options: argparse.Namespace) -> int | None:
+    """Where the program's own output goes: not between ours where that is JSON."""
+    return sys.stderr.fileno() if options.json else None
+
+
 def events_of(options: argparse.Namespace) -> list[str] | None:
     """The events asked for; refused here when there are no such names."""
     from headrace.trace.hardware.events import event
@@ -115,7 +120,7 @@ def _sampled(options: argparse.Namespace, program: list[str]) -> int:
 
     output = Path(options.output).absolute()
     _make_way(output)
-    ran = runner.sampled(program, output, events_of(options), options.frequency)
+    ran = runner.sampled(program, output, events_of(options), options.frequency, printed(options))
     if ran.code:
         print(f"headrace trace hw: the program ended with exit code {ran.code}", file=sys.stderr)
     if output.exists() or not ran.code:
@@ -148,7 +153,7 @@ def _show(options: argparse.Namespace, found: Profile) -> None:
     from headrace.trace.hardware import mapping, profile
 
     if options.mapping:
-        mapping.write(Path(options.mapping), found)
+        mapping.write(Path(options.mapping), mapping.mapping(found), found.primary)
     if options.json:
         print(json.dumps(profile.data(found), indent=1))
     else:
@@ -157,7 +162,7 @@ def _show(options: argparse.Namespace, found: Profile) -> None:
 
 def _counted(options: argparse.Namespace, program: list[str]) -> int:
     from headrace.cli import hw_tables
-    from headrace.trace.hardware import callgrind, callgrind_file, runner
+    from headrace.trace.hardware import callgrind, callgrind_file, mapping, runner
 
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -169,11 +174,15 @@ def _counted(options: argparse.Namespace, program: list[str]) -> int:
             f"--callgrind-out-file={folder}/callgrind.out.%p",
             *program,
         ]
-        ran = runner.plain(wrapped, Path(folder) / "a.trace", {callgrind.VARIABLE: str(options.calls)})
+        ran = runner.plain(
+            wrapped, Path(folder) / "a.trace", {callgrind.VARIABLE: str(options.calls)}, printed(options)
+        )
         counts = callgrind_file.read(Path(folder))
     if not counts.operations:
         ended = f" (it ended with exit code {ran.code})" if ran.code else ""
         raise UsageError(f"no operation ran under valgrind{ended}: the program must iterate a headrace.DataLoader")
+    if options.mapping:
+        mapping.write(Path(options.mapping), mapping.counted(counts), "instructions")
     if options.json:
         print(json.dumps(callgrind_file.data(counts), indent=1))
     else:

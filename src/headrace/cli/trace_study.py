@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError
-from headrace.cli.trace_hw import FREQUENCY, events_of, program_of, traced
+from headrace.cli.trace_hw import FREQUENCY, events_of, printed, program_of, traced
 
 if TYPE_CHECKING:
     from headrace.trace.hardware.profile import Profile
@@ -96,14 +96,14 @@ def _studied(options: argparse.Namespace, program: list[str], workers: list[int]
             sampling = not found.notes
             if sampling:
                 try:
-                    ran = runner.sampled(command, path, events, options.frequency)
+                    ran = runner.sampled(command, path, events, options.frequency, printed(options))
                 except TraceError as error:
                     if "cannot run" in str(error) or events:
                         raise
                     found.notes.append(f"Without samples: {error}")
                     sampling = False
             if not sampling:
-                ran = runner.plain(command, path)
+                ran = runner.plain(command, path, None, printed(options))
             if ran.code:
                 print(
                     f"headrace trace study: with {count} workers the program ended with exit code {ran.code}",

@@ -5,6 +5,7 @@ python program.py PROCESSES SAMPLES
 
 import hashlib
 import os
+import resource
 import sys
 import time
 import zlib
@@ -48,6 +49,7 @@ def work(recording: Recording | None, samples: int) -> None:
 if __name__ == "__main__":
     path = os.environ.get("HEADRACE_TRACE")
     shared = record(path) if path else None
+    sys.stdout.write(f"descriptors: {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}\n")
     context = get_context("fork")
     count, total = int(sys.argv[1]), int(sys.argv[2])
     processes = [context.Process(target=work, args=(shared, total // count)) for _ in range(count)]

@@ -11,6 +11,7 @@ import pytest
 from headrace.cli.__main__ import main
 from headrace.trace.hardware import callgrind
 from headrace.trace.hardware.callgrind_file import read
+from headrace.trace.hardware.mapping import counted
 from headrace.trace.probe import Probe
 from tests.trace.hardware.support import PROGRAM
 
@@ -24,6 +25,13 @@ def test_costs_are_summed_by_operation_and_function():
     costs = {(function.name, function.library): values for function, values in resize.functions.items()}
     # A callee's cost is its own, not its caller's too.
     assert costs == {("resample", "libimage.so"): [150, 15, 2], ("memcpy", "libc.so.6"): [20, 2, 1]}
+
+
+def test_exact_counts_make_a_mapping_too():
+    found = counted(read(Path(__file__).with_name("data")))
+    resample, memcpy = found["Resize image"]
+    assert (resample.function, resample.samples, resample.share) == ("resample", 150, pytest.approx(150 / 170))
+    assert (memcpy.belongs_low, memcpy.belongs, memcpy.belongs_high) == (1.0, 1.0, 1.0)
 
 
 def test_a_program_outside_valgrind_is_left_alone(monkeypatch):

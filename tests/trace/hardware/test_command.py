@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import sys
 
 import pytest
@@ -105,6 +106,18 @@ def test_chosen_events_are_sampled(capfd, tmp_path, program):
     code, out, _ = run(capfd, "-o", str(tmp_path / "a.trace"), "--events", events, "--json", *program, "2", "40")
     assert code == 0
     assert json.loads(out)["events"] == ["cpu-clock", "context-switches", "minor-faults"]
+
+
+@pytest.mark.usefixtures("sampling")
+def test_the_programs_limits_are_its_own(capfd, tmp_path, program):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))  # too few for many processors
+    try:
+        code, out, _ = run(capfd, "-o", str(tmp_path / "a.trace"), *program, "1", "1")
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (code, "descriptors: 200" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("sampling")

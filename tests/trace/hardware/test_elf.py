@@ -78,9 +78,9 @@ def library(symbols: list[tuple[str, int, int]], segment: tuple[int, int, int]) 
     offset, address, size = segment
     body = struct.pack("<IIQQQQQQ", 1, 5, offset, address, address, size, size, 4096)
     where = {}
-    for key, part in (("symbols", entries), ("names", names), ("sections", sections)):
-        where[key] = 64 + len(body), len(part)
-        body += part
+    for key, piece in (("symbols", entries), ("names", names), ("sections", sections)):
+        where[key] = 64 + len(body), len(piece)
+        body += piece
     table = 64 + len(body)
     body += bytes(64)
     body += struct.pack("<IIQQQQIIQQ", 1, 2, 0, 0, *where["symbols"], 2, 0, 8, 24)

@@ -2,14 +2,17 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import TraceError
+from headrace.trace.hardware.callgrind_file import Counts
 from headrace.trace.hardware.names import spellings
 from headrace.trace.hardware.profile import Profile
+from headrace.trace.hardware.symbols import Function
 
 FORMAT = "headrace mapping 1"
 
@@ -50,10 +53,27 @@ def mapping(found: Profile) -> Mapping:
     }
 
 
-def write(path: Path, found: Profile) -> None:
-    """Write the mapping as JSON. Raises ``TraceError`` when it cannot be written."""
-    operations = {name: [asdict(link) for link in links] for name, links in mapping(found).items()}
-    facts = {"format": FORMAT, "event": found.primary, "samples": found.samples, "operations": operations}
+def counted(counts: Counts) -> Mapping:
+    """The mapping that exact counts show: "samples" are instructions, and there is nothing to be unsure of."""
+    everywhere = Counter[Function]()
+    for operation in counts.operations.values():
+        everywhere.update({function: costs[0] for function, costs in operation.functions.items()})
+    found: Mapping = {}
+    for name, operation in counts.operations.items():
+        total = max(1, sum(costs[0] for costs in operation.functions.values()))
+        ranked = sorted(operation.functions.items(), key=lambda item: -item[1][0])
+        found[name] = [
+            Link(*function, costs[0], *[costs[0] / total] * 3, *[costs[0] / everywhere[function]] * 3)
+            for function, costs in ranked
+            if costs[0]
+        ]
+    return found
+
+
+def write(path: Path, known: Mapping, event: str) -> None:
+    """Write a mapping as JSON; ``event``: what was counted. Raises ``TraceError`` when it cannot be written."""
+    operations = {name: [asdict(link) for link in links] for name, links in known.items()}
+    facts = {"format": FORMAT, "event": event, "operations": operations}
     try:
         path.write_text(json.dumps(facts, indent=1) + "\n")
     except OSError as error:

@@ -5,7 +5,6 @@ The events are opened for the calling thread on each processor, switched off, to
 kernel writes records to a ring per processor; this process empties the rings into a file (``records`` reads it).
 """
 
-import contextlib
 import ctypes
 import errno
 import fcntl
@@ -15,7 +14,7 @@ import os
 import platform
 import resource
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -50,6 +49,7 @@ class Sampler:
         self._rings: list[mmap.mmap] = []
         self._ids: dict[int, str] = {}
         self._frequency = frequency
+        self._limits: tuple[int, int] | None = None
         try:
             self._spool: IO[bytes] = path.open("wb")
         except OSError as error:
@@ -106,6 +106,13 @@ class Sampler:
             os.close(file)
         self._rings, self._files = [], []
         self._spool.close()
+        self.as_before()
+        self._limits = None
+
+    def as_before(self) -> None:
+        """Undo what sampling needed of this process: for the program, before it is executed."""
+        if self._limits is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
 
     def _note(self, facts: dict[str, object]) -> None:
         self._spool.write(R.note(json.dumps(facts).encode()))
@@ -113,28 +120,28 @@ class Sampler:
     def _open(self, names: Sequence[str] | None) -> None:
         processors = _online()
         wanted = [E.event(name) for name in dict.fromkeys([E.TIME, *(E.USUAL if names is None else names)])]
-        with _many_files(len(processors) * len(wanted) + 64):
-            for processor in processors:
-                leader = -1
-                for event in list(wanted):
-                    file = self._event(event, processor, tracking=leader < 0)
-                    if file < 0:
-                        if names is not None and event.name in names:
-                            msg = (
-                                f"--events {event.name}: this machine cannot count it (a virtual machine often has "
-                                "no counters); leave it out"
-                            )
-                            raise TraceError(msg)
-                        wanted.remove(event)
-                        continue
-                    self._files.append((event, file))
-                    identity = fcntl.ioctl(file, _GET_ID, bytes(8))
-                    self._ids[int.from_bytes(identity, "little")] = event.name
-                    if leader < 0:
-                        leader = file
-                        self._rings.append(_ring(file))
-                    else:
-                        fcntl.ioctl(file, _SET_OUTPUT, leader)
+        self._limits = _raised_limit(len(processors) * (len(wanted) + 1))
+        for processor in processors:
+            leader = -1
+            for event in list(wanted):
+                file = self._event(event, processor, tracking=leader < 0)
+                if file < 0:
+                    if names is not None and event.name in names:
+                        msg = (
+                            f"--events {event.name}: this machine cannot count it (a virtual machine often has "
+                            "no counters); leave it out"
+                        )
+                        raise TraceError(msg)
+                    wanted.remove(event)
+                    continue
+                self._files.append((event, file))
+                identity = fcntl.ioctl(file, _GET_ID, bytes(8))
+                self._ids[int.from_bytes(identity, "little")] = event.name
+                if leader < 0:
+                    leader = file
+                    self._rings.append(_ring(file))
+                else:
+                    fcntl.ioctl(file, _SET_OUTPUT, leader)
         self._note({"kernel": self.kernel, "frequency": self._frequency})
         paces = {event.name: E.pace(event, self._frequency) for event in wanted}
         self._note({"periods": {name: pace for name, (pace, per_second) in paces.items() if not per_second}})
@@ -229,16 +236,11 @@ def _online() -> list[int]:
     return found
 
 
-@contextlib.contextmanager
-def _many_files(count: int) -> Iterator[None]:
-    """Room for so many more descriptors while they are opened; the program that is started sees its own limit."""
+def _raised_limit(count: int) -> tuple[int, int] | None:
+    """Make room for so many more descriptors; the limits as they were, if they had to be changed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 256
-    raised = soft < wanted and soft != resource.RLIM_INFINITY
-    if raised:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == -1 else min(wanted, hard), hard))
-    try:
-        yield
-    finally:
-        if raised:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    return soft, hard

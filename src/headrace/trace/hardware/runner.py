@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +28,16 @@ class Ran:
     seconds: float
 
 
-def sampled(command: Sequence[str], trace: Path, events: Sequence[str] | None, frequency: int) -> Ran:
-    """Run the command, samples beside its trace. Raises ``TraceError`` where sampling or starting is impossible."""
+def sampled(
+    command: Sequence[str], trace: Path, events: Sequence[str] | None, frequency: int, output: int | None = None
+) -> Ran:
+    """Run the command, samples beside its trace. Raises ``TraceError`` where sampling or starting is impossible.
+
+    ``output``: a descriptor for what the program prints; None for the usual one.
+    """
     with Sampler(beside(trace), events, frequency) as sampler:
         try:
-            program, began = started(command, {VARIABLE: str(trace)}), time.monotonic()
+            program, began = started(command, {VARIABLE: str(trace)}, output, sampler.as_before), time.monotonic()
         except TraceError:
             beside(trace).unlink()
             raise
@@ -49,19 +54,28 @@ def sampled(command: Sequence[str], trace: Path, events: Sequence[str] | None, f
     return Ran(exit_code(code), seconds)
 
 
-def plain(command: Sequence[str], trace: Path | None, more: dict[str, str] | None = None) -> Ran:
+def plain(
+    command: Sequence[str], trace: Path, variables: dict[str, str] | None = None, output: int | None = None
+) -> Ran:
     """Run the command without samples."""
-    variables = {**({VARIABLE: str(trace)} if trace else {}), **(more or {})}
-    program, began = started(command, variables), time.monotonic()
+    program, began = started(command, {VARIABLE: str(trace), **(variables or {})}, output), time.monotonic()
     with program, _undisturbed():
         code = program.wait()
     return Ran(exit_code(code), time.monotonic() - began)
 
 
-def started(command: Sequence[str], variables: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """The program, running. Raises ``TraceError`` when there is none."""
+def started(
+    command: Sequence[str], variables: dict[str, str], output: int | None, prepare: Callable[[], None] | None = None
+) -> "subprocess.Popen[bytes]":
+    """The program, running. Raises ``TraceError`` when there is none. ``prepare`` is called in its process first."""
+    environment = {**os.environ, **variables}
     try:
-        return subprocess.Popen(list(command), env={**os.environ, **variables})  # noqa: S603  (what the user asked for)
+        return subprocess.Popen(  # noqa: S603  (what the user asked for)
+            list(command),
+            env=environment,
+            stdout=output,
+            preexec_fn=prepare,  # noqa: PLW1509  (the command line has one thread)
+        )
     except OSError as error:
         msg = f"cannot run {command[0]!r} ({error.strerror}); give the program after --, as you would start it"
         raise TraceError(msg) from error
