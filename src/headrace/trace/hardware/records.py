@@ -134,6 +134,8 @@ def parse(raw: bytes) -> Records:
     if runs:
         found.samples = _samples(np.concatenate(runs), names, found.events)
     for name, period in periods.items():
+        if name not in found.events:
+            continue  # cut off before its event was named
         found.samples["period"][found.samples["event"] == found.events.index(name)] = period
     return found
 
