@@ -4,6 +4,7 @@
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
+PEERS := $(VENV)/.bench-done
 
 # Tried by running, not by name: version managers put launchers on PATH for versions that are not active.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -42,7 +43,11 @@ test: check  ## check, then every test
 demo: setup  ## see it work
 	$(BIN)/headrace demo $(ARGS)
 
-bench: setup  ## run the benchmarks
+$(PEERS): $(STAMP)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group bench
+	@touch $@
+
+bench: $(PEERS)  ## run the benchmarks, with the libraries they compare with
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove caches and build outputs; .venv stays

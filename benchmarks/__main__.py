@@ -1,4 +1,4 @@
-"""``python -m benchmarks [name ...] [--quick] [--json]``: run experiments, write their results."""
+"""``python -m benchmarks [name ...] [--only CASE ...] [--minutes M] [--quick] [--json]``: run, write the results."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ EXPERIMENTS = (
     "ablation",
     "accuracy",
     "memory",
-    "attribution",
+    "pressure",
     "gpu",
+    "busy",
+    "profilers",
+    "attribution",
 )
 
 
@@ -30,18 +33,29 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"which of: {', '.join(EXPERIMENTS)} (all)")
     parser.add_argument("--quick", action="store_true", help="few repeats and short epochs, to try it out")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="CASE", help="these cases of an experiment that has several"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="begin no repeat that would not end in this time"
+    )
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(EXPERIMENTS))
     if unknown:
         parser.error(f"no experiment named {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
+    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in arguments.names or EXPERIMENTS}
+    for name, module in modules.items():
+        wrong = [case for case in arguments.only if case not in getattr(module, "CASES", ())]
+        if wrong:
+            there = ", ".join(map(repr, getattr(module, "CASES", ()))) or "none to choose from"
+            parser.error(f"{name} has no case {wrong[0]!r}; there are {there}")
     torch.set_num_threads(1)  # forked runs must not find a thread pool, and all compute alike
     log = Console(stderr=True, highlight=False)
     reports = []
-    for name in arguments.names or EXPERIMENTS:
+    for name, module in modules.items():
         log.rule(name)
-        report = importlib.import_module(f"benchmarks.{name}").run(
-            quick=arguments.quick, say=lambda text: log.print(text, style="dim", markup=False)
-        )
+        scope = {"only": arguments.only, "minutes": arguments.minutes} if hasattr(module, "CASES") else {}
+        report = module.run(quick=arguments.quick, say=lambda text: log.print(text, style="dim", markup=False), **scope)
         if report is None:
             continue
         path = report.write()

@@ -7,29 +7,36 @@ stand-ins, and lanes that follow demand instead of a fixed number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import headrace
 from benchmarks import costs, scheduling
 from benchmarks.arms import Arm
 from benchmarks.report import Report
+from benchmarks.scope import Scope
 
+CASES = scheduling.CASES
 QUICK = ("speech 10 s, random", "Pareto", "0.3 % stragglers", "one 2 s sample", "constant")
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(
+    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
+) -> Report:
     """One table per workload."""
     report = Report("ablation", __doc__ or "", quick=quick)
-    for workload in costs.WORKLOADS:
-        if quick and workload.name not in QUICK:
-            continue
-        dataset = workload.dataset(costs.SLEEPING, quick=quick)
-        case = scheduling.Case(workload, dataset, sum(dataset.each()), workload.lanes, False, 1 if quick else 2)
-        results = scheduling.contest(case, arms(workload.lanes), quick=quick, say=say)
-        scheduling.add(report, scheduling.name(case, costs.SLEEPING, dataset.each()), case, results)
+    scope = Scope(quick, only, minutes)
+    names = QUICK if quick and not only else CASES
+    planned = {one: sum(one.costs(quick=quick)) / one.lanes for one in scheduling.chosen(scope, names)}
+    for workload, until in zip(planned, scope.deadlines(planned), strict=True):
+        with workload.dataset(costs.SLEEPING, quick=quick) as dataset:
+            each = dataset.each()
+            case = scheduling.Case(workload, dataset, sum(each), workload.lanes, consumed=False)
+            results = scheduling.contest(case, arms(workload.lanes), costs.SLEEPING, quick=quick, until=until, say=say)
+        scheduling.add(report, scheduling.name(case, costs.SLEEPING, each), case, results)
         report.tables[-1].columns = [
             "against the default" if column == "against torch" else column for column in scheduling.COLUMNS
         ]
+    scope.close(report)
     return report
 
 

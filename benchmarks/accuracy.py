@@ -94,7 +94,8 @@ class Digits(Dataset[Any]):
 def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """Five seeds of every setting, alternating."""
     report = Report("accuracy", __doc__ or "", quick=quick)
-    importlib.import_module("headrace.loader")  # once, before the runs are forked
+    for module in ("headrace.loader", "torch._dynamo"):  # once, before the runs are forked; optimisers load the latter
+        importlib.import_module(module)
     images, labels, source = digits()
     report.notes.append(f"data: {source}, {len(labels)} images, a quarter of them for the test")
     epochs = 10 if quick else 30

@@ -7,19 +7,24 @@ drawn once from a seed and belong to the index, so every loader does the same wo
 from __future__ import annotations
 
 import heapq
+import os
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from benchmarks.bare import sustain
+from benchmarks.volumes import Volumes, depths_for, write
+
 Costs = np.ndarray[Any, np.dtype[np.float64]]
 SLEEPING, BURNING = "sleeping", "burning"
-BURNED = 0.2
-"""Burned costs are this share of slept ones: two cores do the work of twelve lanes."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +38,35 @@ class Workload:
     """In a quick run (0: left out) and in a full one: multiples of 12, equal shares for torch's twelve workers."""
     lanes: int = 12
     arrays: bool = False
-    """The burning kind works on 3-D arrays whose size makes the cost."""
+    """The burning kind works on 3-D arrays in files, whose size makes the cost."""
 
     def costs(self, *, quick: bool) -> Costs:
         """What each sample costs when slept."""
         return self.draw(self.batch * self.batches[not quick], np.random.default_rng(7))
 
-    def dataset(self, kind: str, *, quick: bool) -> Priced:
-        """The samples."""
+    @contextmanager
+    def dataset(self, kind: str, *, quick: bool) -> Iterator[Costly]:
+        """The samples, as long as their files are there."""
         costs = self.costs(quick=quick)
         if kind == SLEEPING:
-            return Sleeping(costs)
-        return Volumes(costs * BURNED) if self.arrays else Burning(costs * BURNED)
+            yield Sleeping(costs)
+        elif self.arrays:
+            with tempfile.TemporaryDirectory(prefix="headrace-volumes-") as folder:
+                yield Segmentation(costs * burned(), Path(folder))
+        else:
+            yield Burning(costs * burned())
+
+
+class Costly(Protocol):
+    """Samples that end with their index and each have a cost."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+    def each(self) -> list[float]:
+        """What every sample costs, in seconds."""
+        ...
 
 
 class Priced(Dataset[Any]):
@@ -86,43 +108,22 @@ class Burning(Priced):
             pass
 
 
-class Volumes(Priced):
-    """Image segmentation: flip, brightness, noise, normalise and crop a 3-D array, larger ones for dearer samples."""
+class Segmentation(Volumes):
+    """Image segmentation: volumes whose size makes the cost, as many files as a small disk holds."""
 
-    PLANE = 64
-    CROP = 16
+    FILES = 64
 
-    def __init__(self, costs: Costs) -> None:
-        super().__init__(costs)
-        self.volume = np.random.default_rng(3).normal(100, 30, (1, self.PLANE, self.PLANE)).astype(np.float32)
-        trial = 64
-        self.depths = [trial] * 9
-        self._grow()
-        spent = sorted(self._timed(index) for index in range(9))[4]
-        self.depths = [max(self.CROP, round(cost / spent * trial)) for cost in self.costs]
-        self._grow()
-
-    def _grow(self) -> None:
-        self.volume = np.repeat(self.volume[:1], max(self.depths), axis=0)
-
-    def _timed(self, index: int) -> float:
-        began = time.thread_time()
-        self[index]
-        return time.thread_time() - began
+    def __init__(self, costs: Costs, folder: Path) -> None:
+        groups = np.array_split(np.argsort(costs, kind="stable"), min(self.FILES, len(costs)))
+        files = np.zeros(len(costs), int)
+        for number, group in enumerate(groups):
+            files[group] = number
+        super().__init__(folder, files.tolist())
+        write(folder, depths_for([float(costs[group].mean()) for group in groups], folder))
 
     def each(self) -> list[float]:
-        """Measured, one after another: what array operations cost is known only by running them."""
-        return [self._timed(index) for index in range(len(self))]
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        draw = np.random.default_rng(index)
-        volume = self.volume[: self.depths[index]]
-        volume = np.ascontiguousarray(volume[::-1, :, ::-1]) * np.float32(draw.uniform(0.7, 1.3))
-        volume += draw.standard_normal(volume.shape, dtype=np.float32)
-        volume = (volume - volume.mean()) / volume.std()
-        corner = [draw.integers(0, side - self.CROP + 1) for side in volume.shape]
-        crop = volume[tuple(slice(at, at + self.CROP) for at in corner)]
-        return torch.from_numpy(np.ascontiguousarray(crop)), index
+        """Measured with all cores busy: what array operations cost is known only by running them."""
+        return sustain(self, cores()).each
 
 
 def detection(count: int, draw: np.random.Generator) -> Costs:
@@ -139,14 +140,17 @@ def segmentation(count: int, draw: np.random.Generator) -> Costs:
     return np.minimum(470 * np.exp(draw.normal(0, 0.352, count)), 2230) / 1e3 / 20
 
 
-def speech(heavy: float, *, fifth: bool) -> Callable[[int, np.random.Generator], Costs]:
+@dataclass(frozen=True)
+class Speech:
     """0.5 s, and `heavy` seconds for a fifth of the samples; a fiftieth of it."""
 
-    def costs(count: int, draw: np.random.Generator) -> Costs:
-        chosen = np.arange(count) % 5 == 0 if fifth else draw.uniform(size=count) < 0.2
-        return np.where(chosen, heavy, 0.5) / 50
+    heavy: float
+    fifth: bool
+    """Every fifth is heavy, or one in five at random."""
 
-    return costs
+    def __call__(self, count: int, draw: np.random.Generator) -> Costs:
+        chosen = np.arange(count) % 5 == 0 if self.fifth else draw.uniform(size=count) < 0.2
+        return np.where(chosen, self.heavy, 0.5) / 50
 
 
 def pareto(count: int, draw: np.random.Generator) -> Costs:
@@ -178,15 +182,25 @@ def constant(count: int, _: np.random.Generator) -> Costs:
 WORKLOADS = (
     Workload("object detection", detection, 48, (24, 60)),
     Workload("image segmentation", segmentation, 3, (240, 720), arrays=True),
-    Workload("speech 3 s, random", speech(3.0, fifth=False), 24, (36, 120)),
-    Workload("speech 3 s, every fifth", speech(3.0, fifth=True), 24, (36, 120)),
-    Workload("speech 10 s, random", speech(10.0, fifth=False), 24, (24, 60)),
-    Workload("speech 10 s, every fifth", speech(10.0, fifth=True), 24, (0, 60)),
+    Workload("speech 3 s, random", Speech(3.0, fifth=False), 24, (36, 120)),
+    Workload("speech 3 s, every fifth", Speech(3.0, fifth=True), 24, (36, 120)),
+    Workload("speech 10 s, random", Speech(10.0, fifth=False), 24, (24, 60)),
+    Workload("speech 10 s, every fifth", Speech(10.0, fifth=True), 24, (0, 60)),
     Workload("Pareto", pareto, 24, (48, 144)),
     Workload("0.3 % stragglers", stragglers, 24, (48, 144)),
     Workload("constant", constant, 32, (36, 96)),
     Workload("one 2 s sample", single, 32, (24, 48), lanes=2),
 )
+
+
+def burned() -> float:
+    """Burned costs are this share of slept ones: a few cores do the work of twelve lanes, and epochs last a second."""
+    return min(max(cores() / 64, 0.2), 1.0)
+
+
+def cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def makespan(costs: list[float], lanes: int) -> float:

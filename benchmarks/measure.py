@@ -9,9 +9,9 @@ import resource
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,6 +55,18 @@ def tree_cpu() -> float:
             total += (int(fields[13]) + int(fields[14])) / TICKS
         except OSError:
             continue
+    return total
+
+
+def tree_read() -> int:
+    """Bytes that this process and all it ever started had read from storage; the page cache's are not among them."""
+    total = 0
+    for pid in [os.getpid(), *descendants()]:  # a process counts the children it reaped
+        try:
+            lines = (PROC / str(pid) / "io").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
     return total
 
 
@@ -150,34 +162,47 @@ def _child(run: Callable[[], Figures], pipe: Connection) -> None:
         pipe.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0]))
 
 
-def isolated(run: Callable[[], Figures], *, method: str = "fork", limit: float = 300.0) -> dict[str, Any]:
-    """Call `run` in a process of its own and return its figures.
+class Isolated:
+    """One run in a process of its own, under way.
 
     Forked by default, so the run starts with torch imported and nothing else alive; `spawn` where
     CUDA is used. A run that exceeds `limit` seconds is killed with its workers.
     """
-    context = multiprocessing.get_context(method)
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(run, theirs))  # type: ignore[attr-defined]
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(limit):
-            raise RunError(f"no result after {limit:.0f} s")
+
+    def __init__(self, run: Callable[[], Figures], *, method: str = "fork", limit: float = 300.0) -> None:
+        context = multiprocessing.get_context(method)
+        self.pipe, theirs = context.Pipe(duplex=False)
+        self.process = context.Process(target=_child, args=(run, theirs))  # type: ignore[attr-defined]
+        self.process.start()
+        theirs.close()
+        self.limit = limit
+        self.until = time.monotonic() + limit
+
+    def result(self) -> dict[str, Any]:
+        """Its figures, waiting for them; RunError if there are none."""
+        process = self.process
         try:
-            state, figures = ours.recv()
-        except EOFError:
+            if not self.pipe.poll(max(self.until - time.monotonic(), 0)):
+                raise RunError(f"no result after {self.limit:.0f} s")
+            try:
+                state, figures = self.pipe.recv()
+            except EOFError:
+                process.join(5)
+                raise RunError(f"the process ended with {process.exitcode}") from None
+            process.join(10)
+        finally:
+            if process.pid is not None and (process.is_alive() or descendants(process.pid)):
+                _end_group(process.pid)
             process.join(5)
-            raise RunError(f"the process ended with {process.exitcode}") from None
-        process.join(10)
-    finally:
-        if process.pid is not None and (process.is_alive() or descendants(process.pid)):
-            _end_group(process.pid)
-        process.join(5)
-        ours.close()
-    if state == "failed":
-        raise RunError(figures)
-    return dict(figures)
+            self.pipe.close()
+        if state == "failed":
+            raise RunError(figures)
+        return dict(figures)
+
+
+def isolated(run: Callable[[], Figures], *, method: str = "fork", limit: float = 300.0) -> dict[str, Any]:
+    """Call `run` in a process of its own and return its figures."""
+    return Isolated(run, method=method, limit=limit).result()
 
 
 def _end_group(pgid: int) -> None:
@@ -220,22 +245,40 @@ def interleaved(
     say: Callable[[str], None] = lambda _: None,
     method: str = "fork",
     limit: float = 300.0,
+    until: float = float("inf"),
+    at_once: int = 1,
 ) -> dict[str, Runs]:
     """Run every arm `repeats` times in isolation, A B C, C B A, A B C, …
 
     Neighbours in time share the machine's mood and drift cancels. An arm that fails twice is not
-    tried again; its failures stay in the result.
+    tried again; its failures stay in the result. A repeat that would not end before `until` (as
+    `time.monotonic` counts) is not begun, except the first. `at_once` runs may be under way
+    together: only for arms that leave nearly all of the machine to the others.
     """
     results = {name: Runs() for name in arms}
+    longest = 0.0
     for repeat in range(repeats):
-        names: Iterable[str] = arms if repeat % 2 == 0 else reversed(list(arms))
-        for name in names:
-            if len(results[name].failures) >= 2:
-                continue
-            say(f"{repeat + 1}/{repeats} {name}")
-            try:
-                results[name].figures.append(isolated(arms[name], method=method, limit=limit))
-            except RunError as failure:
-                results[name].failures.append(str(failure))
-                say(f"    failed: {failure}")
+        began = time.monotonic()
+        if repeat and began + longest > until:
+            say(f"no time for repeat {repeat + 1} of {repeats}")
+            break
+        names = [name for name in arms if len(results[name].failures) < 2]
+        queue = names if repeat % 2 == 0 else names[::-1]
+        running: dict[Any, tuple[str, Isolated]] = {}
+        while queue or running:
+            while queue and len(running) < at_once:
+                name = queue.pop(0)
+                say(f"{repeat + 1}/{repeats} {name}")
+                one = Isolated(arms[name], method=method, limit=limit)
+                running[one.pipe] = name, one
+            patience = min(one.until for _, one in running.values()) - time.monotonic()
+            ended = wait(list(running), max(patience, 0))
+            for pipe in ended or [min(running, key=lambda pipe: running[pipe][1].until)]:
+                name, one = running.pop(pipe)
+                try:
+                    results[name].figures.append(one.result())
+                except RunError as failure:
+                    results[name].failures.append(str(failure))
+                    say(f"    {name} failed: {failure}")
+        longest = max(longest, time.monotonic() - began)
     return results

@@ -66,6 +66,8 @@ class Report:
     raw: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=machine.describe)
     quick: bool = False
+    part: str = ""
+    """Names the cases where not all were run: part of the files' names, so that a part never replaces the whole."""
 
     def data(self) -> dict[str, Any]:
         """The report as plain values; NaN becomes null."""
@@ -105,8 +107,9 @@ class Report:
         """Write JSON and Markdown below ``benchmarks/results``, quick runs in ``quick``."""
         folder = RESULTS / "quick" if self.quick else RESULTS
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self.name}.json").write_text(json.dumps(self.data(), indent=1) + "\n")
-        path = folder / f"{self.name}.md"
+        stem = f"{self.name}.{self.part}" if self.part else self.name
+        (folder / f"{stem}.json").write_text(json.dumps(self.data(), indent=1) + "\n")
+        path = folder / f"{stem}.md"
         path.write_text(self.markdown())
         return path
 

@@ -1,8 +1,10 @@
 """Full epochs of samples that cost unequal time, slept: what is lost by waiting for the slow ones.
 
 Every loader gets the same samples in the same order, from index 0 on, and must deliver each exactly
-once. A warm-up epoch with persistent workers precedes the measured ones, so that no start-up is
+once. A warm-up epoch with persistent workers precedes the measured one, so that no start-up is
 counted; runs of all loaders alternate, each in a process of its own, and tables show medians.
+Where cores are many, several runs are under way together, each using a small part of one core.
+torchdata.nodes, SPDL and grain load with threads, as many as torch has workers, and a quarter more.
 
 "Share of ideal" is the time that the total cost takes on as many lanes as there are workers, never
 waiting, over the time the epoch took. Slept costs add up: processes that stand in for slow samples (a
@@ -18,9 +20,8 @@ in which it differs much cannot be compared by their seconds.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -31,14 +32,24 @@ from typing import Any, Protocol
 import headrace
 from benchmarks import costs, peers
 from benchmarks.arms import Arm
-from benchmarks.costs import SLEEPING, Priced, Workload
+from benchmarks.costs import SLEEPING, Costly, Workload, cores
 from benchmarks.measure import Figures, Meter, Runs, descendants, disturbance, interleaved
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 
 CONSUMER = 0.9
 """Share of the ideal rate that the consumer takes."""
 DEFAULT, OURS, ORDERED, AUTOMATIC = "torch", "headrace, completion", "headrace, sampler order", "headrace, automatic"
 ALONE = "headrace, no hand-off"
+CASES = tuple(workload.name for workload in costs.WORKLOADS)
+CONSUMED = (
+    "object detection",
+    "image segmentation",
+    "speech 3 s, random",
+    "speech 10 s, random",
+    "0.3 % stragglers",
+    "one 2 s sample",
+)
 QUICK_CONSUMED = ("speech 3 s, random", "0.3 % stragglers", "one 2 s sample")
 COLUMNS = [
     "loader",
@@ -67,12 +78,11 @@ class Case:
     """One workload as it is run: how many lanes its ideal has, and the consumer's step in seconds."""
 
     workload: Workload
-    dataset: Priced
+    dataset: Costly
     total: float
     """Seconds of work in an epoch."""
     lanes: int
     consumed: bool
-    epochs: int
 
     @property
     def batches(self) -> int:
@@ -90,97 +100,154 @@ class Case:
         return max(self.total / self.lanes, self.step * self.batches)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(
+    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
+) -> Report:
     """All workloads, slept: loader only, then with a consumer."""
     report = Report("scheduling", __doc__ or "", quick=quick)
-    compare(report, SLEEPING, quick=quick, say=say)
+    compare(report, SLEEPING, Scope(quick, only, minutes), say=say)
     return report
 
 
-def compare(report: Report, kind: str, *, quick: bool, say: Callable[[str], None]) -> None:
+def compare(report: Report, kind: str, scope: Scope, *, say: Callable[[str], None]) -> None:
     """Every contender on every workload of a kind."""
     if peers.missing():
         report.notes.append(f"not installed, so not measured: {', '.join(peers.missing())}")
-    for workload in costs.WORKLOADS:
-        if quick and not workload.batches[0]:
-            continue
-        dataset = workload.dataset(kind, quick=quick)
-        each = dataset.each()
-        for consumed in (False, True):
-            if quick and consumed and workload.name not in QUICK_CONSUMED:
-                continue
+    if at_once(kind) > 1:
+        report.notes.append(f"{at_once(kind)} runs at a time: slept costs leave the cores to the others")
+    planned = {
+        (workload, consumed): sum(workload.costs(quick=scope.quick)) / workload.lanes * (1 if consumed else 2)
+        for workload in chosen(scope, CASES)
+        for consumed in ((False, True) if workload.name in consumed_names(scope) else (False,))
+    }
+    say(f"about {estimate(planned, kind, scope):.0f} minutes, or less if so told")
+    for (workload, consumed), until in zip(planned, scope.deadlines(planned), strict=True):
+        with workload.dataset(kind, quick=scope.quick) as dataset:
+            each = dataset.each()
             lanes = workload.lanes if kind == SLEEPING else min(workload.lanes, cores())
-            case = Case(workload, dataset, sum(each), lanes, consumed, 1 if quick else 2)
-            results = contest(case, contenders(kind, workload, consumed=consumed), quick=quick, say=say)
-            title = name(case, kind, each)
-            add(report, title, case, results)
-            report.checks += checks(f"{workload.name}{', consumer' if consumed else ''}", kind, results)
-            if workload.lanes == 2 and kind == SLEEPING:
-                report.checks += gap_checks(workload.name, results, consumed=consumed)
+            case = Case(workload, dataset, sum(each), lanes, consumed)
+            arms = contenders(kind, workload, quick=scope.quick, consumed=consumed)
+            results = contest(case, arms, kind, quick=scope.quick, until=until, say=say)
+        add(report, name(case, kind, each), case, results)
+        report.checks += checks(f"{workload.name}{', consumer' if consumed else ''}", kind, results)
+        if workload.lanes == 2 and kind == SLEEPING:
+            report.checks += gap_checks(workload.name, results, consumed=consumed)
+    scope.close(report)
 
 
-def contenders(kind: str, workload: Workload, *, consumed: bool) -> dict[str, Contender]:
-    """Who takes part; torch's count of workers is swept where the cost is burned, so that it is at its best."""
-    counts = [workload.lanes] if kind == SLEEPING else [cores(), cores() * 3 // 2, cores() * 2]
+def chosen(scope: Scope, cases: Collection[str]) -> list[Workload]:
+    """The workloads of a run, out of those named."""
+    names = scope.chosen(cases)
+    return [one for one in costs.WORKLOADS if one.name in names and one.batches[not scope.quick]]
+
+
+def consumed_names(scope: Scope) -> tuple[str, ...]:
+    """The workloads that are run with a consumer too."""
+    return QUICK_CONSUMED if scope.quick else CONSUMED
+
+
+def estimate(planned: Collection[tuple[Workload, bool]], kind: str, scope: Scope) -> float:
+    """Minutes that all repeats take where nothing is disturbed: two epochs a run, a fifth lost, a second to start."""
+    seconds = 0.0
+    for workload, consumed in planned:
+        arms = contenders(kind, workload, quick=scope.quick, consumed=consumed)
+        work = sum(workload.costs(quick=scope.quick)) * (1.0 if kind == SLEEPING else costs.burned())
+        lanes = workload.lanes if kind == SLEEPING else min(workload.lanes, cores())
+        seconds += len(arms) * (2 * 1.2 * work / lanes + 1)
+    return seconds * repeats(quick=scope.quick) / at_once(kind) / 60
+
+
+def contenders(kind: str, workload: Workload, *, quick: bool, consumed: bool) -> dict[str, Contender]:
+    """Who takes part; the count of workers is swept where the cost is burned, so that torch is at its best."""
+    counts = [workload.lanes] if kind == SLEEPING else [cores(), cores() * 2]
     found: dict[str, Contender] = {}
     for count in counts:
         tail = "" if count == counts[0] else f", {count} workers"
         found[f"{DEFAULT}{tail}"] = Arm("torch", workers=count)
         found[f"{DEFAULT}, in_order=False{tail}"] = Arm("torch", in_order=False, workers=count)
-        if count != counts[-1] or len(counts) == 1:
-            found[f"{OURS}{tail}"] = Arm("headrace", in_order=False, workers=count)
-            found[f"{ORDERED}{tail}"] = Arm("headrace", in_order=True, workers=count)
+    found[OURS] = Arm("headrace", in_order=False, workers=counts[0])
+    found[ORDERED] = Arm("headrace", in_order=True, workers=counts[0])
     if kind == SLEEPING:
         more = workload.lanes + headrace.Scheduling().spares_for(workload.lanes)
         found[f"{DEFAULT}, {more} workers"] = Arm("torch", workers=more)
         found[f"{DEFAULT}, in_order=False, {more} workers"] = Arm("torch", in_order=False, workers=more)
         found[ALONE] = Arm("headrace", False, workload.lanes, scheduling=headrace.Scheduling(hand_off=False))
+        counts.append(more)
     if not consumed:
         found[AUTOMATIC] = Arm("headrace", in_order=False, workers=None)
-        found |= {library: peers.Threads(library, counts[0]) for library in peers.installed()}
+        for library in peers.installed():
+            for count in counts[:1] if quick or kind != SLEEPING else counts:
+                found |= peer(kind, library, count, workload, quick=quick)
     return found
 
 
-def contest(case: Case, arms: Mapping[str, Contender], *, quick: bool, say: Callable[[str], None]) -> dict[str, Runs]:
+def peer(kind: str, library: str, count: int, workload: Workload, *, quick: bool) -> dict[str, Contender]:
+    """Threads for what sleeps, processes for what burns; both where numpy leaves the interpreter lock now and then."""
+    found: dict[str, Contender] = {}
+    if kind == SLEEPING or workload.arrays:
+        found[f"{library}, {count} threads"] = peers.Peer(library, count)
+    if kind != SLEEPING:
+        if library == "grain":  # its processes share the batches of an epoch equally
+            batches = workload.batches[not quick]
+            count = max(number for number in range(1, count + 1) if batches % number == 0)
+        found[f"{library}, {count} processes"] = peers.Peer(library, count, peers.PROCESSES)
+    return found
+
+
+def contest(
+    case: Case,
+    arms: Mapping[str, Contender],
+    kind: str,
+    *,
+    quick: bool,
+    until: float,
+    say: Callable[[str], None],
+) -> dict[str, Runs]:
     """All arms, alternating."""
     say(f"{case.workload.name}{', consumer' if case.consumed else ''}: ideal {case.ideal:.2f} s")
     return interleaved(
         {name: partial(measure, arm, case) for name, arm in arms.items()},
-        repeats=1 if quick else 3,
+        repeats=repeats(quick=quick),
         say=say,
-        limit=30 + 20 * case.ideal * (1 + case.epochs),
+        limit=60 + 40 * case.ideal,
+        until=until,
+        at_once=at_once(kind),
     )
 
 
+def repeats(*, quick: bool) -> int:
+    """Of every arm, at most."""
+    return 1 if quick else 3
+
+
+def at_once(kind: str) -> int:
+    """Runs that may be under way together: those that sleep take a small part of a core."""
+    return max(cores() // 2, 1) if kind == SLEEPING else 1
+
+
 def measure(arm: Contender, case: Case) -> Figures:
-    """A warm-up epoch, then the measured ones, back to back."""
+    """A warm-up epoch, then the measured one."""
     options = {"batch_size": case.workload.batch, "persistent_workers": True}
     with arm.open(case.dataset, **options) as loader:
         cold = epoch(loader, case)
         before = loader.stats() if isinstance(loader, headrace.DataLoader) else None
-        gaps: list[float] = []
-        longest = []
         with Meter() as meter:
-            for _ in range(case.epochs):
-                these = epoch(loader, case)
-                gaps += these
-                longest.append(max(these))
+            gaps = epoch(loader, case)
         after = loader.stats() if isinstance(loader, headrace.DataLoader) else None
         processes = len(descendants())
-    seconds = meter.wall / case.epochs
     figures = {
-        "seconds": seconds,
-        "share": 100 * case.ideal / seconds,
-        "gap": 1e3 * median(longest),
-        "uneven": median(longest) / median(gaps),
+        "seconds": meter.wall,
+        "share": 100 * case.ideal / meter.wall,
+        "gap": 1e3 * max(gaps),
+        "uneven": max(gaps) / median(gaps),
         "cold_gap": 1e3 * max(cold),
         "cold_uneven": max(cold) / median(cold),
-        "cpu": meter.cpu / case.epochs,
+        "cpu": meter.cpu,
         "others": meter.others,
         "processes": processes,
     }
     if before is not None and after is not None:
-        figures["hand_offs"] = (after.hand_offs - before.hand_offs) / case.epochs
+        figures["hand_offs"] = after.hand_offs - before.hand_offs
         figures["lanes"] = after.lanes
     return figures
 
@@ -189,7 +256,7 @@ def epoch(loader: Any, case: Case) -> list[float]:
     """The times between its batches; every sample must have come, once."""
     seen = bytearray(len(case.dataset))
     times = []
-    for _, indices in loader:
+    for *_, indices in loader:
         times.append(time.perf_counter())
         for index in indices.tolist():
             seen[index] += 1
@@ -267,8 +334,3 @@ def gap_checks(short: str, results: Mapping[str, Runs], *, consumed: bool) -> li
         Check(what, results[OURS].median("uneven"), 1.5, True, "times"),
         Check(f"{what}, first epoch", results[OURS].median("cold_uneven"), 1.5, True, "times"),
     ]
-
-
-def cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0))

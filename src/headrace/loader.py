@@ -15,6 +15,7 @@ from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.engine.assembly import Course, IterationAssembly, Settings
+from headrace.engine.beacon import Beacon
 from headrace.engine.cores import automatic_workers
 from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.order import pack_random
@@ -116,6 +117,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._course = Course()
         self._iterator: Any = None
         self._recording: Recording | None = None
+        self._beacon: Beacon | None = None
         self._latest: Resources | None = None
         self._live: weakref.WeakSet[Resources] = weakref.WeakSet()
 
@@ -136,7 +138,11 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             self.check_worker_number_rationality()
         self._warn_about_pinning()
         self._recording = session.recording(self.trace)
-        assembly = IterationAssembly(self._settings(), self._tally, self._shelf, self._course, self._reported_length())
+        if self._beacon is None:
+            self._beacon = Beacon(self._tally, type(self.dataset).__name__)
+        assembly = IterationAssembly(
+            self._settings(), self._tally, self._shelf, self._course, self._beacon, self._reported_length()
+        )
         self._latest = assembly.resources
         self._live.add(assembly.resources)
         return Iteration(assembly)
@@ -249,7 +255,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         for resources in list(self._live):
             resources.close()
         self._shelf.close()
-        self._recording = None
+        self._recording = self._beacon = None
 
     def __enter__(self) -> "DataLoader[T_co]":
         """Itself."""
@@ -270,7 +276,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
 
 _PIPES = (IterDataPipe, MapDataPipe)
-_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_recording", "_latest", "_live"})
+_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_recording", "_beacon", "_latest", "_live"})
 
 
 def _chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:

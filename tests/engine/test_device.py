@@ -11,6 +11,7 @@ import headrace
 from headrace.engine import assembly
 from headrace.engine.device import AHEAD, Ahead, Registrar, mapped
 from headrace.engine.maprun import NOT_YET
+from headrace.engine.tracing import Delivered
 from headrace.testing import ScriptedAccelerator
 from tests.loader.data import Numbers, Pairs, Raises, listed
 from tests.parity.datasets import Squares
@@ -19,6 +20,8 @@ from tests.parity.support import raises, samples
 
 class ScriptedRun:
     """A run whose outcomes were written down: batches, exceptions, NOT_YET."""
+
+    delivered = Delivered()
 
     def __init__(self, *script):
         self.script, self.taken, self.abandoned = list(script), 0, False
@@ -186,7 +189,7 @@ class TestMapped:
 @pytest.fixture
 def scripted(monkeypatch, device):
     """Loaders with ``device="cuda"`` use the scripted accelerator."""
-    monkeypatch.setattr(assembly, "accelerator", lambda _: device)
+    monkeypatch.setattr(assembly, "accelerator", lambda name, **options: device)
     return device
 
 

@@ -7,9 +7,9 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from headrace.cli import UsageError, demo, trace
+from headrace.cli import UsageError, demo, top, trace
 
-COMMANDS = {"demo": demo, "trace": trace}
+COMMANDS = {"demo": demo, "top": top, "trace": trace}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,15 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser with all commands; importing no command's heavy modules."""
-    top = argparse.ArgumentParser(prog="headrace", description="A data loader that never runs dry.")
-    top.add_argument("--version", action="version", version=f"headrace {_version()}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    whole = argparse.ArgumentParser(prog="headrace", description="A data loader that never runs dry.")
+    whole.add_argument("--version", action="version", version=f"headrace {_version()}")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="command")
     for name, module in COMMANDS.items():
         summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         command.add_argument("--json", action="store_true", help="print the result as JSON")
         module.configure(command)
-    return top
+    return whole
 
 
 def _version() -> str:

@@ -11,6 +11,7 @@ import torch
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
 from headrace.engine import collation
+from headrace.engine.beacon import Beacon
 from headrace.engine.cores import free_memory, most_lanes
 from headrace.engine.device import Accelerator, Ahead, Cuda, accelerator
 from headrace.engine.inline import InlineRun, InlineStream
@@ -95,6 +96,7 @@ class IterationAssembly:
         tally: Tally,
         shelf: Shelf,
         course: Course,
+        beacon: Beacon,
         reported_length: int | None,
     ) -> None:
         """``reported_length``: what an iterable dataset said of itself, if it was asked."""
@@ -104,7 +106,7 @@ class IterationAssembly:
         if settings.workers > 0 and settings.prefetch <= 0:
             msg = f"prefetch_factor must be positive, but got {settings.prefetch}"
             raise AssertionError(msg)
-        self._settings, self.tally, self._course = settings, tally, course
+        self._settings, self.tally, self._course, self.beacon = settings, tally, course, beacon
         self.resources = Resources(shelf)
         self.persistent = settings.persistent
         self._reported = reported_length
@@ -156,8 +158,8 @@ class IterationAssembly:
 
     def _observer(self) -> Observer | None:
         """Who looks at samples that this process makes itself."""
-        recording = self._settings.recording
-        return None if recording is None else Observer(self._settings.dataset, recording)
+        trace = self.resources.trace
+        return None if trace is None else Observer(self._settings.dataset, trace.recording, run=trace.number)
 
     def forget_seed(self) -> None:
         """The next epoch begins as if with a new iteration; persistent workers keep theirs."""

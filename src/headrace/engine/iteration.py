@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from headrace.engine.beacon import Beacon
 from headrace.engine.pool import Pool
 from headrace.engine.slab import Shelf, Slab
 from headrace.engine.tally import Tally
@@ -109,12 +110,19 @@ class Iteration:
                 batch = self._take()
             if self._assembly.pin:
                 batch = pin_memory(batch)  # type: ignore[no-untyped-call]
-            if self.resources.trace is not None and self.resources.run is not None:
-                self.resources.trace.delivered(self.resources.run.delivered, asked)
             self.resources.yielded += 1
             self._assembly.tally.batches += 1
+            self._show(asked)
             self._assembly.check_length(self.resources.yielded)
             return batch
+
+    def _show(self, asked: int) -> None:
+        """Tell those who look on that a batch was delivered."""
+        resources = self.resources
+        if resources.run is not None:
+            self._assembly.beacon.show(resources.epoch, resources.run.delivered)
+            if resources.trace is not None:
+                resources.trace.delivered(resources.run.delivered, asked)
 
     def _take(self) -> Any:
         if self.resources.run is None:
@@ -128,6 +136,7 @@ class Iteration:
                 self.reset()
                 return self._take()
             self.resources.finished = True
+            self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
             if self.resources.trace is not None:
                 self.resources.trace.ended()
             if self._assembly.persistent:
@@ -148,6 +157,7 @@ class Assembly(Protocol):
 
     resources: Resources
     tally: Tally
+    beacon: Beacon
     pin: bool
     persistent: bool
 

@@ -19,6 +19,8 @@ from headrace.trace.probe import Probe
 from headrace.trace.stream import Stream
 
 Get = Callable[[Any], Any]
+CPU_WORTH_NS = 20_000
+"""While samples take less, they wait for nothing, and reading the CPU clock twice would cost a tenth of them."""
 TELL_NS = 100_000_000
 """The account is for people to look at: it need not be newer than this."""
 
@@ -26,8 +28,14 @@ TELL_NS = 100_000_000
 class Observer:
     """Looks at every sample of one process, without changing any. ``stream``: where it is recorded, if it is."""
 
-    def __init__(self, dataset: Any, recording: Recording | None, desk: Desk | None = None, worker: int = -1) -> None:
-        """``desk``: a worker's; without one this is torch's ``worker``, or the process that trains."""
+    def __init__(
+        self, dataset: Any, recording: Recording | None, desk: Desk | None = None, *, worker: int = -1, run: int = 0
+    ) -> None:
+        """``desk``: a worker's; without one this is torch's ``worker``, or the process that trains.
+
+        ``run``: what all samples are of, where several runs share a process.
+        """
+        self._run = run
         self._words = None if desk is None else desk.words
         lane = worker if desk is None else desk.number
         self.probe = Probe(None if desk is None else desk.words[desk.lane + W.L_OPERATION :][:1])
@@ -61,6 +69,8 @@ class Observer:
         def noted(indices: list[Any]) -> Any:
             probe.begin()
             flags, cpu, start = F.FAILED, time.thread_time_ns(), time.monotonic_ns()
+            if self._run:
+                stream.run(self._run, start)
             samples: Any = None
             try:
                 samples = get(indices)
@@ -68,10 +78,13 @@ class Observer:
             finally:
                 share = (time.monotonic_ns() - start) // max(1, len(indices))
                 cpu = (time.thread_time_ns() - cpu) // max(1, len(indices))
+                at = 0
                 for position, index in enumerate(indices):
                     size = size_of(samples[position]) if isinstance(samples, (list, tuple)) and samples else 0
-                    mine = marks if position == 0 else []
-                    stream.sample(index, start + position * share, share, cpu, min(size, F.MASK32), flags, mine)
+                    end = len(marks) * (position + 1) // len(indices) // 2 * 2  # operations are shared out evenly too
+                    begun = start + position * share
+                    stream.sample(index, begun, share, cpu, size, flags, marks[at:end])
+                    at = end
             return samples
 
         return noted
@@ -103,41 +116,59 @@ class Observer:
             self._desk.account()[:] = array("q", account)
 
     def _recorded(self, get: Get, stream: Stream) -> Get:
-        probe, marks, words, pending = self.probe, self.probe.marks, self._words, self._pending
-        clock, cpu_clock = time.monotonic_ns, time.thread_time_ns
+        probe, marks, words, pending, run = self.probe, self.probe.marks, self._words, self._pending, self._run
+        begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
 
         def noted(what: Any) -> Any:
-            probe.begin()
-            sample, sizes, flags = None, 0, F.FAILED
-            cpu, start = cpu_clock(), clock()
+            nonlocal took
+            begin()
+            cpu = cpu_clock() if took > CPU_WORTH_NS else 0
+            start = clock()
+            if run:
+                stream.run(run, start)
             try:
                 sample = get(what)
-                flags = 0
             except StopIteration:
-                flags = -1
                 raise
-            finally:
-                elapsed = clock() - start
-                cpu = cpu_clock() - cpu
-                if flags == 0:
-                    flags = F.REPEATED if self.repeated else 0
-                    sizes = min(size_of(sample), F.MASK32)
-                    if words is not None and elapsed > words[W.THRESHOLD] > 0:
-                        flags |= F.SLOW
-                if flags >= 0:
-                    stream.sample(what, start, elapsed, cpu, min(probe.bytes_in, F.MASK32) << 32 | sizes, flags, marks)
-                    pending.extend(marks)
+            except BaseException:
+                stream.sample(what, start, clock() - start, -1, probe.bytes_in << 32, F.FAILED, marks)
+                raise
+            took = elapsed = clock() - start
+            cpu = cpu_clock() - cpu if cpu else elapsed
+            flags = F.REPEATED if self.repeated else 0
+            if words is not None:
+                if elapsed > words[W.THRESHOLD] > 0:
+                    flags |= F.SLOW
+                pending.extend(marks)
+            sizes = size_of(sample)
+            if probe.bytes_in:
+                sizes |= min(probe.bytes_in, F.MASK32) << 32
+            stream.sample(what, start, elapsed, cpu, sizes, flags, marks)
             return sample
 
         return noted
 
 
+_SIZES: dict[type, Callable[[Any], int]] = {
+    torch.Tensor: lambda tensor: tensor.nbytes,
+    np.ndarray: lambda array: array.nbytes,
+    tuple: lambda items: sum(map(_size, items)),
+    list: lambda items: sum(map(_size, items)),
+    dict: lambda items: sum(map(_size, items.values())),
+    bytes: len,
+    str: len,
+}
+
+
 def size_of(sample: Any) -> int:
-    """Bytes of the tensors, arrays and byte strings in a sample, about."""
-    if isinstance(sample, (torch.Tensor, np.ndarray)):
-        return sample.nbytes
-    if isinstance(sample, (tuple, list)):
-        return sum(map(size_of, sample))
-    if isinstance(sample, dict):
-        return sum(map(size_of, sample.values()))
-    return len(sample) if isinstance(sample, (bytes, bytearray, str)) else 0
+    """Bytes of the tensors, arrays and byte strings in a sample, about; 4 GiB at most."""
+    return min(_size(sample), F.MASK32)
+
+
+def _size(sample: Any) -> int:
+    kind = type(sample)
+    size = _SIZES.get(kind)
+    if size is None:  # once per class
+        size = next((known for base, known in _SIZES.items() if issubclass(kind, base)), lambda _: 0)
+        _SIZES[kind] = size
+    return size(sample)

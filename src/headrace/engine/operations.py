@@ -7,6 +7,7 @@ an operation's class is replaced by a subclass of the same name that also looks 
 pass everything on.
 """
 
+import copyreg
 import os
 import types
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from headrace.trace.probe import Probe
+from headrace.trace.probe import OFF, Probe
 
 STAGES = ("fetch", "decode", "augment")
 HOLDERS = ("transform", "target_transform", "transforms")
@@ -22,6 +23,7 @@ MOST = 64
 """Operations of one dataset that are told apart."""
 
 Undo = Callable[[], None]
+_PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
 class Place:
@@ -61,7 +63,8 @@ class Operations:
         target = place.get()
         if target is None or not callable(target) or id(target) in self._seen or len(self._places) >= MOST:
             return
-        self._seen.add(id(target))
+        if not isinstance(target, _PLAIN):  # an object is noted wherever it stands, a function where it does
+            self._seen.add(id(target))
         members = _members(target)
         if members is None:
             self._places.append(place)
@@ -79,6 +82,7 @@ class Operations:
                 continue  # it cannot be exchanged: its time stays with the dataset's own
 
         def undo() -> None:
+            probe.mode = OFF  # others may stand upon what this one put there
             _installed.discard(undo)
             while undone:
                 undone.pop()()
@@ -140,7 +144,7 @@ def _members(target: Any) -> list[Place] | None:
 
 
 def _name(target: Any) -> str:
-    if isinstance(target, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
+    if isinstance(target, _PLAIN):
         name = target.__name__
         code = getattr(target, "__code__", None)
         return f"{name}:{code.co_firstlineno}" if name == "<lambda>" and code is not None else name
@@ -161,8 +165,7 @@ def _install(place: Place, probe: Probe, number: int, head: int) -> Undo:
     if place.key in STAGES and place.name == place.key:
         return _become(place.holder, place.key, place, probe, number, head)
     target = place.get()
-    plain = isinstance(target, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, _Passing))
-    if not plain and not isinstance(target, torch.jit.ScriptModule):
+    if not isinstance(target, (*_PLAIN, _Passing)) and not isinstance(target, torch.jit.ScriptModule):
         try:
             return _become(target, "__call__", place, probe, number, head)
         except TypeError:  # a class that cannot be derived from, or an object that cannot change its class
@@ -174,9 +177,9 @@ def _install(place: Place, probe: Probe, number: int, head: int) -> Undo:
     place.put(passing)
 
     def undo() -> None:
-        passing.forward(target)
+        passing.retire()
         if place.get() is passing:
-            place.put(target)
+            place.put(passing.innermost())
 
     return undo
 
@@ -202,9 +205,10 @@ def exchanged(target: Any, methods: dict[str, Callable[..., Any]]) -> Undo:
         """A copy is of the class everybody knows."""
         self.__class__ = kind
         try:
-            return self.__reduce_ex__(protocol)
+            how, *rest = self.__reduce_ex__(protocol)
         finally:
             self.__class__ = timed
+        return (_new if how is copyreg.__newobj__ else how, *rest)  # type: ignore[attr-defined]  # it is there
 
     body: dict[str, Any] = {
         **methods,
@@ -232,7 +236,7 @@ class _Passing:
     """Stands for a function; whatever else is asked of it is the function's."""
 
     def __init__(self, function: Any, call: Callable[..., Any]) -> None:
-        self.__wrapped__, self.__call = function, call
+        self.__wrapped__, self.__call, self.retired = function, call, False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__call(*args, **kwargs)
@@ -243,9 +247,19 @@ class _Passing:
     def __reduce__(self) -> Any:
         return _same, (self.__wrapped__,)
 
-    def forward(self, call: Callable[..., Any]) -> None:
-        """From now on, call that."""
-        self.__call = call
+    def retire(self) -> None:
+        """From now on, just pass on."""
+        self.__call, self.retired = self.__wrapped__, True
+
+    def innermost(self) -> Any:
+        """What is left when those that just pass on are gone."""
+        wrapped = self.__wrapped__
+        return wrapped.innermost() if isinstance(wrapped, _Passing) and wrapped.retired else wrapped
+
+
+def _new(kind: type, *args: Any) -> Any:
+    """An object of that class: the pickler would insist on the one that its model is of."""
+    return kind.__new__(kind, *args)
 
 
 def _same(function: Any) -> Any:

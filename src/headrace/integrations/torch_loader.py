@@ -80,7 +80,7 @@ class TracedLoader:
         _tag(self._clone, trace.number)
         clone, undo = self._clone, None
         if loader.num_workers == 0:
-            undo = _install(loader.dataset, recording, trace.number)
+            undo = _install(loader.dataset, recording, trace.number, batched=loader.batch_sampler is not None)
         else:
             self._clone = clone if loader.persistent_workers else None
         iterator = iter(clone)
@@ -175,15 +175,15 @@ class _Collate:
 class _Init:
     """The loader's worker_init_fn, and after it our eyes."""
 
-    def __init__(self, init: Callable[[int], Any] | None, recording: Recording) -> None:
-        self._init, self._recording, self.run = init, recording, 0
+    def __init__(self, init: Callable[[int], Any] | None, recording: Recording, *, batched: bool) -> None:
+        self._init, self._recording, self._batched, self.run = init, recording, batched, 0
 
     def __call__(self, worker: int) -> None:
         if self._init is not None:
             self._init(worker)
         info = get_worker_info()
         assert info is not None
-        _install(info.dataset, self._recording, self.run, worker)
+        _install(info.dataset, self._recording, self.run, batched=self._batched, worker=worker)
 
 
 class _Now:
@@ -204,7 +204,7 @@ def _begin(run: int, batch: int) -> None:
         _now.observer.stream.run(run, time.monotonic_ns())
 
 
-def _install(dataset: Any, recording: Recording, run: int, worker: int = -1) -> Callable[[], None]:
+def _install(dataset: Any, recording: Recording, run: int, *, batched: bool, worker: int = -1) -> Callable[[], None]:
     """Look at every sample the dataset gives in this process, until what is returned is called.
 
     ``run``: the epoch that begins; the number of each following one is by one higher.
@@ -222,7 +222,7 @@ def _install(dataset: Any, recording: Recording, run: int, worker: int = -1) -> 
 
     if _now.iterable:
         changed = {"__iter__": begun}
-    elif hasattr(dataset, "__getitems__"):
+    elif batched and hasattr(dataset, "__getitems__"):
         bulk = observer.bulk(lambda indices: kind.__getitems__(dataset, indices))
         changed = {"__getitems__": lambda _, indices: bulk(_plain(indices))}
     else:
@@ -278,7 +278,7 @@ def _prepared(loader: Any, recording: Recording) -> Any:
         which = "sampler" if loader.batch_sampler is None else "batch_sampler"
         own[which] = _Sampler(getattr(loader, which), batched=loader.batch_sampler is not None)
     own["collate_fn"] = _Collate(loader.collate_fn, batched=batched)
-    own["worker_init_fn"] = _Init(loader.worker_init_fn, recording)
+    own["worker_init_fn"] = _Init(loader.worker_init_fn, recording, batched=batched)
     own["_iterator"] = None
     return clone
 

@@ -36,8 +36,8 @@ def record(path: str | os.PathLike[str]) -> "Recording":
 class Recording:
     """A trace being written. Every thread has a stream of its own in it; nobody waits for anybody.
 
-    It ends when nobody refers to it any more. It can be sent to another process, which then writes to the same file;
-    forked processes just go on.
+    It ends when nobody refers to it or to a stream of it any more. It can be sent to another process, which then writes
+    to the same file; forked processes just go on.
     """
 
     def __init__(self, path: str, join: bytes | None = None) -> None:
@@ -46,7 +46,6 @@ class Recording:
         self._extents = _Extents(path, join)
         self.base, self.wall, self.id = self._extents.begun
         self._streams = threading.local()
-        weakref.finalize(self, self._extents.close)
         _alive.add(self)
 
     def __reduce__(self) -> Any:
@@ -68,7 +67,7 @@ class Recording:
 def _joined(path: str, identity: bytes) -> Recording:
     with _opening:
         known = _open.get(path)
-        if known is None:
+        if known is None or known.id != identity:
             known = _open[path] = Recording(path, identity)
         return known
 
@@ -91,22 +90,14 @@ class _Extents:
         self._path, self._file, self._warned = path, _opened(path), False
         try:
             self.begun = _begun(self._file, path, join)
-            self._header: mmap.mmap | None = mmap.mmap(self._file, mmap.PAGESIZE)
+            self._header = mmap.mmap(self._file, mmap.PAGESIZE)
         except BaseException:
             os.close(self._file)
             raise
-
-    def close(self) -> None:
-        """Nothing more is written; what was recorded is in the file already."""
-        if self._header is not None:
-            self._header.close()
-            self._header = None
-            os.close(self._file)
+        weakref.finalize(self, os.close, self._file)
 
     def take(self, stream: int, number: int) -> mmap.mmap | None:
         """Room for a stream to write to; None when there is none left, which ends the trace, not the program."""
-        if self._header is None:
-            return None
         try:
             with _section(self._file):
                 at = -(-os.fstat(self._file).st_size // F.EXTENT) * F.EXTENT

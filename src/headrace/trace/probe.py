@@ -9,6 +9,7 @@ from headrace.trace import format as F
 
 EVERY = 8
 """One sample in so many has its operations' CPU time read: the clock costs more than the rest of a record."""
+FAST, WITH_CPU, HOOKED, OFF = 0, 1, 2, 3
 
 Hook = Callable[[int], None]
 
@@ -24,10 +25,9 @@ class Probe:
         """``cell``: shared memory, or a list nobody looks at."""
         self.marks: list[int] = []
         self.cell: list[int] | memoryview[int] = [0] if cell is None else cell
-        self.reads_cpu = False
+        self.mode = FAST
         self.bytes_in = 0
-        self.enter: Hook | None = None
-        self.leave: Hook | None = None
+        self._hooks: tuple[Hook, Hook] | None = None
         self._made = 0
 
     def begin(self) -> None:
@@ -35,32 +35,48 @@ class Probe:
         self.marks.clear()
         self.bytes_in = 0
         self._made += 1
-        self.reads_cpu = self._made % EVERY == 0
+        if self.mode <= WITH_CPU:
+            self.mode = FAST if self._made % EVERY else WITH_CPU
+
+    def hook(self, enter: Hook, leave: Hook) -> None:
+        """Call these around every operation, with its number."""
+        self._hooks, self.mode = (enter, leave), HOOKED
 
     def timed(self, call: Callable[..., Any], number: int, head: int) -> Callable[..., Any]:
         """``call``, noted as operation ``number``; ``head``: what its start time is added to."""
-        marks, cell, clock, cpu_clock = self.marks, self.cell, time.monotonic_ns, time.thread_time_ns
-        unknown = F.CPU_UNKNOWN
+        marks, append, cell, clock, unknown = self.marks, self.marks.append, self.cell, time.monotonic_ns, F.CPU_UNKNOWN
 
         def noted(*args: Any, **kwargs: Any) -> Any:
-            before, outer = len(marks), cell[0]
+            cpu, before = -1, len(marks)
+            if self.mode:
+                if self.mode == OFF:
+                    return call(*args, **kwargs)
+                cpu = self._entered(number)
             cell[0] = number
-            if self.enter is not None:
-                self.enter(number)
-            cpu = cpu_clock() if self.reads_cpu else -1
             start = clock()
             try:
                 return call(*args, **kwargs)
             finally:
                 elapsed = clock() - start
-                if self.leave is not None:
-                    self.leave(number)
-                cell[0] = outer
+                cell[0] = 0
+                value = elapsed | unknown if cpu < 0 else self._left(number, elapsed, cpu)
                 if len(marks) == before:
-                    marks.append(elapsed | unknown if cpu < 0 else F.span(elapsed, cpu_clock() - cpu))
-                    marks.append(head + start)
+                    append(value)
+                    append(head + start)
 
         return noted
+
+    def _entered(self, number: int) -> int:
+        if self._hooks is not None:
+            self._hooks[0](number)
+        return time.thread_time_ns()
+
+    def _left(self, number: int, elapsed: int, cpu: int) -> int:
+        """The span's value."""
+        value = F.span(elapsed, time.thread_time_ns() - cpu)
+        if self._hooks is not None:
+            self._hooks[1](number)
+        return value
 
     def reading(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """``call``, which reads the encoded sample: what it returns, or the file it names, is what came in."""

@@ -14,6 +14,7 @@ Room = Callable[[int, int], "mmap.mmap | None"]
 MOST_OPERATIONS = 250
 _PACK = [struct.Struct(f"<{2 * units}Q").pack_into for units in range(MOST_OPERATIONS + 4)]
 _PAIR = _PACK[2]
+_LENGTH, _FULL = F.LENGTH, F.CPU_FULL << F.CPU_SHIFT
 _MASK32, _UNKNOWN, _SAMPLE_ID, _ROWS_ID = F.MASK32, F.CPU_UNKNOWN, F.head(F.SAMPLE_ID, 0), F.head(F.ROWS_ID, 0)
 
 
@@ -72,7 +73,7 @@ class Stream:
         _PACK[count + 2](
             self._buffer,
             at,
-            F.span(elapsed, cpu),
+            elapsed | _FULL if cpu == elapsed < _LENGTH else F.span(elapsed, cpu),
             self._sample + start,
             sizes,
             _SAMPLE_ID + (count << 44) + identity,

@@ -1,0 +1,198 @@
+"""How much of the time the device is busy, against what the CPUs could sustain.
+
+MinatoLoader's workloads and stragglers, burned on the CPU (segmentation on volumes in files), two cores left to the
+consumer. Each is scaled so that a batch costs the workers 80 % of the device's step, so the CPUs suffice on
+average; and some so that it costs 125 %, so they do not. First the samples are made with no loader: as many
+processes, nothing collated or moved. Their rate times the step is the share of time the device could be busy,
+"sustainable". Then each loader feeds the step, and "busy" is the step's own time (measured with a batch that stays
+on the device) over the time between two steps, in the steady part of an epoch: without the first two batches of
+each worker and the last one. Every sample must come once. The step trains a multilayer perceptron on the device, as
+often as its length asks for; without CUDA it sleeps as long, and the rest is the same.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import bare, costs, steps
+from benchmarks.arms import Arm
+from benchmarks.costs import Burning, Costly, Costs, Segmentation, Workload
+from benchmarks.measure import Figures, Runs, interleaved, isolated
+from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
+
+ENOUGH, SHORT = 0.8, 1.25
+"""What a batch costs the workers, over the step."""
+STEP, ARRAYS_STEP = 0.025, 0.003
+"""Seconds; volumes come three to a batch, and larger ones would fill the disk."""
+NAMES = ("object detection", "image segmentation", "speech 3 s, random", "speech 10 s, random", "0.3 % stragglers")
+QUICK = (*(f"{name}, CPUs at 80 %" for name in NAMES), "speech 3 s, random, CPUs at 125 %")
+CASES = tuple(f"{name}, CPUs at {share} %" for share in (80, 125) for name in NAMES)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload against a step."""
+
+    name: str
+    workload: Workload
+    load: float
+    workers: int
+    seconds: float
+    """About how long an epoch lasts."""
+
+    @property
+    def step(self) -> float:
+        """What the device is to take for a batch."""
+        return ARRAYS_STEP if self.workload.arrays else STEP
+
+    @property
+    def batches(self) -> int:
+        """Of an epoch: enough for a steady part."""
+        return max(8 * self.workers, round(self.seconds / self.step))
+
+    @property
+    def steady(self) -> range:
+        """The batches that count."""
+        return range(2 * self.workers, self.batches - self.workers)
+
+    def costs(self) -> Costs:
+        """Drawn, then scaled to the load."""
+        drawn = self.workload.draw(self.batches * self.workload.batch, np.random.default_rng(7))
+        wanted = self.load * self.step * self.workers / self.workload.batch
+        return drawn * (wanted / drawn.mean())
+
+    @contextmanager
+    def dataset(self) -> Iterator[Costly]:
+        """The samples, as long as their files are there."""
+        if not self.workload.arrays:
+            yield Burning(self.costs())
+            return
+        with tempfile.TemporaryDirectory(prefix="headrace-busy-") as folder:
+            yield Segmentation(self.costs(), Path(folder))
+
+
+def run(
+    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
+) -> Report:
+    """One table per case."""
+    report = Report("busy", __doc__ or "", quick=quick)
+    scope = Scope(quick, only, minutes)
+    workers = max(costs.cores() - 2, 2)
+    kinds = {workload.name: workload for workload in costs.WORKLOADS}
+    cases = []
+    for name in scope.chosen(QUICK if quick and not only else CASES):
+        kind, _, share = name.rpartition(", CPUs at ")
+        load = {"80 %": ENOUGH, "125 %": SHORT}[share]
+        cases.append(Case(name, kinds[kind], load, workers, 4.0 if quick else 10.0))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    method = "spawn" if device == "cuda" else "fork"
+    if device == "cpu":
+        report.notes.append("no CUDA here: the step sleeps")
+    rounds = isolated(partial(steps.calibrate, device, [case.step for case in cases]), method=method)["rounds"]
+    for (case, count), until in zip(
+        zip(cases, rounds, strict=True), scope.deadlines({case.name: 1.0 for case in cases}), strict=True
+    ):
+        say(f"{case.name}: {case.batches} batches")
+        with case.dataset() as dataset:
+            alone = bare.sustain(dataset, workers)
+            results = interleaved(
+                {arm.name: partial(measure, arm, case, dataset, device, count) for arm in contenders(workers)},
+                repeats=1 if quick else 3,
+                say=say,
+                method=method,
+                limit=60 + 10 * case.seconds,
+                until=until,
+            )
+        add(report, case, alone, results)
+    scope.close(report)
+    return report
+
+
+def contenders(workers: int) -> list[Arm]:
+    """torch and headrace, in both orders."""
+    return [Arm(library, order, workers) for library in ("torch", "headrace") for order in (True, False)]
+
+
+def measure(arm: Arm, case: Case, dataset: Any, device: str, rounds: float) -> Figures:
+    """One epoch; the steady part of it counts."""
+    step = steps.make(device, rounds)
+    needed = step.alone(case.workload.batch)
+    options = {"batch_size": case.workload.batch, "persistent_workers": True}
+    if device != "cpu":
+        options |= {"pin_memory": True} if arm.library == "torch" else {"device": device}
+    came: list[Any] = []
+    waits: list[float] = []
+    began = ended = 0.0
+    with arm.open(dataset, **options) as loader:
+        batches = iter(loader)
+        for number in range(case.batches):
+            if number == case.steady.start:
+                step.wait()
+                began = time.perf_counter()
+            if number == case.steady.stop:
+                step.wait()
+                ended = time.perf_counter()
+            asked = time.perf_counter()
+            inputs, *_, indices = (part.to(device, non_blocking=True) for part in next(batches))
+            waits.append(time.perf_counter() - asked)
+            # A view of the loader's memory would keep it from being used again; what is on the device is a copy.
+            came.append(indices.tolist() if device == "cpu" else indices)
+            step(inputs)
+        step.wait()
+    order = came if device == "cpu" else [indices.tolist() for indices in came]
+    if sorted(index for indices in order for index in indices) != list(range(len(dataset))):
+        raise RuntimeError("an epoch did not deliver every sample once")
+    each = (ended - began) / len(case.steady)
+    return {
+        "busy": 100 * needed / each,
+        "step": 1e3 * each,
+        "needed": 1e3 * needed,
+        "wait": 1e3 * float(np.mean(waits[case.steady.start : case.steady.stop])),
+        "longest": 1e3 * max(waits[case.steady.start : case.steady.stop]),
+    }
+
+
+def add(report: Report, case: Case, alone: bare.Bare, results: dict[str, Runs]) -> None:
+    """One table and its checks."""
+    rate = alone.rate / case.workload.batch
+    columns = [
+        "loader",
+        "busy %",
+        "sustainable %",
+        "busy / sustainable",
+        "ms per step",
+        "of it needed",
+        "waiting ms",
+        "longest wait ms",
+    ]
+    title = (
+        f"{case.name}: {case.batches} batches of {case.workload.batch}, {case.workers} workers, mean cost "
+        f"{1e3 * float(np.mean(alone.each)):.1f} ms; without a loader {rate:.1f} batches/s"
+    )
+    table = Table(title, columns)
+    for name, runs in results.items():
+        sustainable = 100 * min(1.0, rate * runs.median("needed") / 1e3)
+        share = runs.median("busy") / sustainable
+        figures = (runs.median(key) for key in ("step", "needed", "wait", "longest"))
+        table.add(name, runs.median("busy"), sustainable, share, *figures)
+        if name.startswith("headrace, completion"):
+            report.checks.append(Check(f"{case.name}, {name}, busy / sustainable", share, 0.95, False))
+            if case.load < 1:
+                report.checks.append(Check(f"{case.name}, {name}, busy", runs.median("busy"), 95.0, False, "%"))
+    report.tables.append(table)
+    report.raw[title] = {
+        "bare": {"rate": alone.rate, "busy": alone.busy, "processes": alone.processes},
+        **{name: vars(runs) for name, runs in results.items()},
+    }
+    report.notes += [f"{case.name}: {name}: {failure}" for name, runs in results.items() for failure in runs.failures]

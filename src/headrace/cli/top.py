@@ -1,0 +1,128 @@
+"""Show the loaders that run on this host, live."""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from headrace.engine.beacon import Snapshot, loaders
+
+COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "aside", "failed", "")
+"""``over``: from which cost on a sample is slow; ``aside``: lanes that gave their place to another meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a loader did between two looks."""
+
+    samples: float
+    """Per second."""
+    batches: float
+    waiting: float
+    """Share of the time that the consumer waited."""
+
+
+def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> Rates:
+    """From two looks; from one, since the loader began."""
+    if before is None:
+        seconds = (now.updated - now.began) / 1e9
+        samples, batches, waited = now.samples, now.batches, now.wait_ns
+    else:
+        samples, batches = now.samples - before.samples, now.batches - before.batches
+        waited = now.wait_ns - before.wait_ns
+    if seconds <= 0:
+        return Rates(0.0, 0.0, 0.0)
+    return Rates(samples / seconds, batches / seconds, min(1.0, waited / 1e9 / seconds))
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("--interval", type=_positive, default=1.0, metavar="SECONDS", help="between two looks (1)")
+    parser.add_argument("--once", action="store_true", help="look twice, print, end")
+    parser.add_argument("--process", type=int, metavar="PID", help="only the loaders of this process")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until interrupted."""
+    console = Console()
+    before = _look(options.process)
+    try:
+        if options.once or options.json:
+            while True:
+                time.sleep(options.interval)
+                now = _look(options.process)
+                _print(console, before, now, options)
+                before = now
+                if options.once:
+                    return 0
+        with Live(_table(before, before, 0.0), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(options.interval)
+                now = _look(options.process)
+                live.update(_table(before, now, options.interval), refresh=True)
+                before = now
+    except KeyboardInterrupt:
+        return 0
+
+
+def _look(process: int | None) -> dict[tuple[int, int], Snapshot]:
+    return {(each.process, each.number): each for each in loaders() if process in {None, each.process}}
+
+
+def _print(
+    console: Console,
+    before: Mapping[tuple[int, int], Snapshot],
+    now: Mapping[tuple[int, int], Snapshot],
+    options: argparse.Namespace,
+) -> None:
+    if not options.json:
+        console.print(_table(before, now, options.interval))
+        return
+    for key, each in now.items():
+        figures = rates(before.get(key), each, options.interval)
+        known = asdict(each) | {"samples_per_second": figures.samples, "batches_per_second": figures.batches}
+        print(json.dumps(known | {"waiting_share": figures.waiting}), flush=True)
+
+
+def _table(
+    before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
+) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), title=None if now else "no loader runs here that this user may see")
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in {"loader", ""} else "right", no_wrap=True)
+    for key in sorted(now):
+        table.add_row(*_row(now[key], rates(before.get(key) if seconds else None, now[key], seconds)))
+    return table
+
+
+def _row(each: Snapshot, figures: Rates) -> Sequence[str]:
+    idle = (time.monotonic_ns() - each.updated) / 1e9
+    state = "between epochs" if each.finished else f"idle {idle:.0f} s" if idle > 5 else ""
+    died = f", {each.restarts} died" if each.restarts else ""
+    return (
+        str(each.process),
+        f"{each.name} {each.number}",
+        str(each.epoch),
+        f"{figures.samples:,.0f}",
+        f"{figures.waiting:.0%}",
+        f"{each.lanes}/{each.workers}" if each.workers else "here",
+        f"{each.ready}/{each.outstanding}",
+        f"{each.slow:,}",
+        f"{each.threshold_ns / 1e6:,.3g} ms" if each.threshold_ns else "",
+        f"{each.hand_offs:,}",
+        f"{each.skipped}{died}",
+        state,
+    )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0.01 <= value <= 3600:
+        msg = "between 0.01 and 3600 seconds"
+        raise argparse.ArgumentTypeError(msg)
+    return value

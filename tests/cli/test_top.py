@@ -1,0 +1,116 @@
+"""``headrace top`` sees the loaders of other processes, and they do not notice."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import headrace
+from headrace.cli.__main__ import main
+from headrace.cli.top import rates
+from headrace.engine.beacon import loaders
+
+PROGRAM = """
+import sys, torch, headrace
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return index
+
+loader = headrace.DataLoader(Numbers(), 8, num_workers=int(sys.argv[1]))
+batches = iter(loader)
+for _ in range(3):
+    next(batches)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return index
+
+
+@pytest.fixture(params=[0, 2], ids=["here", "workers"])
+def running(request):
+    command = [sys.executable, "-c", PROGRAM, str(request.param)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield process, request.param
+        process.stdin.close()
+        process.wait()
+
+
+def seen(process):
+    return [each for each in loaders() if each.process == process]
+
+
+def test_a_loader_of_another_process_is_seen(running):
+    process, workers = running
+    (each,) = seen(process.pid)
+    assert (each.name, each.epoch, each.batches, each.samples) == ("Numbers", 0, 3, 24)
+    assert (each.workers, each.finished) == (workers, False)
+
+
+def test_the_command_prints_it(running, capsys):
+    process, _ = running
+    assert main(["top", "--once", "--interval", "0.01", "--json", "--process", str(process.pid)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["samples"] == 24
+    assert json.loads(line)["samples_per_second"] == 0
+    assert main(["top", "--once", "--interval", "0.01", "--process", str(process.pid)]) == 0
+    assert "Numbers 1" in capsys.readouterr().out
+
+
+def test_what_ended_is_not_seen(running):
+    process, _ = running
+    process.stdin.close()
+    process.wait()
+    assert seen(process.pid) == []
+
+
+def test_loaders_of_one_process_are_told_apart_and_vanish_when_closed():
+    first, second = (headrace.DataLoader(Numbers(), 8, num_workers=0) for _ in range(2))
+    list(first)
+    next(iter(second))
+    states = {each.number: each.finished for each in seen(os.getpid())}
+    assert sorted(states.values()) == [False, True]
+    first.close()
+    assert len(seen(os.getpid())) == 1
+    del second
+    assert seen(os.getpid()) == []
+
+
+def test_nothing_to_see_is_said(capsys):
+    assert main(["top", "--once", "--interval", "0.01", "--process", "1"]) == 0
+    assert "no loader" in capsys.readouterr().out
+
+
+def test_a_senseless_interval_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["top", "--interval", "0"])
+    assert ended.value.code == 2
+    assert "between 0.01" in capsys.readouterr().err
+
+
+def test_rates_come_from_two_looks():
+    loader = headrace.DataLoader(Numbers(), 8, num_workers=0)
+    batches = iter(loader)
+    next(batches)
+    (before,) = seen(os.getpid())
+    next(batches)
+    next(batches)
+    (now,) = seen(os.getpid())
+    assert rates(before, now, 2.0).samples == 8
+    assert rates(before, now, 2.0).batches == 1
+    assert rates(now, now, 1.0).samples == 0
+    assert rates(None, now, 0.0).samples > 0
