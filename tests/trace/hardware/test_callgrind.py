@@ -67,6 +67,20 @@ def test_a_recorders_probe_measures_its_operations(monkeypatch):
     assert seen == [("enter", "resize"), ("leave", "resize"), ("enter", "read"), ("leave", "read")]
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the request is machine code of x86-64")
+def test_only_the_innermost_operation_is_measured_and_not_too_often(monkeypatch):
+    measured = callgrind.Callgrind(2)
+    requests = []
+    monkeypatch.setattr(measured, "_request", lambda code, argument=0: requests.append(code))
+    for _ in range(3):
+        measured.enter("outer")
+        measured.enter("inner")
+        measured.leave("inner")
+        measured.leave("outer")
+    assert requests.count(callgrind._DUMP_AT) == 2
+    assert measured._calls == {"inner": 2}
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed (apt-get install valgrind)")
 def test_operations_are_counted_alone(capfd):

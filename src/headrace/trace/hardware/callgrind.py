@@ -32,8 +32,10 @@ def attach(probe: Probe, names: Sequence[str]) -> None:
     """Let a probe's operations be measured, if this process was started to be; ``names`` by number, from 1 on."""
     measured = measuring()
     if measured is not None:
-        probe.enter = lambda number: measured.enter(names[number - 1])
-        probe.leave = lambda number: measured.leave(names[number - 1])
+        probe.hook(
+            lambda number: measured.enter(names[number - 1]),
+            lambda number: measured.leave(names[number - 1]),
+        )
 
 
 def measuring() -> "Callgrind | None":
@@ -46,12 +48,16 @@ def measuring() -> "Callgrind | None":
 
 
 class Callgrind:
-    """Measures the first calls of every operation, without what lies between them."""
+    """Measures the first calls of every operation, without what lies between them.
+
+    Of an operation that consists of others only those are measured, as only those are in the trace.
+    """
 
     def __init__(self, limit: int) -> None:
         """``limit``: calls of each operation to measure; later ones run at valgrind's plain speed."""
         self._limit = limit
         self._calls: dict[str, int] = {}
+        self._inside: str | None = None
         self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self._page.write(_REQUEST)
         entry = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
@@ -65,14 +71,16 @@ class Callgrind:
 
     def enter(self, operation: str) -> None:
         """Count from here."""
+        self._inside = operation
         if self._calls.get(operation, 0) < self._limit:
             self._request(_START)
             self._request(_ZERO)
 
     def leave(self, operation: str) -> None:
         """Write what was counted, under the operation's name."""
-        called = self._calls.get(operation, 0)
-        if called < self._limit:
+        called, innermost = self._calls.get(operation, 0), self._inside == operation
+        self._inside = None
+        if called < self._limit and innermost:
             self._calls[operation] = called + 1
             name = ctypes.create_string_buffer(operation.encode())
             self._request(_DUMP_AT, ctypes.addressof(name))
