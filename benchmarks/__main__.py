@@ -23,6 +23,7 @@ EXPERIMENTS = (
     "gpu",
     "busy",
     "profilers",
+    "attribution",
 )
 
 

@@ -1,10 +1,18 @@
-"""Look into a trace: report, export, merge, compare."""
+"""Look into a trace, and take one of a program."""
 
 from __future__ import annotations
 
 import argparse
 
-from headrace.cli import UsageError, trace_compare, trace_export, trace_merge, trace_report
+from headrace.cli import (
+    UsageError,
+    trace_compare,
+    trace_export,
+    trace_hw,
+    trace_merge,
+    trace_report,
+    trace_study,
+)
 from headrace.core.errors import TraceError
 
 COMMANDS = {
@@ -12,6 +20,8 @@ COMMANDS = {
     "export": trace_export,
     "merge": trace_merge,
     "compare": trace_compare,
+    "hw": trace_hw,
+    "study": trace_study,
 }
 
 

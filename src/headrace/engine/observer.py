@@ -14,6 +14,7 @@ from headrace.plan import operations
 from headrace.sched import words as W
 from headrace.trace import format as F
 from headrace.trace.file import Recording
+from headrace.trace.hardware import callgrind
 from headrace.trace.probe import Probe
 from headrace.trace.stream import Stream
 
@@ -49,6 +50,7 @@ class Observer:
             self.stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
             heads = self.stream.operations(self.names)
         self.undo = found.install(self.probe, heads)
+        callgrind.attach(self.probe, self.names)
         self._pending: list[int] = self.probe.marks if recording is None else []
         self._account = [] if desk is None else desk.account().tolist()
         self._desk, self._told = desk, now

@@ -1,0 +1,206 @@
+"""What the processor does in each operation of a program.
+
+Runs the program with its trace on, samples it, and shows the C functions and counters of every operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli import UsageError
+
+if TYPE_CHECKING:
+    from headrace.trace.hardware.profile import Profile
+    from headrace.trace.reader import Trace
+
+FREQUENCY = 997
+LL_CACHE = "33554432,16,64"
+"""The last-level cache that valgrind models: 32 MiB, 16 ways; it guesses those of new processors wrong."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="headrace.trace",
+        metavar="FILE",
+        help="the trace (headrace.trace); its samples go to FILE.hw",
+    )
+    parser.add_argument(
+        "--frequency", type=int, default=FREQUENCY, metavar="HZ", help=f"samples per second and core ({FREQUENCY})"
+    )
+    parser.add_argument(
+        "--events", metavar="NAME,...", help="events to sample beside the clock; default: those the machine has"
+    )
+    parser.add_argument(
+        "--mapping", metavar="FILE", help="write operations and their C functions as JSON; with --import: read them"
+    )
+    parser.add_argument("--top", type=int, default=6, metavar="N", help="functions to show of each operation (6)")
+    parser.add_argument("--read", metavar="FILE", help="show the trace FILE and the samples beside it, run nothing")
+    parser.add_argument(
+        "--import", dest="vendor", metavar="FILE", help="split a CSV export of Intel VTune or AMD uProf by --mapping"
+    )
+    parser.add_argument(
+        "--callgrind", action="store_true", help="count instructions exactly under valgrind instead of sampling"
+    )
+    parser.add_argument(
+        "--calls",
+        type=int,
+        default=8,
+        metavar="N",
+        help="with --callgrind: calls of each operation to count in each process (8)",
+    )
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="-- program ...", help="what to run, as you would start it"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run and show, or show what is there."""
+    if options.frequency < 1 or options.top < 1 or options.calls < 1:
+        raise UsageError("--frequency, --top and --calls must be at least 1")
+    if options.vendor:
+        return _imported(options)
+    if options.read:
+        _show(options, _joined(Path(options.read)))
+        return 0
+    program = program_of(options)
+    return _counted(options, program) if options.callgrind else _sampled(options, program)
+
+
+def program_of(options: argparse.Namespace) -> list[str]:
+    """The command line after ``--``."""
+    program: list[str] = options.program[1:] if options.program[:1] == ["--"] else options.program
+    if not program:
+        raise UsageError("nothing to run: give the program after --, as in: -- python train.py")
+    return program
+
+
+def printed(options: argparse.Namespace) -> int | None:
+    """Where the program's own output goes: not between ours where that is JSON."""
+    return sys.stderr.fileno() if options.json else None
+
+
+def events_of(options: argparse.Namespace) -> list[str] | None:
+    """The events asked for; refused here when there are no such names."""
+    from headrace.trace.hardware.events import event
+
+    if options.events is None:
+        return None
+    names = [name.strip() for name in options.events.split(",") if name.strip()]
+    try:
+        return [event(name).name for name in names]
+    except ValueError as error:
+        raise UsageError(f"--events: {error}") from None
+
+
+def traced(path: Path) -> Trace:
+    """The trace that a program wrote. Raises UsageError when it wrote none."""
+    from headrace.trace.hardware import profile
+    from headrace.trace.reader import read
+
+    if not path.exists():
+        profile.beside(path).unlink(missing_ok=True)
+        raise UsageError(
+            f"the program recorded nothing to {path}: it must iterate a headrace.DataLoader, "
+            "or a torch DataLoader in headrace.traced()"
+        )
+    return read(path)
+
+
+def _sampled(options: argparse.Namespace, program: list[str]) -> int:
+    from headrace.trace.hardware import runner
+
+    output = Path(options.output).absolute()
+    _make_way(output)
+    ran = runner.sampled(program, output, events_of(options), options.frequency, printed(options))
+    if ran.code:
+        print(f"headrace trace hw: the program ended with exit code {ran.code}", file=sys.stderr)
+    if output.exists() or not ran.code:
+        traced(output)
+        _show(options, _joined(output))
+    return ran.code
+
+
+def _make_way(output: Path) -> None:
+    """A trace that is there from before must not be taken for the new one; any other file is left alone."""
+    from headrace.trace.format import MAGIC
+
+    if not output.exists():
+        return
+    with output.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise UsageError(f"-o {output}: there is a file that is not a trace; it is left alone, choose another name")
+    output.unlink()
+
+
+def _joined(path: Path) -> Profile:
+    from headrace.trace.hardware import profile, records
+    from headrace.trace.reader import read
+
+    return profile.profile(read(path), records.read(profile.beside(path)))
+
+
+def _show(options: argparse.Namespace, found: Profile) -> None:
+    from headrace.cli import hw_tables
+    from headrace.trace.hardware import mapping, profile
+
+    if options.mapping:
+        mapping.write(Path(options.mapping), mapping.mapping(found), found.primary)
+    if options.json:
+        print(json.dumps(profile.data(found), indent=1))
+    else:
+        hw_tables.show_profile(found, options.top)
+
+
+def _counted(options: argparse.Namespace, program: list[str]) -> int:
+    from headrace.cli import hw_tables
+    from headrace.trace.hardware import callgrind, callgrind_file, mapping, runner
+
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise UsageError("--callgrind needs valgrind: install the package of that name (apt-get install valgrind)")
+    with tempfile.TemporaryDirectory(prefix="headrace-callgrind-") as folder:
+        wrapped = [
+            *(valgrind, "-q", "--tool=callgrind", "--trace-children=yes", "--instr-atstart=no", "--combine-dumps=yes"),
+            *("--cache-sim=yes", "--branch-sim=yes", f"--LL={LL_CACHE}", f"--log-file={folder}/valgrind.%p.log"),
+            f"--callgrind-out-file={folder}/callgrind.out.%p",
+            *program,
+        ]
+        ran = runner.plain(
+            wrapped, Path(folder) / "a.trace", {callgrind.VARIABLE: str(options.calls)}, printed(options)
+        )
+        counts = callgrind_file.read(Path(folder))
+    if not counts.operations:
+        ended = f" (it ended with exit code {ran.code})" if ran.code else ""
+        raise UsageError(f"no operation ran under valgrind{ended}: the program must iterate a headrace.DataLoader")
+    if options.mapping:
+        mapping.write(Path(options.mapping), mapping.counted(counts), "instructions")
+    if options.json:
+        print(json.dumps(callgrind_file.data(counts), indent=1))
+    else:
+        hw_tables.show_counts(counts, options.top)
+    return ran.code
+
+
+def _imported(options: argparse.Namespace) -> int:
+    from headrace.cli import hw_tables
+    from headrace.trace.hardware import mapping, vendor
+
+    if not options.mapping:
+        raise UsageError("--import needs --mapping FILE, written before by 'headrace trace hw --mapping FILE -- ...'")
+    export = vendor.read(Path(options.vendor))
+    parts = vendor.split(export, mapping.read(Path(options.mapping)))
+    if options.json:
+        facts = {"tool": export.tool, "covered": parts.covered, "operations": parts.operations}
+        print(json.dumps(facts, indent=1))
+    else:
+        hw_tables.show_split(export, parts)
+    return 0

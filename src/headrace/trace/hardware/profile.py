@@ -1,0 +1,222 @@
+"""What the processor did in each operation, function by function: the result of joining samples and a trace."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.trace.hardware import events as E
+from headrace.trace.hardware import records as R
+from headrace.trace.hardware.join import join
+from headrace.trace.hardware.share import Share, share
+from headrace.trace.hardware.symbols import Function, Symbols
+from headrace.trace.reader import Trace
+
+Counters = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function within an operation."""
+
+    function: Function
+    samples: int
+    share: Share
+    """Of the operation's samples."""
+    belongs: Share
+    """Of the function's samples, those in this operation: how likely it is that the function works for it."""
+    counters: Counters
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Everything seen in one operation. Names in parentheses are no operations: they are the time around them."""
+
+    name: str
+    calls: int
+    elapsed: float
+    """Seconds of wall time in all, by the trace."""
+    samples: int
+    seconds: float
+    """Of CPU time, by the samples."""
+    parts: dict[str, float]
+    """Shares of "python", "native", "kernel" and "unknown" code."""
+    counters: Counters
+    entries: list[Entry]
+    """Most samples first."""
+
+    @property
+    def operates(self) -> bool:
+        """Whether it is an operation of the program."""
+        return not self.name.startswith("(")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A run."""
+
+    operations: list[Operation]
+    """Most CPU time first."""
+    events: list[str]
+    primary: str
+    """The event whose samples are counted: cycles, or the clock where there are none."""
+    samples: int
+    lost: int
+    kernel: bool
+    frequency: int
+
+    @property
+    def unmapped(self) -> int:
+        """Samples in code that no library accounts for."""
+        parts = [entry for operation in self.operations for entry in operation.entries]
+        return sum(entry.samples for entry in parts if entry.function.part == "unknown")
+
+
+def beside(trace: str | Path) -> Path:
+    """The file of samples that belongs to a trace."""
+    return Path(f"{trace}.hw")
+
+
+def profile(trace: Trace, records: R.Records) -> Profile:
+    """Join the samples of a run and its trace, and name the functions."""
+    names, place, _ = join(trace, records.samples)
+    functions, called = Symbols(records).resolve(records.samples)
+    primary = "cycles" if "cycles" in records.events else E.TIME
+    return _summed(trace, records, primary, (names, place), (functions, called))
+
+
+def _summed(
+    trace: Trace,
+    records: R.Records,
+    primary: str,
+    placed: tuple[list[str], npt.NDArray[np.int64]],
+    called: tuple[list[Function], npt.NDArray[np.int64]],
+) -> Profile:
+    names, place = placed
+    functions, function = called
+    shape = len(names), max(len(functions), 1)
+    cell = place * shape[1] + function
+    counts: dict[str, npt.NDArray[Any]] = {}
+    for number, event in enumerate(records.events):
+        mine = records.samples["event"] == number
+        weights = records.samples["period"][mine].astype(np.float64)
+        scale = _scale(event, float(weights.sum()), records.totals)
+        counts[event] = np.bincount(cell[mine], weights, shape[0] * shape[1]).reshape(shape) * scale
+    chosen = records.samples["event"] == records.events.index(primary) if records.events else np.empty(0, bool)
+    seen = np.bincount(cell[chosen], minlength=shape[0] * shape[1]).reshape(shape)
+    table = trace.operations
+    operations = []
+    for at, name in enumerate(names):
+        if not any(count[at].any() for count in counts.values()):
+            continue
+        rows = table[np.isin(table["name"], [n for n, known in enumerate(trace.names) if known == name])]
+        operations.append(
+            Operation(
+                name=name,
+                calls=len(rows),
+                elapsed=float(rows["elapsed"].sum() / 1e9),
+                samples=int(seen[at].sum()),
+                seconds=float(counts[E.TIME][at].sum() / 1e9),
+                parts=_parts(functions, seen[at]),
+                counters={event: float(count[at].sum()) for event, count in counts.items()},
+                entries=_entries(functions, seen, at, counts),
+            )
+        )
+    operations.sort(key=lambda operation: -operation.seconds)
+    return Profile(
+        operations, records.events, primary, int(seen.sum()), records.lost, records.kernel, records.frequency
+    )
+
+
+def _scale(event: str, sampled: float, totals: Mapping[str, tuple[int, int, int]]) -> float:
+    """What a sample's period is multiplied by, so that all samples make the exact total.
+
+    Counters may have to take turns; the clock, which never does, says for how long there was something to count.
+    """
+    count, _, running = totals.get(event, (0, 0, 0))
+    clock = totals.get(E.TIME, (0, 0, 0))[2]
+    if not sampled or not count:
+        return 1.0
+    return count / sampled * (clock / running if 0 < running < clock else 1.0)
+
+
+def _parts(functions: list[Function], seen: npt.NDArray[np.int64]) -> dict[str, float]:
+    total = max(int(seen.sum()), 1)
+    parts = {"python": 0.0, "native": 0.0, "kernel": 0.0, "unknown": 0.0}
+    for at in np.flatnonzero(seen).tolist():
+        parts[functions[at].part] += int(seen[at]) / total
+    return parts
+
+
+def _entries(
+    functions: list[Function], seen: npt.NDArray[np.int64], at: int, counts: dict[str, npt.NDArray[Any]]
+) -> list[Entry]:
+    whole, everywhere = int(seen[at].sum()), seen.sum(axis=0)
+    any_event = sum((count[at] for count in counts.values()), np.zeros(seen.shape[1]))
+    found = [
+        Entry(
+            function=functions[column],
+            samples=int(seen[at, column]),
+            share=share(int(seen[at, column]), whole),
+            belongs=share(int(seen[at, column]), int(everywhere[column])),
+            counters={event: float(count[at, column]) for event, count in counts.items() if count[at, column]},
+        )
+        for column in np.flatnonzero(any_event).tolist()
+    ]
+    return sorted(found, key=lambda entry: (-entry.samples, entry.function))
+
+
+def ratios(counters: Mapping[str, float]) -> dict[str, float]:
+    """What can be derived: instructions per cycle, misses per thousand instructions, share of cycles stalled."""
+
+    def over(part: str, whole: str, factor: float = 1.0) -> float | None:
+        return counters[part] / counters[whole] * factor if part in counters and counters.get(whole) else None
+
+    derived: dict[str, float | None] = {
+        "IPC": over("instructions", "cycles"),
+        "cache MPKI": over("cache-misses", "instructions", 1000),
+        "branch MPKI": over("branch-misses", "instructions", 1000),
+        "front-end bound": over("stalled-cycles-frontend", "cycles"),
+        "back-end bound": over("stalled-cycles-backend", "cycles"),
+        "faults/ms": over("page-faults", E.TIME, 1e6),
+    }
+    return {name: value for name, value in derived.items() if value is not None}
+
+
+def data(found: Profile) -> dict[str, Any]:
+    """The profile as plain values."""
+    return {
+        "events": found.events,
+        "primary": found.primary,
+        "frequency": found.frequency,
+        "samples": found.samples,
+        "lost": found.lost,
+        "kernel": found.kernel,
+        "operations": [
+            {
+                "name": operation.name,
+                "calls": operation.calls,
+                "elapsed": operation.elapsed,
+                "cpu_seconds": operation.seconds,
+                "samples": operation.samples,
+                "parts": operation.parts,
+                "counters": operation.counters,
+                "ratios": ratios(operation.counters),
+                "functions": [
+                    {
+                        **entry.function._asdict(),
+                        "samples": entry.samples,
+                        "share": entry.share._asdict(),
+                        "belongs": entry.belongs._asdict(),
+                        "counters": entry.counters,
+                        "ratios": ratios(entry.counters),
+                    }
+                    for entry in operation.entries
+                ],
+            }
+            for operation in found.operations
+        ],
+    }
