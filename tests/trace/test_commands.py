@@ -1,6 +1,7 @@
 """``headrace trace``: what it prints, and what it says to a mistake."""
 
 import json
+import random
 import subprocess
 import sys
 
@@ -137,6 +138,26 @@ class TestMistakes:
         (files / "half").write_bytes(raw[: F.EXTENT * 2 - 7])
         assert main(["trace", "report", str(files / "half"), "--json"]) == 0
         json.loads(capsys.readouterr().out)
+
+    @pytest.mark.parametrize("seed", range(40))
+    def test_a_damaged_trace_is_a_line_or_a_report(self, files, capsys, seed):
+        chance = random.Random(seed)
+        raw = bytearray((files / "run.trace").read_bytes())
+        for _ in range(20):
+            extent = chance.randrange(len(raw) // F.EXTENT) * F.EXTENT
+            raw[extent + chance.randrange(1500)] = chance.randrange(256)
+        raw[: len(F.MAGIC)] = F.MAGIC
+        (files / "damaged").write_bytes(raw)
+        trace = str(files / "damaged")
+        commands = (
+            ["report", trace, "--json"],
+            ["report", trace, "--html", str(files / "out.html")],
+            ["compare", trace, trace],
+        )
+        for command in commands:
+            code = main(["trace", *command])
+            told = capsys.readouterr().err
+            assert code == 0 or (code == 2 and told.count("\n") == 1)
 
     @pytest.mark.parametrize("words", [["--run", "99"], ["--loader", "other"], ["--html", "/nowhere/out.html"]])
     def test_what_is_not_there(self, trace, capsys, words):

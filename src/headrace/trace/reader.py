@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +121,16 @@ def read(path: str | os.PathLike[str]) -> Trace:
         msg = f"{where}: a trace of format {version}; this release of headrace reads format {F.VERSION}"
         raise TraceError(msg)
     decoder = Decoder()
-    for parts in _streams(raw, extent).values():
-        decoder.stream(parts)
-    tables = decoder.tables()
+    try:
+        for parts in _streams(raw, extent).values():
+            decoder.stream(parts)
+        tables = decoder.tables()
+        runs = tuple(_run(facts, process) for facts, process in decoder.runs)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
+        msg = f"{where}: the trace is damaged; what is in it makes no sense ({type(error).__name__}: {error})"
+        raise TraceError(msg) from error
+    calls = tables["operations"]
+    tables["operations"] = calls[calls["sample"] >= 0]  # in a damaged file some may belong to none
     return Trace(
         path=str(where),
         base=base,
@@ -132,7 +140,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
         size=min(len(raw), blocks) or len(raw),
         events=sum(len(table) for table in tables.values()),
         streams=tuple(StreamInfo(*known) for known in decoder.streams),
-        runs=tuple(_run(facts, process) for facts, process in decoder.runs),
+        runs=runs,
         names=tuple(decoder.names),
         **tables,
     )
