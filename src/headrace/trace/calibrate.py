@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.trace.file import record
-from headrace.trace.format import MASK32
+from headrace.trace.probe import Probe
 from headrace.trace.reader import Trace
 from headrace.trace.stream import Stream
 
@@ -36,9 +36,10 @@ def calibrate() -> Calibration:
     """Time the writer; takes some ten milliseconds."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         stream = record(Path(folder) / "calibration").stream()
-        head = stream.operations(["one"])[0]
-        bare = _time(lambda: _sample(stream, head, 0))
-        laden = _time(lambda: _sample(stream, head, 8))
+        probe = Probe()
+        operation = probe.timed(lambda: None, 1, stream.operations(["one"])[0])
+        bare = _time(lambda: _sample(stream, probe, operation, 0))
+        laden = _time(lambda: _sample(stream, probe, operation, 8))
         return Calibration(
             sample=bare,
             cpu=_time(lambda: (time.thread_time_ns(), time.thread_time_ns())),
@@ -47,14 +48,12 @@ def calibrate() -> Calibration:
         )
 
 
-def _sample(stream: Stream, head: int, operations: int) -> None:
-    start = before = time.monotonic_ns()
-    marks: list[int] = []
+def _sample(stream: Stream, probe: Probe, operation: Callable[[], object], operations: int) -> None:
+    probe.begin()
+    start = time.monotonic_ns()
     for _ in range(operations):
-        now = time.monotonic_ns()
-        marks += (now - before, head + before)
-        before = now
-    stream.sample(1, start, time.monotonic_ns() - start, -1, MASK32, 0, marks)
+        operation()
+    stream.sample(1, start, time.monotonic_ns() - start, -1, 0, 0, probe.marks)
 
 
 def _batch(stream: Stream) -> None:
