@@ -15,7 +15,7 @@ TESTS = {
     "delay of a batch": "tests.trace.test_report.test_wait_and_delay_distributions",
     "preprocessing per sample, by index": "tests.loader.test_trace.test_everything_is_there",
     "without a patched torch": "tests.loader.test_trace.test_torch_s_loader_is_recorded_and_gives_the_same",
-    "C functions per operation": "tests.trace.hardware.test_loader.test_operations_of_a_dataset_are_found_in_its_workers",
+    "C functions per operation": "tests.trace.hardware.test_command.test_samples_land_in_the_right_operation",
     "live": "tests.cli.test_top.test_a_loader_of_another_process_is_seen",
 }
 
