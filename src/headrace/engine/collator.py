@@ -30,7 +30,8 @@ class Collator:
                 if callable(samples):
                     samples = samples()
                 if self._seeded and seed is not None:
-                    seeding.seed_sample(desk.words[W.SEED], desk.words[W.EPOCH], seed, COLLATION)
+                    epoch = desk.slot_word(slot, W.S_EPOCH)
+                    seeding.seed_sample(desk.words[W.SEED], epoch, seed, COLLATION)
                 encoded = codec.Encoded(self._collated(samples), desk.locate)
                 offset, size = desk.write_object(slot, encoded), encoded.size
                 del encoded, samples

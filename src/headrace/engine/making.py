@@ -123,7 +123,7 @@ class SampleMaker:
         w, position_word = self.words, self.desk.lane + W.L_POS
         group, start, end, slot = tickets
         indices, dataset = self._index_list(group), self.dataset
-        seed, epoch = (w[W.SEED], w[W.EPOCH]) if self.seed_samples else (0, 0)
+        seed, epoch = w[W.SEED], w[self.desk.memory.dims.group(group) + W.G_EPOCH]
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
         clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
@@ -157,7 +157,7 @@ class SampleMaker:
         samples: Any = []
         if self._bulk is not None:
             try:
-                samples = self._attempt(self._bulk, indices, indices[0])
+                samples = self._attempt(self._bulk, indices, group, indices[0])
                 made = list(range(count))
             except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
                 failed = [(position, failure.pack(error, self.where)) for position in range(count)]
@@ -166,7 +166,8 @@ class SampleMaker:
                 w[self.desk.lane + W.L_BEGAN] = time.monotonic_ns()
                 w[self.desk.lane + W.L_POS] = position
                 try:
-                    samples.append(self._attempt(self.dataset.__getitem__, indices[position], indices[position]))
+                    index = indices[position]
+                    samples.append(self._attempt(self.dataset.__getitem__, index, group, index))
                     made.append(position)
                 except Exception as error:  # noqa: BLE001  (as above)
                     failed.append((position, failure.pack(error, self.where)))
@@ -185,11 +186,12 @@ class SampleMaker:
             outcome = self.ledger.whole(slot, group, made, result)
         self.desk.report(outcome)
 
-    def _attempt(self, get: Any, what: Any, seed: Any) -> Any:
+    def _attempt(self, get: Any, what: Any, group: int, seed: Any) -> Any:
         if self.refusal is not None:
             raise _Refused
         if self.seed_samples:
-            seeding.seed_sample(self.words[W.SEED], self.words[W.EPOCH], seed)
+            epoch = self.words[self.desk.memory.dims.group(group) + W.G_EPOCH]
+            seeding.seed_sample(self.words[W.SEED], epoch, seed)
         return get(what)
 
     def _collate(self, slot: int) -> None:

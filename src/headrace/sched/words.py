@@ -18,13 +18,13 @@ FILL_TAIL = 5  # slots offered to finishers (free order)
 FILL_CURSOR = 6  # the slot being filled
 RETRIES = 7  # entries in the retry stack
 HOLES = 8  # entries in the hole stack
-UNRESOLVED = 9  # tickets published and neither done nor failed (derived)
+UNRESOLVED = 9  # tickets published for the epoch being delivered and neither done nor failed (derived)
 AWAITED = 10  # what the consumer sleeps for: NOTHING, ANY, or slot + 1
 FAILURES = 11  # tickets failed in this generation (a hint; the tickets themselves are the fact)
 LAYOUTS = 12  # layouts registered
 LAYOUT_BYTES = 13  # bytes used in the layout region
-EPOCH = 14  # with SEED and the index: what a sample's random numbers come from
-SEED = 15
+EPOCH = 14  # the one being delivered
+SEED = 15  # with the epoch and the index: what a sample's random numbers come from
 LIMIT = 16  # lanes that may take tickets at once
 FOREGROUND = 17  # lanes that do (derived)
 THRESHOLD = 18  # nanoseconds after which a sample counts as slow; 0 while unknown
@@ -33,6 +33,9 @@ DISPLACEMENT = 22  # free order: batches by which a sample may be overtaken; 0: 
 OLDEST = 23  # the first group some of whose tickets have no row yet (a hint: never too late)
 HANDOFFS = 21  # lanes that went to the background with a slow sample
 LOCAL = 24  # samples cannot travel between workers: each batch is made by one
+NEXT_BASE = 25  # the first group (and slot offered) of the epoch after it, begun early; NEVER: it was not begun
+UNRESOLVED_NEXT = 26  # that epoch's UNRESOLVED
+NEVER = 1 << 62
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256
 HEADER = HISTOGRAM + BINS
@@ -62,6 +65,7 @@ G_COUNT, G_SLOT, G_KIND, G_BLOB = (
 )  # tickets; slot + 1 or 0; INTEGERS or PICKLED; bytes used in its blob
 G_SERIAL = 4  # tells one use of a group number from the next
 G_UNCLAIMED = 5  # free order: tickets that have no row yet (derived)
+G_EPOCH = 6
 GROUP = 8
 INTEGERS, PICKLED = 0, 1
 
@@ -76,7 +80,8 @@ S_LAYOUT, S_BUMP, S_COLLATE, S_DEATHS = 4, 5, 6, 7  # layout + 1; bytes used; 1:
 S_RESULT, S_RESULT_BYTES, S_FAILED = 8, 9, 10  # where the collated object stands; 1: it is an error
 S_NUMBER = 13  # free order: its place in the order of filling, which is that of delivery
 S_KEPT = 15  # 1: a worker's user code still refers to this memory, so it is never used again
-SLOT = 16
+S_EPOCH = 16
+SLOT = 20
 IDLE, FILLING, COLLATING, READY = 0, 1, 2, 3
 
 # Row: ticket word (group << 32 | pos) + 1, then state | object offset << 8
