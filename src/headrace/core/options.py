@@ -44,11 +44,15 @@ class Scheduling:
     ``hand_off``: a worker whose sample is slow keeps it, and another process takes the worker's place meanwhile.
     ``spares``: how many such samples there may be at once; ``None`` is a quarter of the workers, at least one. The
     processes are started when the first slow sample is met; their worker ids follow those of the others.
+    ``overlap``: with persistent workers, those that find nothing left in an epoch begin the next one, where the order
+    is drawn by the loader itself and from nobody's ``generator``. What a dataset looks up in shared memory to know the
+    epoch may then be that of the epoch before: turn it off there.
     """
 
     max_displacement: int | None = 64
     hand_off: bool = True
     spares: int | None = None
+    overlap: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name."""

@@ -354,12 +354,11 @@ class LaneLedger:
             self.release()
             return Outcome(-1, wake=False)
         if len(made) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
-            self.finish(Rows(slot, 0, len(made), -1), group, 0, [W.WHOLE] * len(made))
+            wake = self.finish(Rows(slot, 0, len(made), -1), group, 0, [W.WHOLE] * len(made)).wake
         else:
-            for position in made:
-                self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE])
+            wake = any([self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE]).wake for position in made])
         offset, size, failed = result
-        return self.ready(slot, offset, size, failed=failed)
+        return Outcome(-1, wake=self.ready(slot, offset, size, failed=failed).wake or wake)
 
     def _advance(self, slot: int, resolved: int, *, needs_collation: bool) -> Outcome:
         w, at = self.w, self._slot0 + slot * self._slot_stride
@@ -369,19 +368,19 @@ class LaneLedger:
         unresolved = self._unresolved(w[at + W.S_EPOCH])
         if w[at + W.S_DONE] < w[at + W.S_EXPECTED] or w[at + W.S_STATUS] != W.FILLING:
             w[unresolved] -= resolved
-            return Outcome(-1, wake=self._all_resolved(unresolved) and self._answers(W.ANY))
+            return Outcome(-1, wake=self._ends(unresolved))
         if w[at + W.S_COLLATE]:
             w[self.lane + W.L_COLLATE] = slot + 1
             w[at + W.S_STATUS] = W.COLLATING
             w[unresolved] -= resolved
-            return Outcome(slot, wake=False)
+            return Outcome(slot, wake=self._ends(unresolved))
         w[at + W.S_STATUS] = W.READY
         w[unresolved] -= resolved
-        return Outcome(-1, wake=self._answers(slot + 1))
+        return Outcome(-1, wake=self._answers(slot + 1) or self._ends(unresolved))
 
-    def _all_resolved(self, unresolved: int) -> bool:
-        """Nothing of the epoch being delivered is left to make, and this was the last of it."""
-        return unresolved == W.UNRESOLVED and self.w[unresolved] == 0
+    def _ends(self, unresolved: int) -> bool:
+        """Whether this was the last ticket and the consumer sleeps: where some failed, batches are short of rows."""
+        return unresolved == W.UNRESOLVED and self.w[unresolved] == 0 and self._answers(W.ANY)
 
     def _unresolved(self, epoch: int) -> int:
         """Where the tickets of an epoch are counted."""
