@@ -13,8 +13,8 @@ from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
 from headrace.engine import collation
 from headrace.engine.cores import free_memory, most_lanes
 from headrace.engine.device import Accelerator, Ahead, Cuda, accelerator
-from headrace.engine.inline import InlineRun, InlineStream
 from headrace.engine.early import EarlyOrder, is_foreseeable
+from headrace.engine.inline import InlineRun, InlineStream
 from headrace.engine.iteration import Resources, Run
 from headrace.engine.job import Resume, Task
 from headrace.engine.maprun import Arrangement, MapRun

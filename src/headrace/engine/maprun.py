@@ -78,7 +78,8 @@ class MapRun:
         self._ledger = ConsumerLedger(self._words, self._dims)
         self._book = Book(pool.memory, Numbers() if after is None else after.numbers)
         self._spares, self._policy = spares, policy
-        self._follower, self._next, self._after = follower, None, after
+        self._follower, self._after = follower, after
+        self._next: MapRun | None = None
         self._delivery = Delivery(pool.memory, slots)
         self._open: deque[int] = deque()  # slots not delivered: in the order of their batches, or of their filling
         self._owner: dict[int, Group] = {}  # slot -> its group, where batches are as drawn
@@ -87,6 +88,7 @@ class MapRun:
         self._size = 1
         self._drawn: list[Any] | None = None  # drawn, but there was no slot for it yet
         self._exhausted = False
+        self.is_done = False  # everything was delivered
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
         self._words[W.SEED], epoch = seed
@@ -118,11 +120,6 @@ class MapRun:
             self._governor = Governor(self._pool, self._ledger, self._policy, self._tally)
         self._pool.seasoned = True
         self._draw()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether everything was delivered."""
-        return self._exhausted and not self._open
 
     @property
     def numbers(self) -> Numbers:
@@ -218,6 +215,7 @@ class MapRun:
             self._raise_failures()
             if not self._open and self._exhausted:
                 self._watch.count()
+                self.is_done = True
                 raise StopIteration
             slot = self._look()
             if self._samples_cannot_travel():

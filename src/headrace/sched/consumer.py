@@ -61,7 +61,7 @@ class ConsumerLedger:
         self.w[W.NEXT_BASE] = self.w[W.TAIL]
 
     def advance(self, groups: Iterable[int]) -> None:
-        """The epoch begun with ``follow`` is the one being delivered: all of the one before it was. ``groups``: its own."""
+        """Deliver the epoch begun with ``follow``: all of the one before it was delivered. ``groups``: its own."""
         w = self.w
         w[W.EPOCH] = self.epoch
         w[W.FILL_CURSOR], w[W.OLDEST] = max(w[W.FILL_CURSOR], w[W.NEXT_BASE]), max(w[W.OLDEST], w[W.NEXT_BASE])
@@ -229,7 +229,7 @@ class ConsumerLedger:
             w[lane + W.L_MADE] = made + 1
 
     def repair(self, dead: int, lanes: int, groups: list[int], slots: list[int]) -> Repair:
-        """Make the ledger whole after lane ``dead`` died: ``groups`` and ``slots`` are those of this epoch and the next.
+        """Make the ledger whole after lane ``dead`` died: ``groups`` and ``slots`` are all that are in use.
 
         Whatever is neither done, nor queued, nor held by a living lane is queued again. Nothing is guessed: the lock is
         held, so no living lane is between two stores.

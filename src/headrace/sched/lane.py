@@ -180,7 +180,9 @@ class LaneLedger:
         for fill in range(begin, end):
             slot = w[self._fill + fill % self._ring]
             at = self._slot0 + slot * self._slot_stride
-            free = w[at + W.S_EXPECTED] - w[at + W.S_CLAIMED] + (self._holes_in(slot) if slot in holes else 0)
+            free = 0
+            if w[at + W.S_NUMBER] == fill:  # else it was delivered long ago and is in use again
+                free = w[at + W.S_EXPECTED] - w[at + W.S_CLAIMED] + (self._holes_in(slot) if slot in holes else 0)
             if free == 0 and fill == w[W.FILL_CURSOR]:
                 w[W.FILL_CURSOR] = fill + 1
             if free and found < 0:
@@ -197,7 +199,7 @@ class LaneLedger:
         return found, spare
 
     def _oldest(self, base: int, last: int) -> int:
-        """The first group from ``base`` on that has tickets without a row; one after ``last`` if none has until then."""
+        """The first group from ``base`` on that has tickets without a row, or the one after ``last``."""
         w = self.w
         known = number = max(base, w[W.OLDEST])
         while number <= last and self._unclaimed(number) == 0:
@@ -356,7 +358,9 @@ class LaneLedger:
         if len(made) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
             wake = self.finish(Rows(slot, 0, len(made), -1), group, 0, [W.WHOLE] * len(made)).wake
         else:
-            wake = any([self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE]).wake for position in made])
+            wake = False
+            for position in made:
+                wake |= self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE]).wake
         offset, size, failed = result
         return Outcome(-1, wake=self.ready(slot, offset, size, failed=failed).wake or wake)
 
