@@ -321,6 +321,19 @@ def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
     assert strict.words[W.HANDOFFS] == 1
 
 
+def test_how_long_lanes_were_aside_is_known(strict: Ledger) -> None:
+    strict.publish(0, 8)
+    for lane in strict.lanes[:2]:
+        lane.take(1)
+    strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
+    strict.words[DIMS.lane(1) + W.L_BEGAN] = 90
+    strict.consumer.put_aside(DIMS.lanes, 101, 100, 1)
+    strict.lanes[1].observe(1, 500, 3)
+    assert strict.words[W.RETURNS] == 0
+    strict.lanes[0].observe(1, 130, 3)
+    assert (strict.words[W.RETURNS], strict.words[W.EXCESS]) == (1, 30)
+
+
 def test_a_sample_that_was_only_taken_is_not_slow_yet(strict: Ledger) -> None:
     strict.publish(0, 8)
     strict.lanes[0].take(1)

@@ -12,7 +12,7 @@ from headrace.sched.consumer import ConsumerLedger
 
 RETHINK_NS = 50_000_000
 """The threshold follows the costs this often at most."""
-WAKING_NS = 5_000_000
+WAKING_NS = cost.PAYS_NS
 """Nobody stands in for a sample that takes less: waking a process and sharing the caches with it would cost more."""
 LOOK_NS = 1_000_000
 """Nothing becomes slow faster than this, so there is no point in looking more often."""
@@ -32,6 +32,7 @@ class Watch:
         self._pool, self._ledger, self._spares, self._tally = pool, ledger, spares, tally
         self._words = pool.memory.words
         self._threshold = cost.Threshold(self._words[W.THRESHOLD])
+        self._patience = 1.0
         self._rethought = self._looked = 0
         self._due: int | None = None
         self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
@@ -52,7 +53,8 @@ class Watch:
         pool = self._pool
         with pool.section():
             parked = pool.lanes > self._words[W.LIMIT]
-            threshold = max(self._threshold.cost_ns, WAKING_NS if parked else STARTING_NS)
+            bar = int(self._patience * self._threshold.cost_ns)
+            threshold = max(bar, WAKING_NS if parked else STARTING_NS)
             self._due = self._ledger.put_aside(pool.lanes, now, threshold, self._spares)
             vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
             asleep = self._ledger.wake(pool.lanes) if vacant > 0 else []
@@ -90,6 +92,9 @@ class Watch:
             finished, slow = w[W.FINISHED], w[W.SLOW]
             self._threshold = cost.threshold(histogram, finished, slow, self._threshold)
             w[W.THRESHOLD] = self._threshold.cost_ns
+            if w[W.RETURNS] >= cost.RETURNS:
+                self._patience = cost.patience(self._patience, w[W.RETURNS], w[W.EXCESS])
+                w[W.RETURNS] = w[W.EXCESS] = 0
             self._count()
             if finished >= cost.MEMORY // 8:
                 w[W.FINISHED] = w[W.SLOW] = self._slow = 0

@@ -151,6 +151,7 @@ class ConsumerLedger:
             # One that is between two samples, or starting, begins its next one now at the earliest.
             due = (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
             if due <= now and aside < most:
+                w[W.BAR] = threshold
                 w[at + W.L_ROLE] = W.ASIDE
                 w[W.FOREGROUND] -= 1
                 w[W.HANDOFFS] += 1

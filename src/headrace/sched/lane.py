@@ -115,6 +115,9 @@ class LaneLedger:
     def observe(self, samples: int, cost: int, cost_bin: int) -> None:
         """``samples`` were finished that took ``cost`` nanoseconds each."""
         w = self.w
+        if w[self.lane + W.L_ROLE] == W.ASIDE:
+            w[W.RETURNS] += 1
+            w[W.EXCESS] += max(0, cost * samples - w[W.BAR])
         w[W.HISTOGRAM + cost_bin] += samples
         w[W.FINISHED] += samples
         if 0 < w[W.THRESHOLD] < cost:
