@@ -10,7 +10,10 @@ import sys
 import torch
 from rich.console import Console
 
-EXPERIMENTS = ("overhead", "startup", "images", "scheduling", "burning", "ablation", "accuracy", "memory", "gpu")
+EXPERIMENTS = (
+    *("overhead", "startup", "images", "scheduling", "burning", "policies"),
+    *("ablation", "accuracy", "memory", "gpu"),
+)
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.streamrun import StreamRun
 from headrace.engine.tally import Errors, Tally
-from headrace.plan.lanes import Climb
+from headrace.plan.lanes import RULES
 from headrace.sched import words as W
 
 
@@ -218,7 +218,7 @@ class IterationAssembly:
             seed=(self.resources.base_seed, epoch),
             spares=settings.scheduling.spares_for(settings.workers),
             displacement=settings.scheduling.max_displacement or 0,
-            policy=Climb(most_lanes()) if settings.adaptive else None,
+            policy=RULES[settings.scheduling.lanes](most_lanes()) if settings.adaptive else None,
             follower=self._follow if settings.overlaps else None,
             after=after,
         )

@@ -74,7 +74,7 @@ class Governor:
         pool.ring(asleep)
         for _ in range(lanes - pool.lanes):
             pool.add(Resume())
-        self._tally.lanes = lanes
+        self._tally.lane_changes.note(lanes)
 
 
 def _own_memory(pid: int) -> int:

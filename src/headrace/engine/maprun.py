@@ -113,7 +113,7 @@ class MapRun:
         return True
 
     def _begin(self) -> None:
-        self._tally.lanes = self._words[W.LIMIT]
+        self._tally.lane_changes.note(self._words[W.LIMIT])
         self._watch = Watch(self._pool, self._ledger, self._spares, self._tally)
         self._governor = None
         if self._policy is not None:
@@ -206,6 +206,9 @@ class MapRun:
         With ``block`` off, ``NOT_YET`` when no batch is ready.
         """
         deadline = time.monotonic() + self._timeout if self._timeout else None
+        if self._open:
+            self._tally.ready += sum(map(self._ledger.is_ready, self._open)) / len(self._open)
+            self._tally.asked += 1
         while True:
             self._draw()
             if self._samples_cannot_travel():

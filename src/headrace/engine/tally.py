@@ -1,6 +1,7 @@
 """Counting for ``stats()``: one mutable tally per loader, shared by its runs."""
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,28 @@ from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import Failure, Stats
+from headrace.core.stats import Changes, Failure, Stats
+
+HISTORY = 64
+"""Changes of a value that are remembered."""
+
+
+class History:
+    """How a value changed, lately."""
+
+    def __init__(self) -> None:
+        """Time runs from now on."""
+        self._began = time.monotonic()
+        self._changes: deque[tuple[float, float]] = deque(maxlen=HISTORY)
+
+    def note(self, value: float) -> None:
+        """It is this now."""
+        if not self._changes or self._changes[-1][1] != value:
+            self._changes.append((time.monotonic() - self._began, value))
+
+    def changes(self) -> Changes:
+        """Oldest first."""
+        return tuple(self._changes)
 
 
 @dataclass(slots=True)
@@ -20,20 +42,35 @@ class Tally:
     samples: int = 0
     wait_seconds: float = 0.0
     workers: int = 0
-    lanes: int = 0
     restarts: int = 0
     repeats: int = 0
+    fast: int = 0
     slow: int = 0
     hand_offs: int = 0
-    threshold_seconds: float = 0.0
+    spares: int = 0
+    aside: int = 0
     copied_out: int = 0
     slab_bytes: int = 0
     skipped: list[Failure] = field(default_factory=list)
+    lane_changes: History = field(default_factory=History)
+    thresholds: History = field(default_factory=History)
+    ready: float = 0.0
+    """Shares of the outstanding batches that were ready when one was asked for, added up."""
+    asked: int = 0
 
     def snapshot(self) -> Stats:
         """The counts as they are now."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "skipped"}
-        return Stats(**values, skipped=tuple(self.skipped))
+        lanes, thresholds = self.lane_changes.changes(), self.thresholds.changes()
+        derived: dict[str, Any] = {
+            "skipped": tuple(self.skipped),
+            "lane_changes": lanes,
+            "lanes": int(lanes[-1][1]) if lanes else 0,
+            "thresholds": thresholds,
+            "threshold_seconds": thresholds[-1][1] if thresholds else 0.0,
+            "occupancy": self.ready / max(1, self.asked),
+        }
+        names = Stats.__dataclass_fields__.keys() - derived
+        return Stats(**{name: getattr(self, name) for name in names}, **derived)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

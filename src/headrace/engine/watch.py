@@ -36,7 +36,7 @@ class Watch:
         self._rethought = self._looked = 0
         self._due: int | None = None
         self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
-        self._slow = self._words[W.SLOW]  # of them, those in the tally
+        self._finished, self._slow = self._words[W.FINISHED], self._words[W.SLOW]  # those in the tally
 
     def look(self) -> None:
         """Put slow lanes aside and let others take their places, started if need be."""
@@ -58,10 +58,12 @@ class Watch:
             self._due = self._ledger.put_aside(pool.lanes, now, threshold, self._spares)
             vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
             asleep = self._ledger.wake(pool.lanes) if vacant > 0 else []
-            available = pool.lanes - self._ledger.aside(pool.lanes)
+            self._tally.aside = self._ledger.aside(pool.lanes)
+            available = pool.lanes - self._tally.aside
         pool.ring(asleep)
         for _ in range(min(self._words[W.LIMIT] - available, pool.memory.dims.lanes - pool.lanes)):
             pool.add(Resume())
+            self._tally.spares += 1
 
     def _cores_are_full(self, now: int) -> bool:
         """Whether the lanes use up the cores: another runnable process would then only be in their way."""
@@ -78,12 +80,15 @@ class Watch:
         """Bring the tally up to date."""
         with self._pool.section():
             self._count()
+            self._tally.aside = self._ledger.aside(self._pool.lanes)
 
     def _count(self) -> None:
         w = self._words
         self._tally.hand_offs += w[W.HANDOFFS]
-        self._tally.slow += w[W.SLOW] - self._slow
-        w[W.HANDOFFS], self._slow = 0, w[W.SLOW]
+        finished, slow = w[W.FINISHED] - self._finished, w[W.SLOW] - self._slow
+        self._tally.slow += slow
+        self._tally.fast += finished - slow
+        w[W.HANDOFFS], self._finished, self._slow = 0, w[W.FINISHED], w[W.SLOW]
 
     def _rethink(self) -> None:
         w = self._words
@@ -97,9 +102,9 @@ class Watch:
                 w[W.RETURNS] = w[W.EXCESS] = 0
             self._count()
             if finished >= cost.MEMORY // 8:
-                w[W.FINISHED] = w[W.SLOW] = self._slow = 0
+                w[W.FINISHED] = w[W.SLOW] = self._finished = self._slow = 0
             faded = cost.faded(histogram)
             if faded is not None:
                 for cost_bin, count in enumerate(faded):
                     w[W.HISTOGRAM + cost_bin] = count
-        self._tally.threshold_seconds = self._threshold.cost_ns / 1e9
+        self._tally.thresholds.note(self._threshold.cost_ns / 1e9)

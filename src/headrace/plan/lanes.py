@@ -1,7 +1,10 @@
 """How many lanes: two policies that turn what was observed over a period into a number. Pure."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from headrace.core.options import LanesRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +101,7 @@ class Climb:
             self._calm, self._given_up = 0, observed.lanes - 1
             return self._given_up
         return observed.lanes
+
+
+RULES: Mapping[LanesRule, Callable[[int], LanePolicy]] = {"climb": Climb, "formula": QueueFormula}
+"""By name; called with the number of lanes at most."""
