@@ -5,17 +5,20 @@ many lanes as cores. Samples sleep (an input that waits), burn CPU time, or do h
 samples sleep and a step (slept) follows each batch that takes twice what the first lanes need to make one, so that no
 lane has to be added. "Samples / s" is the rate of the second half, when a rule should have settled. "Changes" counts
 how often the number of lanes changed, "late changes" those of the second half: a rule that never settles starts and
-stops processes for ever. "Lanes" are those at the end; the line shows them over time.
+stops processes for ever. "Lanes" are those at the end; the line shows them over time. The last table has two ranks at
+work at once, as a launcher with ``LOCAL_WORLD_SIZE=2`` would start them: lanes and rates are added up.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from typing import Any, get_args
 
 import numpy as np
@@ -41,6 +44,14 @@ COLUMNS = [
     "others' cores",
     "lanes over time",
 ]
+
+RANKS = {
+    "rate": "samples / s",
+    "start": "lanes at first",
+    "most": "most lanes",
+    "lanes": "lanes at the end",
+    "uneven": "faster / slower rank",
+}
 
 
 class Mixed(Priced):
@@ -98,7 +109,51 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         )
         late = results["climb"].median("late_changes")
         report.checks.append(Check(f"{case.name}, climb, late changes", late, seconds / 4, True))
+    together(report, seconds, quick=quick, say=say)
     return report
+
+
+def together(report: Report, seconds: float, *, quick: bool, say: Callable[[str], None]) -> None:
+    """Two ranks that wait, and two that burn."""
+    cores = len(os.sched_getaffinity(0))
+    table = Table(f"two ranks, {cores} cores, batch {BATCH}, {seconds:.0f} s", ["samples", *RANKS.values()])
+    results = interleaved(
+        {case.name: partial(two_ranks, case, seconds) for case in CASES[:2]},
+        repeats=1 if quick else 3,
+        say=say,
+        limit=60 + 2 * seconds,
+    )
+    for name, runs in results.items():
+        table.add(name, *(runs.median(key) for key in RANKS))
+    report.tables.append(table)
+    report.raw["two ranks"] = {name: vars(runs) for name, runs in results.items()}
+    burning = results[CASES[1].name].median("most")
+    report.checks.append(Check("two ranks, CPU-bound, most lanes of both", burning, cores + 2, True))
+
+
+def two_ranks(case: Case, seconds: float) -> Figures:
+    """Both at once, each with workers of its own."""
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe(duplex=False) for _ in range(2)]
+    ranks = [context.Process(target=_rank, args=(case, seconds, theirs)) for _, theirs in pipes]
+    for rank in ranks:
+        rank.start()
+    found = [ours.recv() for ours, _ in pipes]
+    for rank in ranks:
+        rank.join()
+    return {
+        "rate": sum(figures["rate"] for figures in found),
+        "start": sum(figures["line"][0] for figures in found),
+        "most": sum(max(figures["line"]) for figures in found),
+        "lanes": sum(figures["lanes"] for figures in found),
+        "uneven": max(figures["rate"] for figures in found) / min(figures["rate"] for figures in found),
+        "others": min(figures["others"] for figures in found),
+    }
+
+
+def _rank(case: Case, seconds: float, pipe: Connection) -> None:
+    pipe.send(measure(case, "climb", seconds))
 
 
 def measure(case: Case, rule: LanesRule, seconds: float) -> Figures:

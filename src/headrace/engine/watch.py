@@ -21,7 +21,7 @@ STARTING_NS = 50_000_000
 
 MEASURE_NS = 250_000_000
 FULL = 0.85
-"""Share of the cores that lanes use when they wait for nothing else."""
+"""Share of their time that lanes run or want to when they wait for nothing else."""
 
 
 class Watch:
@@ -68,7 +68,7 @@ class Watch:
     def _cores_are_full(self, now: int) -> bool:
         """Whether the lanes use up the cores: another runnable process would then only be in their way."""
         if now - self._measured >= MEASURE_NS:
-            self._full = self._cores.share(self._pool.pids()) > FULL
+            self._full = self._cores.ask(self._pool.pids()).fullness(self._words[W.LIMIT]) > FULL
             self._measured = now
         return self._full
 

@@ -20,7 +20,7 @@ class Observed:
     occupancy: float
     """Batches ready when the consumer came, over those that may be outstanding, 0 to 1."""
     cpu: float
-    """Use that the lanes made of the cores this process may use, 0 to 1."""
+    """Use that the lanes made of the cores this process may use, or would have made had they got them, 0 to 1."""
     affordable: int
     """Lanes that memory allows."""
 
