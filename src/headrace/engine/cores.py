@@ -89,7 +89,7 @@ class CoreUse:
 
 
 def _seconds(pids: list[int]) -> tuple[float, float]:
-    """How long these processes have run so far, and how long they waited for a core; one that is gone counts nothing."""
+    """How long these processes have run so far, and how long they waited for a core."""
     ticks = waited = 0
     for pid in pids:
         try:

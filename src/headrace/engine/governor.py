@@ -60,7 +60,7 @@ class Governor:
         self._waited = self._occupancy = 0.0
 
     def _affordable(self) -> int:
-        """Further lanes that fit into this rank's part of memory if each takes what the largest and its batches take."""
+        """Further lanes that fit into this rank's part of memory, each as large as the largest and with its batches."""
         largest = max((_own_memory(pid) for pid in self._pool.pids()), default=0)
         batches = self._tally.slab_bytes // max(1, self._words[W.LIMIT])
         return int(free_memory() * (1 - RESERVE)) // ranks() // max(1, largest + batches)
