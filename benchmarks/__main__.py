@@ -16,6 +16,7 @@ EXPERIMENTS = (
     "images",
     "scheduling",
     "burning",
+    "policies",
     "ablation",
     "accuracy",
     "memory",

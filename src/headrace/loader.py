@@ -85,6 +85,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.scheduling = _chosen("scheduling", scheduling, (Scheduling,), Scheduling())
         self._automatic_workers = num_workers is None
         self._own_batches = batch_sampler is None
+        self._own_order = batch_sampler is None and sampler is None
         self._shuffles = bool(shuffle)
         super().__init__(
             dataset,
@@ -154,6 +155,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             iterable=isinstance(self.dataset, IterableDataset),
             batched=self._auto_collation,
             own_batches=self._own_batches,
+            own_order=self._own_order,
             batch_size=self.batch_size,
             drop_last=self.drop_last,
             collate_fn=self.collate_fn,

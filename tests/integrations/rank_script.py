@@ -1,6 +1,6 @@
 """What one rank does. Started twice by ``torch.distributed.run``: rank_script.py RESULTS_FOLDER.
 
-Both scenarios run in turn, because starting costs more than they do. What they return goes to
+The scenarios run in turn, because starting costs more than they do. What they return goes to
 RESULTS_FOLDER/RANK.json under their names.
 """
 
@@ -84,10 +84,19 @@ def prepared() -> Any:
     }
 
 
+def automatic() -> Any:
+    """As many workers as the loader likes, with both ranks at it at once."""
+    dataset = Numbers(400)
+    with headrace.DataLoader(dataset, batch_size=BATCH, sampler=DistributedSampler(dataset, seed=3)) as loader:
+        torch.distributed.barrier()
+        seen = [batch.tolist() for batch in loader]
+        return {"seen": seen, "workers": loader.stats().workers, "lanes": [n for _, n in loader.stats().lane_changes]}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     # accelerate uses the group it finds.
     torch.distributed.init_process_group("gloo")
-    results = {scenario.__name__: scenario() for scenario in (distributed_sampler, prepared)}
+    results = {scenario.__name__: scenario() for scenario in (distributed_sampler, prepared, automatic)}
     Path(sys.argv[1], f"{os.environ['RANK']}.json").write_text(json.dumps(results))
     torch.distributed.destroy_process_group()

@@ -62,6 +62,15 @@ def test_distributed_sampler(ranks):
     assert first["batches"] == second["batches"] == 6
 
 
+def test_ranks_share_the_cores(ranks):
+    cores = len(os.sched_getaffinity(0))
+    reports = [rank["automatic"] for rank in ranks]
+    assert sorted(flat(reports[0]["seen"]) + flat(reports[1]["seen"])) == list(range(400))
+    for report in reports:
+        assert 1 <= report["workers"] <= max(1, cores // 2)
+        assert report["lanes"][0] == report["workers"]
+
+
 def test_accelerate(ranks):
     first, second = (rank["prepared"] for rank in ranks)
     for rank in (first, second):

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,42 @@ def test_batches_go_on_around_a_slow_sample(workers, tmp_path):
     assert stats.threshold_seconds > 0
     assert stats.restarts == stats.repeats == 0
     assert len(gate.pids(WARM_UP)) == 1, "it is made once"
+
+
+def test_what_stats_say_of_slow_samples(tmp_path):
+    gate = Gate(tmp_path, WARM_UP)
+    loading = loader(400, gate, scheduling=headrace.Scheduling(max_displacement=None, spares=1))
+    iterator, batches = iter(loading), []
+    until(iterator, batches, lambda: loading.stats().aside == 1)
+    assert loading.stats().spares == 1
+    gate.open()
+    batches += iterator
+    stats = loading.stats()
+    assert stats.aside == 0
+    assert stats.fast + stats.slow == 400
+    assert stats.slow >= 1
+    assert stats.lane_changes[-1][1] == stats.lanes == 2
+    assert stats.thresholds[-1][1] == stats.threshold_seconds > 0
+    assert [time for time, _ in stats.thresholds] == sorted(time for time, _ in stats.thresholds)
+    assert all(one != other for (_, one), (_, other) in pairwise(stats.thresholds))
+    assert 0 <= stats.occupancy <= 1
+
+
+def test_occupancy_tells_who_waits(tmp_path):
+    gate = Gate(tmp_path, *range(40))
+    loading = loader(40, gate, prefetch_factor=4, in_order=True)
+    iterator = iter(loading)
+    gate.open()
+    run = loading._latest.run
+    for _ in range(8):
+        assert wait_until(lambda: all(map(run._ledger.is_ready, run._open)))
+        next(iterator)
+    assert loading.stats().occupancy == 1.0
+
+    starved = loader(40, Gate(tmp_path), num_workers=1, prefetch_factor=1, in_order=True)
+    for _ in starved:
+        pass
+    assert starved.stats().occupancy < 1.0
 
 
 def test_in_order_the_place_is_given_away_too(tmp_path):
@@ -335,10 +372,15 @@ def test_an_epoch_given_up_while_a_sample_is_slow(tmp_path):
         check(list(loading), range(200))
 
 
+@pytest.mark.parametrize("rule", ["climb", "formula"])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_an_automatic_number_of_workers_delivers_once(persistent):
+def test_an_automatic_number_of_workers_delivers_once(persistent, rule):
     loading = headrace.DataLoader(
-        Pairs(600, fixed, time_a_little), batch_size=SIZE, in_order=False, persistent_workers=persistent
+        Pairs(600, fixed, time_a_little),
+        batch_size=SIZE,
+        in_order=False,
+        persistent_workers=persistent,
+        scheduling=headrace.Scheduling(lanes=rule),
     )
     with loading:
         for _ in range(2):
@@ -356,6 +398,7 @@ def time_a_little(index: int) -> None:
         ({"max_displacement": 0}, "max_displacement"),
         ({"max_displacement": -1}, "max_displacement"),
         ({"spares": -1}, "spares"),
+        ({"lanes": "guess"}, "lanes.*'climb', 'formula'"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(options, error):

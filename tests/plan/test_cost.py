@@ -174,3 +174,17 @@ def test_the_histogram_stays_small() -> None:
     observer = Observer()
     observer.draw(SEGMENTATION, 20_000)
     assert sum(observer.histogram) <= cost.MEMORY + cost.BINS
+
+
+def test_lanes_that_come_back_at_once_are_waited_for():
+    soon, late = 4 * cost.PAYS_NS - 1, 4 * cost.PAYS_NS
+    assert cost.patience(1.0, 3, 0) == 1.0, "too few to tell"
+    assert cost.patience(1.0, 4, late) == 1.0
+    factor = 1.0
+    for _ in range(20):
+        assert 1.0 < cost.patience(factor, 4, soon) <= 4.0
+        factor = cost.patience(factor, 4, soon)
+    assert factor == 4.0
+    for _ in range(20):
+        factor = cost.patience(factor, 4, late)
+    assert factor == 1.0

@@ -41,6 +41,22 @@ class Plan:
     """Ticks after which a sample is slow; 0: none is."""
     spares: int = 3
     displacement: int = 0
+    follows: bool = False
+    """It may be begun while the one before it is delivered; which batches are collated, and how, is the same."""
+
+
+class Numbers:
+    """Of groups."""
+
+    def __init__(self) -> None:
+        self.free: list[int] = []
+        self.count = 0
+
+    def take(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.count += 1
+        return self.count - 1
 
 
 @dataclass
@@ -67,9 +83,11 @@ class Batch:
 class SimRun:
     """Mirrors the engine's consumer of one epoch; ``can_stop`` says when the user could give it up."""
 
-    def __init__(self, world: "World", plan: Plan) -> None:
+    def __init__(self, world: "World", plan: Plan, after: "SimRun | None" = None) -> None:
         self.world, self.plan = world, plan
-        self.words, self.slab, self.ledger = world.words, world.slab, world.ledger
+        self.words, self.slab, self.ledger = world.words, world.slab, ConsumerLedger(world.words, DIMS)
+        self.epoch = 0 if after is None else after.epoch + 1
+        self.next: SimRun | None = None
         self.free_order = plan.arrangement is Arrangement.FREE
         self.drawn = 0
         self.open: deque[int] = deque()
@@ -83,18 +101,35 @@ class SimRun:
         self.finished = self.asleep = False
         self.can_stop = True
         self.dead: list[int] = []
-        self._free_numbers: list[int] = []
-        self._count = self._undelivered = self._lost = self._seen_failures = self._failures_then = 0
+        self.numbers = Numbers() if after is None else after.numbers
+        self._undelivered = self._lost = self._seen_failures = self._failures_then = 0
         self._size = 1
         shared = world.shared
-        shared.behaviour, shared.collate, shared.whole = plan.behaviour, plan.collate, plan.whole
-        shared.collate_deaths = dict(plan.collate_deaths)
-        for lane, chunk in zip(world.lanes, plan.chunks, strict=True):
-            lane.chunk = chunk
+        shared.behaviour |= plan.behaviour
+        shared.collate, shared.whole = plan.collate, plan.whole
+        shared.collate_deaths |= plan.collate_deaths
         self.due: int | None = None
         self.hand_offs = 0
-        self.ledger.reset(free_order=self.free_order, limit=plan.limits[0], displacement=plan.displacement)
         self._steps = self._run()
+        if after is not None:
+            self.ledger.follow(self.epoch)
+            return
+        limit, displacement = plan.limits[0], plan.displacement
+        self.ledger.reset(free_order=self.free_order, limit=limit, displacement=displacement)
+        self._set_lanes()
+
+    def begin(self) -> None:
+        """Take over from the run before."""
+        self.ledger.advance(self.groups)
+        self._set_lanes()
+
+    def _set_lanes(self) -> None:
+        for lane, chunk in zip(self.world.lanes, self.plan.chunks, strict=True):
+            lane.chunk = chunk
+
+    def everything(self) -> dict[int, Group]:
+        """The groups in the ledger."""
+        return self.groups | (self.next.groups if self.next else {})
 
     @property
     def can_move(self) -> bool:
@@ -152,6 +187,22 @@ class SimRun:
             if self._undelivered >= window + self._lost // max(1, self._size):
                 return
             yield from self._draw_one()
+        yield from self._draw_early()
+
+    def _draw_early(self) -> Iterator[None]:
+        if self.next is None and self._undelivered < self.plan.window:
+            self.next = self.world.follow(self)
+        while self.next is not None and not self.next.exhausted:
+            if self._undelivered + self.next.outstanding >= self.plan.window:
+                return
+            yield from self.next.draw_one()
+
+    def draw_one(self) -> Iterator[None]:
+        yield from self._draw_one()
+
+    @property
+    def outstanding(self) -> int:
+        return self._undelivered
 
     def _watch(self) -> None:
         if not self.plan.threshold:
@@ -186,8 +237,7 @@ class SimRun:
 
     def _publish(self, indices: tuple[int, ...], slot: int) -> None:
         self._size = len(indices)
-        number = self._free_numbers.pop() if self._free_numbers else self._count
-        self._count = max(self._count, number + 1)
+        number = self.numbers.take()
         group = Group(number, indices, -1 if self.free_order else slot, set(range(len(indices))), self.words[W.TAIL])
         self.groups[number] = group
         first = DIMS.index(number)
@@ -281,7 +331,7 @@ class SimRun:
 
     def _retire(self, group: Group) -> None:
         if self.groups.pop(group.number, None) is not None:
-            self._free_numbers.append(group.number)
+            self.numbers.free.append(group.number)
 
     def _deliver(self, slot: int) -> None:
         self._undelivered -= 1
@@ -341,15 +391,16 @@ class SimRun:
 
     def _replace(self, lane: int) -> Iterator[None]:
         before = {self._ticket(*ticket): ticket for ticket in self._pending()}
-        repair = self.ledger.repair(lane, DIMS.lanes, list(self.groups), list(self.open))
+        groups, slots = self.everything(), [*self.open, *(self.next.open if self.next else ())]
+        repair = self.ledger.repair(lane, DIMS.lanes, list(groups), slots)
         if repair.ticket is not None and repair.deaths:
             assert self._is_guilty(self.world.lanes[lane], *repair.ticket), "somebody else's sample is blamed"
-            group = self.groups[repair.ticket[0]]
+            group = groups[repair.ticket[0]]
             group.deaths[repair.ticket[1]] = group.deaths.get(repair.ticket[1], 0) + 1
         for word, (group, position) in before.items():
             if self.words[word] & 15 == W.FAILED:
                 assert not self._held(group, position), "it failed while somebody makes it"
-        assert self.words[W.UNRESOLVED] == pending(self.words, DIMS, list(self.groups))
+        self.world.check_counts()
         yield
         self.world.start(lane, self.plan.chunks[lane])
         yield
@@ -360,7 +411,7 @@ class SimRun:
         return DIMS.ticket(group) + position
 
     def _pending(self) -> Iterator[tuple[int, int]]:
-        for number, group in self.groups.items():
+        for number, group in self.everything().items():
             for position in range(len(group.indices)):
                 if self.words[self._ticket(number, position)] & 15 == W.PENDING:
                     yield number, position
@@ -390,13 +441,13 @@ class World:
         self.words = Words(DIMS.words)
         self.slab = Slab(DIMS)
         self.shared = Shared(self.words, self.slab)
-        self.ledger = ConsumerLedger(self.words, DIMS)
         self.lanes = [SimLane(self.shared, lane, 1) for lane in range(DIMS.lanes)]
         self.unnoticed: list[int] = []
         self.shared.is_alive = lambda lane: self.lanes[lane].alive
         self.deaths = 0
         self._lent: deque[tuple[int, dict[int, object]]] = deque()
         self._plans = deque(plans)
+        self.begun_early = 0
         self.runs: list[SimRun] = []
         self.begin()
 
@@ -406,15 +457,30 @@ class World:
 
     def begin(self) -> bool:
         """The next epoch, if there is one; what is left of this one is given up."""
-        if not self._plans:
+        early = self.run.next if self.runs else None
+        if not self._plans and early is None:
             return False
         if self.runs:
             self.run.abandon()
         self.shared.bell += 1  # whatever was rung before is no message to the new epoch
         dead = self.run.dead if self.runs else []
-        self.runs.append(SimRun(self, self._plans.popleft()))
+        if early is not None and self.run.finished:
+            early.begin()
+            self.begun_early += early.drawn > 0
+            self.runs.append(early)
+        else:
+            if early is not None:
+                early.abandon()
+                self._plans.appendleft(early.plan)
+            self.runs.append(SimRun(self, self._plans.popleft()))
         self.unnoticed += dead
         return True
+
+    def follow(self, run: SimRun) -> SimRun | None:
+        """The run after this one, if it may begin early."""
+        if not self._plans or not self._plans[0].follows:
+            return None
+        return SimRun(self, self._plans.popleft(), run)
 
     def start(self, lane: int, chunk: int) -> None:
         bell = self.lanes[lane].bell
@@ -457,9 +523,13 @@ class World:
         torn = self.unnoticed or self.run.dead or not all(lane.alive for lane in self.lanes)
         roles = [self.words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
         assert torn or self.words[W.FOREGROUND] == roles.count(W.WORKING)
-        owed = pending(self.words, DIMS, list(self.run.groups))
-        assert self.words[W.UNRESOLVED] >= owed if torn else self.words[W.UNRESOLVED] == owed
+        self.check_counts(torn=bool(torn))
         assert torn or not self.run.overslept(), "nobody wakes the consumer"
+
+    def check_counts(self, *, torn: bool = False) -> None:
+        for word, run in ((W.UNRESOLVED, self.run), (W.UNRESOLVED_NEXT, self.run.next)):
+            owed = pending(self.words, DIMS, list(run.groups) if run else [])
+            assert self.words[word] >= owed if torn else self.words[word] == owed
 
     def movable(self) -> list[int]:
         """Lanes that can go on; -1 for the consumer."""
@@ -538,7 +608,7 @@ class World:
             assert sorted(seen) == sorted(drawn), "lost"
             assert run.exhausted
             if plan.arrangement is Arrangement.FREE:
-                if plan.displacement and not self.deaths:
+                if plan.displacement:
                     assert all(batch.late <= plan.displacement for batch in run.delivered), "overtaken too often"
                 assert all(batch.closed or len(batch.indices) == batch.expected for batch in run.delivered)
                 continue

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.sched.model import Arrangement, Plan, World
+from headrace.sched import words as W
+from tests.sched.model import DIMS, Arrangement, Plan, World
 
 ARRANGEMENTS = list(Arrangement)
 each_arrangement = pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda a: a.name.lower())
@@ -21,18 +22,20 @@ BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills"]
 
 
 @st.composite
-def plans(draw: st.DrawFn, arrangement: Arrangement, first: int) -> Plan:
+def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | None) -> Plan:
     indices = count(first)
     sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=7))
     if arrangement is not Arrangement.FREE and draw(st.integers(0, 4)) == 0:
         sizes[draw(st.integers(0, len(sizes) - 1))] = 0
     displacement = draw(st.sampled_from([0, 1, 2, 5])) if arrangement is Arrangement.FREE else 0
+    follows = before is not None and draw(st.booleans())
+    displacement = before.displacement if follows else displacement
     if displacement:  # batches are cut by size
         sizes = [sizes[0]] * (len(sizes) - 1) + [min(sizes[0], sizes[-1])]
     batches = tuple(tuple(next(indices) for _ in range(size)) for size in sizes)
     odd = draw(st.booleans())
     drawn = [index for batch in batches for index in batch]
-    collate = draw(st.booleans())
+    collate = before.collate if follows else draw(st.booleans())
     fatal = draw(st.sampled_from(batches)) if collate and draw(st.integers(0, 3)) == 0 else ()
     return Plan(
         arrangement,
@@ -41,13 +44,14 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int) -> Plan:
         chunks=draw(st.tuples(*[st.integers(1, 8)] * 3)),
         window=draw(st.integers(1, 4)),
         collate=collate,
-        whole=collate and draw(st.booleans()),
+        whole=before.whole if follows else collate and draw(st.booleans()),
         drop_last=arrangement is Arrangement.FREE and draw(st.booleans()),
         collate_deaths={fatal: draw(st.integers(1, 2))} if fatal else {},
         limits=tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))),
         threshold=draw(st.sampled_from([0, 1, 5, 20])),
         spares=draw(st.integers(0, 2)),
         displacement=displacement,
+        follows=follows,
     )
 
 
@@ -55,7 +59,9 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int) -> Plan:
 def worlds(draw: st.DrawFn, arrangement: Arrangement) -> World:
     """A world after a while: an unlucky one."""
     epochs = draw(st.integers(1, 3))
-    plan = [draw(plans(arrangement, 1000 * epoch)) for epoch in range(epochs)]
+    plan: list[Plan] = []
+    for epoch in range(epochs):
+        plan.append(draw(plans(arrangement, 1000 * epoch, plan[-1] if plan else None)))
     kills = draw(st.dictionaries(st.integers(0, 250), st.integers(0, 30), max_size=6))
     stops = draw(st.sets(st.integers(0, 300), max_size=30)) if epochs > 1 else set()
     laziness = draw(st.sampled_from([0.0, 0.9, 1.0]))
@@ -84,6 +90,7 @@ SCENES = {
     "collated": {"collate": True},
     "whole": {"collate": True, "whole": True},
     "last dropped": {"drop_last": True},
+    "followed": {"window": 4},
 }
 STAGED = [
     (arrangement, scene)
@@ -96,20 +103,44 @@ STAGED = [
 @pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
 @pytest.mark.parametrize(("arrangement", "scene"), STAGED, ids=lambda value: getattr(value, "name", value))
 def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float) -> None:
-    plan = mixed(arrangement, **SCENES[scene])
+    plans = [mixed(arrangement, **SCENES[scene])]
+    if scene == "followed":
+        plans += [Plan(arrangement, ((10, 11), (12,)), {11: "raises", 12: "kills once"}, (1, 2, 4), follows=True)]
     for tick in count():
-        stores = _die(plan, tick, tick, 1 << 20, laziness)
+        stores = _die(plans, tick, tick, 1 << 20, laziness)
         if stores is None:
             break
         for fuse in range(stores):
-            _die(plan, tick, tick, fuse, laziness)
+            _die(plans, tick, tick, fuse, laziness)
 
 
-def _die(plan: Plan, seed: int, tick: int, fuse: int, laziness: float) -> int | None:
+@each_arrangement
+def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement) -> None:
+    """While one of them is busy with the last sample of an epoch."""
+    first = Plan(arrangement, ((0, 1), (2, 3)), window=4)
+    world = World([first, Plan(arrangement, ((4, 5), (6, 7)), follows=True)])
+    while world.run.next is None or not world.run.next.exhausted:
+        world.advance(-1)
+    while not world.lanes[0].is_making:
+        world.advance(0)
+    for _ in range(200):
+        for actor in (1, 2, -1):
+            if actor in world.movable():
+                world.advance(actor)
+    held = sum(word & 15 == W.PENDING for word in world.words[DIMS.ticket(0) : DIMS.ticket(0) + 2])
+    assert held > 0
+    assert not world.run.finished
+    assert world.words[W.UNRESOLVED_NEXT] == 0, "all of the next epoch is made"
+    world.finish(early=True)
+    world.verify()
+    assert world.begun_early == 1
+
+
+def _die(plans: list[Plan], seed: int, tick: int, fuse: int, laziness: float) -> int | None:
     """Kill whoever is next at ``tick``; how many stores its step could make, None when the run is over by then."""
-    world, rng = World([plan]), random.Random(seed)
+    world, rng = World(plans), random.Random(seed)
     world.shuffle(rng, {}, set(), laziness, tick)
-    if world.run.finished:
+    if world.run.finished and len(world.runs) == len(plans):
         return None
     before = world.words.stores
     lanes = [actor for actor in world.movable() if actor >= 0]
@@ -118,5 +149,6 @@ def _die(plan: Plan, seed: int, tick: int, fuse: int, laziness: float) -> int | 
     stores = world.words.stores - before
     world.shuffle(rng, {}, set(), laziness, 10_000)
     assert world.run.finished
+    assert len(world.runs) == len(plans)
     world.verify()
     return stores

@@ -321,6 +321,19 @@ def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
     assert strict.words[W.HANDOFFS] == 1
 
 
+def test_how_long_lanes_were_aside_is_known(strict: Ledger) -> None:
+    strict.publish(0, 8)
+    for lane in strict.lanes[:2]:
+        lane.take(1)
+    strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
+    strict.words[DIMS.lane(1) + W.L_BEGAN] = 90
+    strict.consumer.put_aside(DIMS.lanes, 101, 100, 1)
+    strict.lanes[1].observe(1, 500, 3)
+    assert strict.words[W.RETURNS] == 0
+    strict.lanes[0].observe(1, 130, 3)
+    assert (strict.words[W.RETURNS], strict.words[W.EXCESS]) == (1, 30)
+
+
 def test_a_sample_that_was_only_taken_is_not_slow_yet(strict: Ledger) -> None:
     strict.publish(0, 8)
     strict.lanes[0].take(1)
@@ -401,6 +414,40 @@ def test_a_row_kept_for_a_sample_that_failed_is_free(free: Ledger) -> None:
     free.lanes[2].give_back()
     free.lanes[0].fail(0, 64, -1)
     assert free.lanes[2].claim(1, 0, room).slot == 1
+
+
+def test_the_last_sample_wakes_who_waits_for_a_batch_that_stays_short(free: Ledger) -> None:
+    free.consumer.reset(free_order=True, displacement=1)
+    for group in range(3):
+        free.publish(group, 1)
+    free.lanes[0].take(1)
+    free.lanes[1].take(1)
+    free.lanes[1].finish(free.lanes[1].claim(1, 0, room), 1, 0)
+    free.lanes[1].take(1)
+    rows = free.lanes[1].claim(1, 0, room)
+    assert rows.slot == 2, "slot 1 is kept for the first sample"
+    free.lanes[0].fail(0, 64, -1)
+    free.words[W.AWAITED] = 1 + 1
+    assert free.lanes[1].finish(rows, 2, 0) == Outcome(-1, wake=True)
+
+
+def test_two_epochs_do_not_mix(free: Ledger) -> None:
+    free.publish(0, 2)
+    later = ConsumerLedger(free.words, DIMS)
+    later.follow(1)
+    later.open(1, 1, collate=False)
+    later.publish(1, 1, W.INTEGERS, 64)
+    later.offer(1)
+    for lane, group in ((0, 0), (1, 0), (2, 1)):
+        assert free.lanes[lane].take(1).group == group
+    assert free.lanes[2].claim(1, 0, room) == Rows(1, 0, 1, 0), "its own epoch's, though others are free"
+    assert free.lanes[0].claim(1, 0, room) == Rows(0, 0, 1, 0)
+    assert (free.words[W.UNRESOLVED], free.words[W.UNRESOLVED_NEXT]) == (2, 1)
+    free.words[W.AWAITED] = 1
+    assert free.lanes[2].finish(Rows(1, 0, 1, 0), 1, 0) == Outcome(-1, wake=False)
+    assert (free.words[W.UNRESOLVED], free.words[W.UNRESOLVED_NEXT]) == (2, 0)
+    later.advance([1])
+    assert (free.words[W.EPOCH], free.words[W.FILL_CURSOR], free.words[W.UNRESOLVED]) == (1, 1, 0)
 
 
 def test_rows_given_back_are_claimed_again(free: Ledger) -> None:

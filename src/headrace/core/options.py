@@ -2,6 +2,10 @@
 
 import enum
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+LanesRule = Literal["climb", "formula"]
+"""How an automatic number of workers follows demand."""
 
 
 class Seeding(enum.Enum):
@@ -44,11 +48,18 @@ class Scheduling:
     ``hand_off``: a worker whose sample is slow keeps it, and another process takes the worker's place meanwhile.
     ``spares``: how many such samples there may be at once; ``None`` is a quarter of the workers, at least one. The
     processes are started when the first slow sample is met; their worker ids follow those of the others.
+    ``overlap``: with persistent workers, those that find nothing left in an epoch begin the next one, where the order
+    is drawn by the loader itself and from nobody's ``generator``. What a dataset looks up in shared memory to know the
+    epoch may then be that of the epoch before: turn it off there.
+    ``lanes``: with ``num_workers=None``, how the number of workers follows demand. ``"climb"`` adds workers while you
+    wait and each step raises the measured rate; ``"formula"`` is MinatoLoader's rule, for comparison.
     """
 
     max_displacement: int | None = 64
     hand_off: bool = True
     spares: int | None = None
+    overlap: bool = True
+    lanes: LanesRule = "climb"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name."""
@@ -57,6 +68,9 @@ class Scheduling:
             raise ValueError(msg)
         if self.spares is not None and self.spares < 0:
             msg = f"Scheduling(spares=...) takes a number of processes, not {self.spares!r}"
+            raise ValueError(msg)
+        if self.lanes not in get_args(LanesRule):
+            msg = f"Scheduling(lanes=...) takes one of {', '.join(map(repr, get_args(LanesRule)))}, not {self.lanes!r}"
             raise ValueError(msg)
 
     def spares_for(self, workers: int) -> int:

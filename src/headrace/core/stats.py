@@ -12,6 +12,10 @@ class Failure:
     error: BaseException
 
 
+Changes = tuple[tuple[float, float], ...]
+"""(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Counts since the loader was made; a snapshot that does not change any more."""
@@ -31,12 +35,24 @@ class Stats:
     """Workers that died and were replaced."""
     repeats: int = 0
     """Samples run again because their worker died."""
+    fast: int = 0
+    """Samples that workers finished within the threshold in force then, or while there was none."""
     slow: int = 0
     """Samples that took longer than the threshold in force when they finished."""
     hand_offs: int = 0
     """Times a worker with a slow sample gave its place to another."""
+    spares: int = 0
+    """Processes started to take such places."""
+    aside: int = 0
+    """Workers that have given their places away, when the loader last looked."""
     threshold_seconds: float = 0.0
     """From which cost on a sample counts as slow, now; 0 while too few were seen."""
+    thresholds: Changes = ()
+    """How the threshold changed."""
+    lane_changes: Changes = ()
+    """How the number of lanes changed."""
+    occupancy: float = 0.0
+    """Mean share of the batches being made that were ready when one was asked for: 0, the caller waits; 1, he never."""
     copied_out: int = 0
     """Batches copied to ordinary memory because ``memory_limit`` was reached."""
     slab_bytes: int = 0

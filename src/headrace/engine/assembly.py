@@ -14,6 +14,7 @@ from headrace.engine import collation
 from headrace.engine.beacon import Beacon
 from headrace.engine.cores import free_memory, most_lanes
 from headrace.engine.device import Accelerator, Ahead, Cuda, accelerator
+from headrace.engine.early import EarlyOrder, is_foreseeable
 from headrace.engine.inline import InlineRun, InlineStream
 from headrace.engine.iteration import Resources, Run
 from headrace.engine.job import Resume, Task
@@ -25,8 +26,8 @@ from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
 from headrace.engine.streamrun import StreamRun
 from headrace.engine.tally import Errors, Tally
-from headrace.engine.tracing import RunTrace
-from headrace.plan.lanes import Climb
+from headrace.engine.tracing import RunTrace, new_number
+from headrace.plan.lanes import RULES
 from headrace.sched import words as W
 from headrace.trace.file import Recording
 
@@ -41,6 +42,8 @@ class Settings:
     batched: bool
     own_batches: bool
     """Batches are cut by ``batch_size``; False when the user's batch sampler composes them."""
+    own_order: bool
+    """The sampler is the one torch chose for ``shuffle``, not the user's."""
     batch_size: int | None
     drop_last: bool
     collate_fn: Callable[[Any], Any]
@@ -68,6 +71,12 @@ class Settings:
             return Arrangement.STRICT
         bulk = bool(getattr(self.dataset, "__getitems__", None))
         return Arrangement.FREE if self.batched and self.own_batches and not bulk else Arrangement.BATCHES
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next epoch may be begun while the last samples of one are made."""
+        wanted = self.persistent and self.scheduling.overlap and self.generator is None
+        return wanted and self.own_order and is_foreseeable(self.index_sampler)
 
 
 class Course:
@@ -114,11 +123,16 @@ class IterationAssembly:
         self._accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
         self.pin = settings.pin_memory and torch.accelerator.is_available() and self._accelerator is None
         self._base_seed: int | None = None
+        self._first_run = new_number()
+        self._early: tuple[int, MapRun, EarlyOrder] | None = None
+        self._foresees = settings.overlaps
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
         settings, resources = self._settings, self.resources
         resources.epoch, saved = self._course.begin()
+        if self._take_early(saved):
+            return False
         going_on = saved if saved and not saved.get("finished") else None
         if saved and "generator" in saved and settings.generator is not None:
             settings.generator.set_state(unpack_random(saved["generator"]))
@@ -154,12 +168,41 @@ class IterationAssembly:
             "device": None if settings.device is None else str(settings.device),
             "torch": False,
         }
-        return RunTrace(settings.recording, self.tally, facts)
+        return RunTrace(settings.recording, self.tally, facts, self._first_run + self.resources.epoch)
 
     def _observer(self) -> Observer | None:
         """Who looks at samples that this process makes itself."""
         trace = self.resources.trace
         return None if trace is None else Observer(self._settings.dataset, trace.recording, run=trace.number)
+
+    def _take_early(self, saved: dict[str, Any] | None) -> bool:
+        """Go on with what was begun early, if this is the epoch it was begun for."""
+        early, self._early = self._early, None
+        self.resources.early = None
+        if early is None:
+            return False
+        epoch, run, order = early
+        foreseen = saved is None and epoch == self.resources.epoch
+        if not foreseen or not order.confirm(exactly=self._settings.arrangement is not Arrangement.FREE):
+            self._foresees = self._foresees and not foreseen  # it would be wrong again, and work done in vain
+            run.abandon()
+            return False
+        if not run.begin():
+            run.abandon()
+            return False
+        self.tally.epochs += 1
+        trace = self.resources.trace = self._traced()
+        self.resources.run = Ahead(run, self._accelerator, trace) if self._accelerator is not None else run
+        return True
+
+    def _follow(self, before: MapRun) -> MapRun | None:
+        """The run of the epoch after the one being delivered."""
+        if not self._foresees or self.resources.base_seed != self._base_seed:
+            return None
+        epoch, order = self.resources.epoch + 1, EarlyOrder(self._settings.index_sampler)
+        run = self._with_workers(self._groups(order, []), epoch, before)
+        self._early, self.resources.early = (epoch, run, order), run
+        return run
 
     def forget_seed(self) -> None:
         """The next epoch begins as if with a new iteration; persistent workers keep theirs."""
@@ -175,22 +218,27 @@ class IterationAssembly:
 
     def _map_run(self, order: Order, saved: dict[str, Any] | None) -> Run:
         settings = self._settings
-        pending = saved["pending"] if saved else []
-        regrouped = settings.batch_size if settings.own_batches else None
-        groups = Groups(order, pending, regrouped, batched=settings.batched)
-        errors = Errors(settings.on_error, self.tally, self._epoch_samples())
+        groups = self._groups(order, saved["pending"] if saved else [])
+        if settings.workers > 0:
+            return self._with_workers(groups, self.resources.epoch, None)
         seed = (self.resources.base_seed, self.resources.epoch)
-        if settings.workers == 0:
-            return InlineRun(
-                settings.dataset,
-                settings.collate_fn,
-                groups,
-                batched=settings.batched,
-                seed=seed if settings.loading.seeding is Seeding.SAMPLE else None,
-                errors=errors,
-                tally=self.tally,
-                observer=self._observer(),
-            )
+        return InlineRun(
+            settings.dataset,
+            settings.collate_fn,
+            groups,
+            batched=settings.batched,
+            seed=seed if settings.loading.seeding is Seeding.SAMPLE else None,
+            errors=Errors(settings.on_error, self.tally, self._epoch_samples()),
+            tally=self.tally,
+            observer=self._observer(),
+        )
+
+    def _groups(self, order: Order, pending: list[list[Any]]) -> Groups:
+        regrouped = self._settings.batch_size if self._settings.own_batches else None
+        return Groups(order, pending, regrouped, batched=self._settings.batched)
+
+    def _with_workers(self, groups: Groups, epoch: int, after: MapRun | None) -> MapRun:
+        settings = self._settings
         standard = settings.batched and collation.is_standard(settings.collate_fn)
         pool, slots = self._started(standard=standard, resumed=[])
         return MapRun(
@@ -202,12 +250,14 @@ class IterationAssembly:
             collate=not standard,
             drop_last=settings.drop_last,
             timeout=settings.timeout,
-            errors=errors,
+            errors=Errors(settings.on_error, self.tally, self._epoch_samples()),
             tally=self.tally,
-            seed=seed,
+            seed=(self.resources.base_seed, epoch),
             spares=settings.scheduling.spares_for(settings.workers),
             displacement=settings.scheduling.max_displacement or 0,
-            policy=Climb(most_lanes()) if settings.adaptive else None,
+            policy=RULES[settings.scheduling.lanes](most_lanes()) if settings.adaptive else None,
+            follower=self._follow if settings.overlaps else None,
+            after=after,
         )
 
     def _stream_run(self, saved: dict[str, Any] | None) -> Run:
@@ -255,7 +305,9 @@ class IterationAssembly:
         if resources.slab is None:
             limit = settings.loading.memory_limit
             resources.slab = resources.shelf.take(free_memory() // 4 if limit is None else limit, self._locking())
-        resources.slab.memory.words[W.RUN] = 0 if resources.trace is None else resources.trace.number
+        # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
+        own = resources.epoch if settings.iterable else 0
+        resources.slab.memory.words[W.RUN] = self._first_run + own
         if resources.pool is None:
             task = Task(
                 dataset=settings.dataset,

@@ -33,7 +33,8 @@ class Collator:
                 if callable(samples):
                     samples = samples()
                 if self._seeded and seed is not None:
-                    seeding.seed_sample(desk.words[W.SEED], desk.words[W.EPOCH], seed, COLLATION)
+                    epoch = desk.slot_word(slot, W.S_EPOCH)
+                    seeding.seed_sample(desk.words[W.SEED], epoch, seed, COLLATION)
                 began = time.monotonic_ns()
                 encoded = codec.Encoded(self._collated(samples), desk.locate)
                 offset, size = desk.write_object(slot, encoded), encoded.size

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from headrace.engine.cores import CoreUse, free_memory
+from headrace.engine.cores import CoreUse, free_memory, ranks
 from headrace.engine.job import Resume
 from headrace.engine.pool import Pool
 from headrace.engine.tally import Tally
@@ -51,7 +51,7 @@ class Governor:
             rate=self._finished / elapsed,
             waited=min(1.0, self._waited / elapsed),
             occupancy=self._occupancy / self._batches,
-            cpu=self._cores.share(self._pool.pids()),
+            cpu=min(1.0, self._cores.ask(self._pool.pids()).fullness(limit)),
             affordable=limit + self._affordable(),
         )
         self._change(self._policy.lanes(observed))
@@ -60,10 +60,10 @@ class Governor:
         self._waited = self._occupancy = 0.0
 
     def _affordable(self) -> int:
-        """Further lanes that fit into memory if each takes what the largest takes, and what its batches take."""
+        """Further lanes that fit into this rank's part of memory, each as large as the largest and with its batches."""
         largest = max((_own_memory(pid) for pid in self._pool.pids()), default=0)
         batches = self._tally.slab_bytes // max(1, self._words[W.LIMIT])
-        return int(free_memory() * (1 - RESERVE)) // max(1, largest + batches)
+        return int(free_memory() * (1 - RESERVE)) // ranks() // max(1, largest + batches)
 
     def _change(self, lanes: int) -> None:
         pool = self._pool
@@ -74,7 +74,7 @@ class Governor:
         pool.ring(asleep)
         for _ in range(lanes - pool.lanes):
             pool.add(Resume())
-        self._tally.lanes = lanes
+        self._tally.lane_changes.note(lanes)
 
 
 def _own_memory(pid: int) -> int:

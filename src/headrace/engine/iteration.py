@@ -38,6 +38,7 @@ class Resources:
         self.shelf = shelf
         self.run: Run | None = None
         self.trace: RunTrace | None = None
+        self.early: Run | None = None  # the next epoch, if it was begun early
         self.pool: Pool | None = None
         self.slab: Slab | None = None
         self.epoch = 0
@@ -57,10 +58,13 @@ class Resources:
         if not self.finished:
             self.progress()
         run, self.run = self.run, None
+        early, self.early = self.early, None
         pool, self.pool = self.pool, None
         slab, self.slab = self.slab, None
         if run is not None:
             run.abandon()
+        if early is not None:
+            early.abandon()
         if pool is not None:
             pool.close()
         if slab is not None:

@@ -22,14 +22,32 @@ class Group:
     """Positions that were neither delivered nor given up."""
 
 
-class Book:
-    """Groups in the order in which they were drawn."""
+class Numbers:
+    """Numbers of groups: each belongs to one group at a time, of whatever epoch."""
 
-    def __init__(self, memory: Reservation) -> None:
-        """Empty."""
-        self._memory = memory
+    def __init__(self) -> None:
+        """All are free."""
         self._free: list[int] = []
         self._count = 0
+
+    def take(self) -> int:
+        """One that nobody has; the one used last."""
+        if self._free:
+            return self._free.pop()
+        self._count += 1
+        return self._count - 1
+
+    def put(self, number: int) -> None:
+        """It is free again."""
+        self._free.append(number)
+
+
+class Book:
+    """Groups of one epoch in the order in which they were drawn."""
+
+    def __init__(self, memory: Reservation, numbers: Numbers) -> None:
+        """Empty. ``numbers`` are shared by epochs that are in the ledger at once."""
+        self._memory, self.numbers = memory, numbers
         self.groups: dict[int, Group] = {}
 
     def write(self, indices: list[Any], slot: int) -> tuple[Group, int, int]:
@@ -38,8 +56,7 @@ class Book:
         if len(indices) > memory.dims.rows:
             msg = f"a batch of {len(indices)} samples is larger than the {memory.dims.rows} a batch may have"
             raise SlabError(msg)
-        number = self._free.pop() if self._free else self._count
-        self._count = max(self._count, number + 1)
+        number = self.numbers.take()
         if number >= memory.dims.groups:
             msg = f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor"
             raise SlabError(msg)
@@ -65,13 +82,13 @@ class Book:
         group.owed.discard(position)
         if not group.owed:
             del self.groups[group.number]
-            self._free.append(group.number)
+            self.numbers.put(group.number)
         return group, position
 
     def retire(self, group: Group) -> None:
         """Nothing of this group is owed any more."""
         if self.groups.pop(group.number, None) is not None:
-            self._free.append(group.number)
+            self.numbers.put(group.number)
 
     def owed(self) -> list[list[Any]]:
         """What was drawn and not delivered, in the order of drawing."""

@@ -130,9 +130,9 @@ class SampleMaker:
         w, position_word = self.words, self.desk.lane + W.L_POS
         group, start, end, slot = tickets
         indices, get = self._index_list(group), self._get
-        seed, epoch = (w[W.SEED], w[W.EPOCH]) if self.seed_samples else (0, 0)
+        seed, epoch = w[W.SEED], w[self.desk.memory.dims.group(group) + W.G_EPOCH]
         if self.stream is not None:
-            self.stream.run(w[W.RUN], time.monotonic_ns())
+            self.stream.run(w[W.RUN] + epoch, time.monotonic_ns())
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
         clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
@@ -163,14 +163,14 @@ class SampleMaker:
         indices = self._index_list(group)
         began, made = time.monotonic_ns(), []
         if self.stream is not None:
-            self.stream.run(w[W.RUN], began)
+            self.stream.run(w[W.RUN] + w[self.desk.memory.dims.group(group) + W.G_EPOCH], began)
         # In bulk, one call makes them all: the last one counts as begun when the others should be done.
         w[self.desk.lane + W.L_BEGAN] = began + int(self._cost * 1e9) * (count - 1)
         failed: list[tuple[int, bytes]] = []
         samples: Any = []
         if self._bulk is not None:
             try:
-                samples = self._attempt(self._bulk, indices, indices[0])
+                samples = self._attempt(self._bulk, indices, group, indices[0])
                 made = list(range(count))
             except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
                 failed = [(position, failure.pack(error, self.where)) for position in range(count)]
@@ -179,7 +179,8 @@ class SampleMaker:
                 w[self.desk.lane + W.L_BEGAN] = time.monotonic_ns()
                 w[self.desk.lane + W.L_POS] = position
                 try:
-                    samples.append(self._attempt(self._get, indices[position], indices[position]))
+                    index = indices[position]
+                    samples.append(self._attempt(self._get, index, group, index))
                     made.append(position)
                 except Exception as error:  # noqa: BLE001  (as above)
                     failed.append((position, failure.pack(error, self.where)))
@@ -201,11 +202,12 @@ class SampleMaker:
             outcome = self.ledger.whole(slot, group, made, result)
         self.desk.report(outcome)
 
-    def _attempt(self, get: Any, what: Any, seed: Any) -> Any:
+    def _attempt(self, get: Any, what: Any, group: int, seed: Any) -> Any:
         if self.refusal is not None:
             raise _Refused
         if self.seed_samples:
-            seeding.seed_sample(self.words[W.SEED], self.words[W.EPOCH], seed)
+            epoch = self.words[self.desk.memory.dims.group(group) + W.G_EPOCH]
+            seeding.seed_sample(self.words[W.SEED], epoch, seed)
         return get(what)
 
     def _collate(self, slot: int) -> None:

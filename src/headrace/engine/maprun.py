@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -10,7 +11,7 @@ from headrace.engine import failure
 from headrace.engine.delivery import Delivery
 from headrace.engine.governor import Governor
 from headrace.engine.job import Resume
-from headrace.engine.ledgers import Book, Group
+from headrace.engine.ledgers import Book, Group, Numbers
 from headrace.engine.order import Groups
 from headrace.engine.pool import Pool
 from headrace.engine.slots import Slots
@@ -38,7 +39,10 @@ class Arrangement(Enum):
 
 
 class MapRun:
-    """Delivers each index of the epoch exactly once. The pool outlives the run; the slots do too."""
+    """Delivers each index of the epoch exactly once. The pool outlives the run; the slots do too.
+
+    A run may follow another one: then it draws when that one lets it, and delivers once it was told to ``begin``.
+    """
 
     def __init__(  # noqa: PLR0913  (it is where everything meets)
         self,
@@ -57,19 +61,26 @@ class MapRun:
         spares: int,
         displacement: int,
         policy: LanePolicy | None,
+        follower: "Callable[[MapRun], MapRun | None] | None" = None,
+        after: "MapRun | None" = None,
     ) -> None:
         """``window``: batches per lane drawn and not delivered, at most. ``collate``: a worker must collate each batch.
 
         ``spares``: processes beyond the pool's first ones that may stand in for those busy with slow samples.
         ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
         ``policy``: decides how many lanes work; None leaves it at the pool's.
+        ``follower``: makes the run of the next epoch, for lanes that find nothing left in this one; None: they wait.
+        ``after``: the run that this one follows.
         """
         self._pool, self._slots, self._groups, self._arrangement = pool, slots, groups, arrangement
         self._window, self._collate, self._drop_last, self._timeout = window, collate, drop_last, timeout
         self._errors, self._tally = errors, tally
         self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
         self._ledger = ConsumerLedger(self._words, self._dims)
-        self._book = Book(pool.memory)
+        self._book = Book(pool.memory, Numbers() if after is None else after.numbers)
+        self._spares, self._policy = spares, policy
+        self._follower, self._after = follower, after
+        self._next: MapRun | None = None
         self._delivery = Delivery(pool.memory, slots)
         self._open: deque[int] = deque()  # slots not delivered: in the order of their batches, or of their filling
         self._owner: dict[int, Group] = {}  # slot -> its group, where batches are as drawn
@@ -78,34 +89,77 @@ class MapRun:
         self._size = 1
         self._drawn: list[Any] | None = None  # drawn, but there was no slot for it yet
         self._exhausted = False
+        self.is_done = False  # everything was delivered
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
         self.delivered = Delivered()
+        self._words[W.SEED], epoch = seed
+        if after is not None:
+            with pool.section():
+                self._ledger.follow(epoch)
+            return
         with pool.section():
             limit = self._words[W.LIMIT] if policy is not None and pool.seasoned else pool.workers
             free = arrangement is Arrangement.FREE
-            self._ledger.reset(free_order=free, limit=limit, displacement=displacement)
-            self._words[W.SEED], self._words[W.EPOCH] = seed
-        tally.lanes = limit
-        self._watch = Watch(pool, self._ledger, spares, tally)
-        self._governor = Governor(pool, self._ledger, policy, tally) if policy is not None else None
-        pool.seasoned = True
+            self._ledger.reset(free_order=free, limit=limit, displacement=displacement, epoch=epoch)
+        self._begin()
+
+    def begin(self) -> bool:
+        """Take over from the run before. False when that one did not deliver everything: then this one is void."""
+        before, self._after = self._after, None
+        if before is None or not before.is_done:
+            return False
+        with self._pool.section():
+            self._ledger.advance(self._book.groups)
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
+        self._tally.lane_changes.note(self._words[W.LIMIT])
+        self._watch = Watch(self._pool, self._ledger, self._spares, self._tally)
+        self._governor = None
+        if self._policy is not None:
+            self._governor = Governor(self._pool, self._ledger, self._policy, self._tally)
+        self._pool.seasoned = True
         self._draw()
+
+    @property
+    def numbers(self) -> Numbers:
+        """Those that its groups have in the ledger."""
+        return self._book.numbers
 
     def _draw(self, *, one_more: bool = False) -> None:
         """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others."""
+        room = self._window * self._words[W.LIMIT]
         while not self._exhausted:
-            room = self._window * self._words[W.LIMIT] + self._lost // max(1, self._size)
-            if self._undelivered >= room and not one_more:
+            if self._undelivered >= room + self._lost // max(1, self._size) and not one_more:
                 return
-            if self._drawn is None:
-                self._drawn = self._groups.next()
-                if self._drawn is None:
-                    self._exhausted = True
-                    return
-            if not self._publish(self._drawn, force=self._undelivered == 0 or one_more):
+            if not self._draw_one(force=self._undelivered == 0 or one_more):
                 return
-            self._drawn, one_more = None, False
+            one_more = False
+        if self._follower is not None and self._undelivered < room and not self._words[W.LOCAL]:
+            self._next = self._next or self._follower(self)
+            if self._next is not None:
+                self._next.draw_early(room - self._undelivered)
+            else:
+                self._follower = None
+
+    def draw_early(self, room: int) -> None:
+        """Have ``room`` batches of this epoch made while the one before it is delivered."""
+        while not self._exhausted and self._undelivered < room and self._draw_one(force=False):
+            pass
+
+    def _draw_one(self, *, force: bool) -> bool:
+        """Publish the next batch of the order, if there is one; False when there is no slot for it now."""
+        if self._drawn is None:
+            self._drawn = self._groups.next()
+        if self._drawn is None:
+            self._exhausted = True
+            return True
+        if not self._publish(self._drawn, force=force):
+            return False
+        self._drawn = None
+        return True
 
     def _publish(self, indices: list[Any], *, force: bool) -> bool:
         """Hand a batch out; False when there is no slot for it now."""
@@ -144,6 +198,7 @@ class MapRun:
 
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
+        self._after = None
         while self._open:
             self._slots.release(self._open.pop())
 
@@ -153,6 +208,9 @@ class MapRun:
         With ``block`` off, ``NOT_YET`` when no batch is ready.
         """
         deadline = time.monotonic() + self._timeout if self._timeout else None
+        if self._open:
+            self._tally.ready += sum(map(self._ledger.is_ready, self._open)) / len(self._open)
+            self._tally.asked += 1
         while True:
             self._draw()
             if self._samples_cannot_travel():
@@ -162,6 +220,7 @@ class MapRun:
             self._raise_failures()
             if not self._open and self._exhausted:
                 self._watch.count()
+                self.is_done = True
                 raise StopIteration
             slot = self._look()
             if self._samples_cannot_travel():
@@ -195,12 +254,14 @@ class MapRun:
         """Begin what is owed again, each batch on one worker: what cannot be sent may still be collated where it is."""
         pending = self.progress()["pending"]
         with self._pool.section():
-            self._ledger.reset(free_order=False, limit=self._words[W.LIMIT])
+            self._ledger.reset(free_order=False, limit=self._words[W.LIMIT], epoch=self._ledger.epoch)
             self._words[W.LOCAL] = 1
         self.abandon()
+        if self._next is not None:
+            self._next.abandon()
         if self._arrangement is Arrangement.FREE:
             self._arrangement = Arrangement.BATCHES
-        self._groups, self._book, self._drawn = self._groups.again(pending), Book(self._memory), None
+        self._groups, self._book, self._drawn = self._groups.again(pending), Book(self._memory, Numbers()), None
         self._owner.clear()
         self._undelivered = self._lost = self._seen_failures = self._examined = 0
         self._exhausted = False
@@ -354,6 +415,10 @@ class MapRun:
         for lane in dead:
             self._replace(lane)
 
+    def holdings(self) -> tuple[list[int], list[int]]:
+        """Its groups and slots in the ledger."""
+        return list(self._book.groups), list(self._open)
+
     def _busy_with(self) -> str:
         """What the workers are at, for a message."""
         busy = []
@@ -370,8 +435,12 @@ class MapRun:
         self._last_epitaph = (
             f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
         )
+        groups, slots = self.holdings()
+        if self._next is not None:
+            early = self._next.holdings()
+            groups, slots = groups + early[0], slots + early[1]
         with self._pool.section():
-            repair = self._ledger.repair(lane, self._pool.lanes, list(self._book.groups), list(self._open))
+            repair = self._ledger.repair(lane, self._pool.lanes, groups, slots)
         self._tally.restarts += 1
         self._tally.repeats += repair.reissued
         self._pool.start_one(lane, Resume())

@@ -1,6 +1,8 @@
 """Counting for ``stats()``: one mutable tally per loader, shared by its runs."""
 
 import time
+import traceback
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,7 +11,34 @@ from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import Failure, Stats
+from headrace.core.stats import Changes, Failure, Stats
+
+HISTORY = 64
+"""Changes of a value that are remembered."""
+
+
+class History:
+    """How a value changed, lately."""
+
+    def __init__(self) -> None:
+        """Time runs from now on."""
+        self._began = time.monotonic()
+        self._changes: deque[tuple[float, float]] = deque(maxlen=HISTORY)
+
+    def note(self, value: float) -> None:
+        """It is this now."""
+        if not self._changes or self._changes[-1][1] != value:
+            self._changes.append((time.monotonic() - self._began, value))
+
+    @property
+    def last(self) -> float:
+        """What it is now; 0 before the first value."""
+        return self._changes[-1][1] if self._changes else 0.0
+
+    def changes(self) -> Changes:
+        """Oldest first."""
+        return tuple(self._changes)
+
 
 _loaders = count(1)
 
@@ -25,21 +54,42 @@ class Tally:
     samples: int = 0
     wait_seconds: float = 0.0
     workers: int = 0
-    lanes: int = 0
     restarts: int = 0
     repeats: int = 0
+    fast: int = 0
     slow: int = 0
     hand_offs: int = 0
-    threshold_seconds: float = 0.0
+    spares: int = 0
+    aside: int = 0
     copied_out: int = 0
     slab_bytes: int = 0
     skipped: list[Failure] = field(default_factory=list)
+    lane_changes: History = field(default_factory=History)
+    thresholds: History = field(default_factory=History)
+    ready: float = 0.0
+    """Shares of the outstanding batches that were ready when one was asked for, added up."""
+    asked: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """How many workers may work at once, now."""
+        return int(self.lane_changes.last)
+
+    @property
+    def threshold_seconds(self) -> float:
+        """From which cost on a sample is slow, now."""
+        return self.thresholds.last
 
     def snapshot(self) -> Stats:
         """The counts as they are now."""
-        own = {"skipped", "number"}
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own}
-        return Stats(**values, skipped=tuple(self.skipped))
+        derived: dict[str, Any] = {
+            "skipped": tuple(self.skipped),
+            "lane_changes": self.lane_changes.changes(),
+            "thresholds": self.thresholds.changes(),
+            "occupancy": self.ready / max(1, self.asked),
+        }
+        names = Stats.__dataclass_fields__.keys() - derived
+        return Stats(**{name: getattr(self, name) for name in names}, **derived)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -79,7 +129,11 @@ class Errors:
             raise raised
         self._skipped += 1
         self._seen += 1
-        self._tally.skipped.append(Failure(index, original if original is not None else raised))
+        kept = original if original is not None else raised
+        if kept.__traceback__ is not None:  # its frames would keep the epoch, and all they hold, alive
+            kept.add_note("".join(traceback.format_tb(kept.__traceback__)).rstrip())
+            kept.__traceback__ = None
+        self._tally.skipped.append(Failure(index, kept))
         total = self._total if self._total is not None else max(self._seen, PROBATION)
         if self._skipped > self._policy.max_fraction * total:
             msg = (

@@ -9,7 +9,7 @@ from headrace.engine.tally import Tally
 from headrace.trace import format as F
 from headrace.trace.file import Recording
 
-COUNTERS = ("lanes", "workers")
+COUNTERS = ("lanes", "aside", "workers")
 EVENTS = {"hand_offs": "hand-off", "restarts": "death", "repeats": "repeat"}
 
 

@@ -12,7 +12,7 @@ from headrace.sched.consumer import ConsumerLedger
 
 RETHINK_NS = 50_000_000
 """The threshold follows the costs this often at most."""
-WAKING_NS = 5_000_000
+WAKING_NS = cost.PAYS_NS
 """Nobody stands in for a sample that takes less: waking a process and sharing the caches with it would cost more."""
 LOOK_NS = 1_000_000
 """Nothing becomes slow faster than this, so there is no point in looking more often."""
@@ -21,7 +21,7 @@ STARTING_NS = 50_000_000
 
 MEASURE_NS = 250_000_000
 FULL = 0.85
-"""Share of the cores that lanes use when they wait for nothing else."""
+"""Share of their time that lanes run or want to when they wait for nothing else."""
 
 
 class Watch:
@@ -32,10 +32,11 @@ class Watch:
         self._pool, self._ledger, self._spares, self._tally = pool, ledger, spares, tally
         self._words = pool.memory.words
         self._threshold = cost.Threshold(self._words[W.THRESHOLD])
+        self._patience = 1.0
         self._rethought = self._looked = 0
         self._due: int | None = None
         self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
-        self._slow = self._words[W.SLOW]  # of them, those in the tally
+        self._finished, self._slow = self._words[W.FINISHED], self._words[W.SLOW]  # those in the tally
 
     def look(self) -> None:
         """Put slow lanes aside and let others take their places, started if need be."""
@@ -52,19 +53,22 @@ class Watch:
         pool = self._pool
         with pool.section():
             parked = pool.lanes > self._words[W.LIMIT]
-            threshold = max(self._threshold.cost_ns, WAKING_NS if parked else STARTING_NS)
+            bar = int(self._patience * self._threshold.cost_ns)
+            threshold = max(bar, WAKING_NS if parked else STARTING_NS)
             self._due = self._ledger.put_aside(pool.lanes, now, threshold, self._spares)
             vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
             asleep = self._ledger.wake(pool.lanes) if vacant > 0 else []
-            available = pool.lanes - self._ledger.aside(pool.lanes)
+            self._tally.aside = self._ledger.aside(pool.lanes)
+            available = pool.lanes - self._tally.aside
         pool.ring(asleep)
         for _ in range(min(self._words[W.LIMIT] - available, pool.memory.dims.lanes - pool.lanes)):
             pool.add(Resume())
+            self._tally.spares += 1
 
     def _cores_are_full(self, now: int) -> bool:
         """Whether the lanes use up the cores: another runnable process would then only be in their way."""
         if now - self._measured >= MEASURE_NS:
-            self._full = self._cores.share(self._pool.pids()) > FULL
+            self._full = self._cores.ask(self._pool.pids()).fullness(self._words[W.LIMIT]) > FULL
             self._measured = now
         return self._full
 
@@ -76,12 +80,15 @@ class Watch:
         """Bring the tally up to date."""
         with self._pool.section():
             self._count()
+            self._tally.aside = self._ledger.aside(self._pool.lanes)
 
     def _count(self) -> None:
         w = self._words
         self._tally.hand_offs += w[W.HANDOFFS]
-        self._tally.slow += w[W.SLOW] - self._slow
-        w[W.HANDOFFS], self._slow = 0, w[W.SLOW]
+        finished, slow = w[W.FINISHED] - self._finished, w[W.SLOW] - self._slow
+        self._tally.slow += slow
+        self._tally.fast += finished - slow
+        w[W.HANDOFFS], self._finished, self._slow = 0, w[W.FINISHED], w[W.SLOW]
 
     def _rethink(self) -> None:
         w = self._words
@@ -90,11 +97,14 @@ class Watch:
             finished, slow = w[W.FINISHED], w[W.SLOW]
             self._threshold = cost.threshold(histogram, finished, slow, self._threshold)
             w[W.THRESHOLD] = self._threshold.cost_ns
+            if w[W.RETURNS] >= cost.RETURNS:
+                self._patience = cost.patience(self._patience, w[W.RETURNS], w[W.EXCESS])
+                w[W.RETURNS] = w[W.EXCESS] = 0
             self._count()
             if finished >= cost.MEMORY // 8:
-                w[W.FINISHED] = w[W.SLOW] = self._slow = 0
+                w[W.FINISHED] = w[W.SLOW] = self._finished = self._slow = 0
             faded = cost.faded(histogram)
             if faded is not None:
                 for cost_bin, count in enumerate(faded):
                     w[W.HISTOGRAM + cost_bin] = count
-        self._tally.threshold_seconds = self._threshold.cost_ns / 1e9
+        self._tally.thresholds.note(self._threshold.cost_ns / 1e9)

@@ -71,6 +71,23 @@ def threshold(histogram: Sequence[int], finished: int, slow: int, before: Thresh
     return Threshold(cost, share)
 
 
+PAYS_NS = 5_000_000
+"""Standing in for a lane pays if it takes at least this long to come back: about what starting and stopping cost."""
+RETURNS = 4
+"""Lanes that must have come back before it is known whether it paid."""
+
+
+def patience(before: float, returns: int, excess_ns: int) -> float:
+    """By what factor of the threshold a sample is waited for before another lane takes the place of its own.
+
+    ``returns`` lanes came back after ``excess_ns`` in all. When that is soon, their samples were not slow: something
+    else used the cores for a moment. Where costs are constant, waiting then beats standing in.
+    """
+    if returns < RETURNS:
+        return before
+    return min(4.0, before * 1.25) if excess_ns < PAYS_NS * returns else max(1.0, before / 1.25)
+
+
 def faded(histogram: Sequence[int]) -> list[int] | None:
     """The histogram with its counts halved, once it holds more than ``MEMORY`` costs; else None."""
     if sum(histogram) <= MEMORY:

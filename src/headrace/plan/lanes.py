@@ -1,7 +1,10 @@
 """How many lanes: two policies that turn what was observed over a period into a number. Pure."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from headrace.core.options import LanesRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class Observed:
     occupancy: float
     """Batches ready when the consumer came, over those that may be outstanding, 0 to 1."""
     cpu: float
-    """Use that the lanes made of the cores this process may use, 0 to 1."""
+    """Use that the lanes made of the cores this process may use, or would have made had they got them, 0 to 1."""
     affordable: int
     """Lanes that memory allows."""
 
@@ -98,3 +101,7 @@ class Climb:
             self._calm, self._given_up = 0, observed.lanes - 1
             return self._given_up
         return observed.lanes
+
+
+RULES: Mapping[LanesRule, Callable[[int], LanePolicy]] = {"climb": Climb, "formula": QueueFormula}
+"""By name; called with the number of lanes at most."""

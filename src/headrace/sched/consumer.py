@@ -37,8 +37,9 @@ class ConsumerLedger:
     def __init__(self, words: Words, dims: Dims) -> None:
         """``words`` is shared; nothing is written until a method is called."""
         self.w, self.dims = words, dims
+        self.epoch = 0  # what is opened and published belongs to it
 
-    def reset(self, *, free_order: bool, limit: int = 1 << 30, displacement: int = 0) -> None:
+    def reset(self, *, free_order: bool, limit: int = 1 << 30, displacement: int = 0, epoch: int = 0) -> None:
         """Begin a new epoch; whatever lanes still do for an older one will be dropped when they come back with it.
 
         ``limit``: lanes that may take tickets at once. ``displacement``: batches by which a sample may be overtaken.
@@ -46,33 +47,56 @@ class ConsumerLedger:
         w = self.w
         w[W.LIMIT], w[W.DISPLACEMENT], w[W.OLDEST] = limit, displacement, 0
         w[W.GENERATION] += 1
+        w[W.EPOCH] = self.epoch = epoch
+        w[W.NEXT_BASE], w[W.UNRESOLVED_NEXT] = W.NEVER, 0
         w[W.FREE_ORDER] = int(free_order)
         for word in (W.TAIL, W.CURSOR, W.FILL_TAIL, W.FILL_CURSOR, W.RETRIES, W.HOLES):
             w[word] = 0
         for word in (W.UNRESOLVED, W.AWAITED, W.FAILURES, W.LOCAL):
             w[word] = 0
 
+    def follow(self, epoch: int) -> None:
+        """What is published from now on (by this ledger) is of the next epoch, while this one is still delivered."""
+        self.epoch = epoch
+        self.w[W.NEXT_BASE] = self.w[W.TAIL]
+
+    def advance(self, groups: Iterable[int]) -> None:
+        """Deliver the epoch begun with ``follow``: all of the one before it was delivered. ``groups``: its own."""
+        w = self.w
+        w[W.EPOCH] = self.epoch
+        w[W.FILL_CURSOR], w[W.OLDEST] = max(w[W.FILL_CURSOR], w[W.NEXT_BASE]), max(w[W.OLDEST], w[W.NEXT_BASE])
+        w[W.UNRESOLVED], w[W.UNRESOLVED_NEXT], w[W.NEXT_BASE] = w[W.UNRESOLVED_NEXT], 0, W.NEVER
+        w[W.FAILURES] = len(self.failed(groups))
+
     def open(self, slot: int, expected: int, *, collate: bool) -> None:
         """Prepare a slot to take ``expected`` rows."""
         w, at = self.w, self.dims.slot(slot)
-        for word in range(W.SLOT):
-            w[at + word] = 0
+        if w[W.HOLES]:
+            self._forget_holes(slot)
+        w[at : at + W.SLOT] = _zeros(W.SLOT)
         states = self.dims.row_state(slot)
         w[states : states + expected] = _zeros(expected)  # EMPTY
-        w[at + W.S_EXPECTED], w[at + W.S_COLLATE] = expected, int(collate)
+        w[at + W.S_EXPECTED], w[at + W.S_COLLATE], w[at + W.S_EPOCH] = expected, int(collate), self.epoch
         w[at + W.S_BATCH] = w[W.BATCHES]
         w[W.BATCHES] += 1
         w[at + W.S_STATUS] = W.FILLING
+
+    def _forget_holes(self, slot: int) -> None:
+        """A batch closed at the end of an epoch may have left some behind."""
+        w, first = self.w, self.dims.hole
+        kept = [hole for hole in w[first : first + w[W.HOLES]].tolist() if hole >> 32 != slot]
+        w[first : first + len(kept)] = array("q", kept)
+        w[W.HOLES] = len(kept)
 
     def publish(self, group: int, count: int, kind: int, blob: int, slot: int = -1) -> None:
         """Hand out a group whose indices (and ``blob`` bytes) were written; its rows are assigned in ``slot``."""
         w, at, tickets = self.w, self.dims.group(group), self.dims.ticket(group)
         w[tickets : tickets + count] = _zeros(count)  # PENDING
         w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot + 1, kind, blob
-        w[at + W.G_UNCLAIMED] = count
+        w[at + W.G_UNCLAIMED], w[at + W.G_EPOCH] = count, self.epoch
         w[at + W.G_SERIAL] = w[W.GENERATION] << 32 | w[W.TAIL]
         w[self.dims.order + w[W.TAIL] % self.dims.ring] = group
-        w[W.UNRESOLVED] += count
+        w[W.UNRESOLVED if self.epoch == w[W.EPOCH] else W.UNRESOLVED_NEXT] += count
         w[W.TAIL] += 1
 
     def publish_empty(self, slot: int, group: int = -1) -> None:
@@ -129,6 +153,7 @@ class ConsumerLedger:
             # One that is between two samples, or starting, begins its next one now at the earliest.
             due = (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
             if due <= now and aside < most:
+                w[W.BAR] = threshold
                 w[at + W.L_ROLE] = W.ASIDE
                 w[W.FOREGROUND] -= 1
                 w[W.HANDOFFS] += 1
@@ -208,7 +233,7 @@ class ConsumerLedger:
             w[lane + W.L_MADE] = made + 1
 
     def repair(self, dead: int, lanes: int, groups: list[int], slots: list[int]) -> Repair:
-        """Make the ledger whole after lane ``dead`` died: ``groups`` and ``slots`` are those of this epoch.
+        """Make the ledger whole after lane ``dead`` died: ``groups`` and ``slots`` are all that are in use.
 
         Whatever is neither done, nor queued, nor held by a living lane is queued again. Nothing is guessed: the lock is
         held, so no living lane is between two stores.
@@ -337,7 +362,7 @@ class ConsumerLedger:
             for at in map(dims.lane, range(lanes))
             if w[at + W.L_SLOT] and self._holds(at)
         ]
-        reissued = unresolved = 0
+        reissued, unresolved = 0, {w[W.EPOCH]: 0}
         w[W.OLDEST] = min((w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF for group in groups), default=w[W.TAIL])
         for group in groups:
             tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
@@ -347,10 +372,12 @@ class ConsumerLedger:
             for position in range(count):
                 if w[tickets + position] & 15 != W.PENDING:
                     continue
-                unresolved += 1
+                epoch = w[dims.group(group) + W.G_EPOCH]
+                unresolved[epoch] = unresolved.get(epoch, 0) + 1
                 key = group << 32 | position
                 if position < ahead.get(group, count) and key not in queued and key not in held:
                     self._push(W.RETRIES, dims.retry, key)
                     reissued += 1
-        w[W.UNRESOLVED] = unresolved
+        w[W.UNRESOLVED] = unresolved.pop(w[W.EPOCH])
+        w[W.UNRESOLVED_NEXT] = sum(unresolved.values())
         return reissued

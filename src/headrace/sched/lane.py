@@ -115,6 +115,9 @@ class LaneLedger:
     def observe(self, samples: int, cost: int, cost_bin: int) -> None:
         """``samples`` were finished that took ``cost`` nanoseconds each."""
         w = self.w
+        if w[self.lane + W.L_ROLE] == W.ASIDE:
+            w[W.RETURNS] += 1
+            w[W.EXCESS] += max(0, cost * samples - w[W.BAR])
         w[W.HISTOGRAM + cost_bin] += samples
         w[W.FINISHED] += samples
         if 0 < w[W.THRESHOLD] < cost:
@@ -139,40 +142,74 @@ class LaneLedger:
         where the slot's free space begins.
         """
         w = self.w
+        epoch = w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_EPOCH]
         holes: dict[int, int] = {}  # slot -> one of its holes; few, and only after a death
         for hole in range(w[W.HOLES]):
-            holes[w[self._hole + hole] >> 32] = hole
-        begin = w[W.FILL_CURSOR]
+            slot = w[self._hole + hole] >> 32
+            if w[self._slot0 + slot * self._slot_stride + W.S_EPOCH] == epoch:
+                holes[slot] = hole
+        fill, spare = self._place_for(epoch, holes)
+        if fill < 0:
+            return None
+        slot = w[self._fill + fill % self._ring]
+        if slot in holes:
+            return self._fill_hole(holes[slot], layout, room)
+        at = self._slot0 + slot * self._slot_stride
+        first = w[at + W.S_CLAIMED]
+        count = min(want, w[at + W.S_EXPECTED] - first, spare)
+        self._hold_rows(slot, first, count)
+        w[at + W.S_CLAIMED] = first + count
+        self._claimed(count)
+        return Rows(slot, first, count, self.shape(slot, layout, room))
+
+    def _place_for(self, epoch: int, holes: dict[int, int]) -> tuple[int, int]:
+        """The first slot this lane's tickets may go to, by its place in the order of filling, and for how many of them.
+
+        A ticket of group g must have a row in slot g + displacement at the latest. As long as, for every slot, the
+        tickets due by then are no more than the rows free until then, each can have one. A ticket due at slot e that
+        takes a row of slot f leaves one row less to those due from f on and before e: so they must have one to spare.
+        """
+        w = self.w
+        early = epoch != w[W.EPOCH]
+        base, end = (w[W.NEXT_BASE], w[W.FILL_TAIL]) if early else (0, min(w[W.FILL_TAIL], w[W.NEXT_BASE]))
+        begin = max(base, w[W.FILL_CURSOR])
         if holes:
             begin = min(begin, *(w[self._slot0 + slot * self._slot_stride + W.S_NUMBER] for slot in holes))
-        sequence, displacement = w[self.lane + W.L_SERIAL] & 0xFFFFFFFF, w[W.DISPLACEMENT]
-        # Samples that this one must not push out of the slots seen so far, and the rows of these slots kept for them.
-        overdue, counted, kept = 0, w[W.OLDEST], 0
-        for fill in range(begin, w[W.FILL_TAIL]):
+        displacement = w[W.DISPLACEMENT]
+        deadline = (w[self.lane + W.L_SERIAL] & 0xFFFFFFFF) + displacement if displacement else end
+        oldest = self._oldest(base, end - 1 - displacement) if displacement else end
+        rows = due = 0
+        found, spare = -1, W.NEVER
+        for fill in range(begin, end):
             slot = w[self._fill + fill % self._ring]
             at = self._slot0 + slot * self._slot_stride
-            first, expected = w[at + W.S_CLAIMED], w[at + W.S_EXPECTED]
-            free = expected - first + (self._holes_in(slot) if slot in holes else 0)
-            if free == 0:
-                if fill == w[W.FILL_CURSOR]:
-                    w[W.FILL_CURSOR] = fill + 1
-                continue
-            if 0 < displacement <= fill and sequence > fill - displacement:
-                overdue, counted = overdue + self._unclaimed(counted, fill - displacement), fill - displacement + 1
-                spare = free - max(0, overdue - kept)
-                if spare <= 0:
-                    kept += free
-                    continue
-            else:
-                spare = free
-            if slot in holes:
-                return self._fill_hole(holes[slot], layout, room)
-            count = min(want, spare)
-            self._hold_rows(slot, first, count)
-            w[at + W.S_CLAIMED] = first + count
-            self._claimed(count)
-            return Rows(slot, first, count, self.shape(slot, layout, room))
-        return None
+            free = 0
+            if w[at + W.S_NUMBER] == fill:  # else it was delivered long ago and is in use again
+                free = w[at + W.S_EXPECTED] - w[at + W.S_CLAIMED] + (self._holes_in(slot) if slot in holes else 0)
+            if free == 0 and fill == w[W.FILL_CURSOR]:
+                w[W.FILL_CURSOR] = fill + 1
+            if free and found < 0:
+                found, spare = fill, W.NEVER
+            if fill >= deadline or (found >= 0 and oldest + displacement >= end):
+                break
+            rows += free
+            while oldest + displacement <= fill:
+                due += self._unclaimed(oldest)
+                oldest += 1
+            if due >= rows:
+                found = -1
+            spare = min(spare, rows - due)
+        return found, spare
+
+    def _oldest(self, base: int, last: int) -> int:
+        """The first group from ``base`` on that has tickets without a row, or the one after ``last``."""
+        w = self.w
+        known = number = max(base, w[W.OLDEST])
+        while number <= last and self._unclaimed(number) == 0:
+            number += 1
+        if known == w[W.OLDEST]:
+            w[W.OLDEST] = number
+        return number
 
     def _holes_in(self, slot: int) -> int:
         return sum(self.w[self._hole + hole] >> 32 == slot for hole in range(self.w[W.HOLES]))
@@ -194,27 +231,23 @@ class LaneLedger:
         w, lane = self.w, self.lane
         if w[lane + W.L_SLOT] and not self.stale:
             slot, rows = w[lane + W.L_SLOT] - 1, w[lane + W.L_ROWS]
+            w[W.OLDEST] = min(w[W.OLDEST], w[lane + W.L_SERIAL] & 0xFFFFFFFF)
+            self._claimed(-rows)
             for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + rows):
                 w[self._hole + w[W.HOLES]] = slot << 32 | row
                 w[W.HOLES] += 1
-            self._claimed(-rows)
         w[lane + W.L_SLOT] = 0
 
     def _claimed(self, rows: int) -> None:
         w = self.w
         w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_UNCLAIMED] -= rows
 
-    def _unclaimed(self, begin: int, end: int) -> int:
-        """Tickets without a row in the groups published as number ``begin`` to ``end``, both included."""
-        w, rows = self.w, 0
-        for number in range(begin, min(end + 1, w[W.TAIL])):
-            at = self._group0 + w[self._order + number % self._ring] * self._group_stride
-            # A group whose number is in use again was settled long ago.
-            left = w[at + W.G_UNCLAIMED] if w[at + W.G_SERIAL] & 0xFFFFFFFF == number else 0
-            if left == 0 and number == w[W.OLDEST]:
-                w[W.OLDEST] = number + 1
-            rows += left
-        return rows
+    def _unclaimed(self, number: int) -> int:
+        """Tickets without a row in the group published as this number."""
+        w = self.w
+        at = self._group0 + w[self._order + number % self._ring] * self._group_stride
+        # A group whose number is in use again was settled long ago.
+        return w[at + W.G_UNCLAIMED] if w[at + W.G_SERIAL] & 0xFFFFFFFF == number else 0
 
     def _hold_rows(self, slot: int, first: int, count: int) -> None:
         w, lane = self.w, self.lane
@@ -289,8 +322,9 @@ class LaneLedger:
         w[at] = word & 0xF0 | W.FAILED | blob << 8
         if slot >= 0:
             return self._advance(slot, 1, needs_collation=False)
-        w[self._group0 + (ticket >> 32) * self._group_stride + W.G_UNCLAIMED] -= 1
-        w[W.UNRESOLVED] -= 1
+        group = self._group0 + (ticket >> 32) * self._group_stride
+        w[group + W.G_UNCLAIMED] -= 1
+        w[self._unresolved(w[group + W.G_EPOCH])] -= 1
         return Outcome(-1, wake=self._answers(W.ANY))
 
     def write_blob(self, group: int, size: int) -> int:
@@ -325,29 +359,39 @@ class LaneLedger:
             self.release()
             return Outcome(-1, wake=False)
         if len(made) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
-            self.finish(Rows(slot, 0, len(made), -1), group, 0, [W.WHOLE] * len(made))
+            wake = self.finish(Rows(slot, 0, len(made), -1), group, 0, [W.WHOLE] * len(made)).wake
         else:
+            wake = False
             for position in made:
-                self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE])
+                wake |= self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE]).wake
         offset, size, failed = result
-        return self.ready(slot, offset, size, failed=failed)
+        return Outcome(-1, wake=self.ready(slot, offset, size, failed=failed).wake or wake)
 
     def _advance(self, slot: int, resolved: int, *, needs_collation: bool) -> Outcome:
         w, at = self.w, self._slot0 + slot * self._slot_stride
         if needs_collation:
             w[at + W.S_COLLATE] = 1
         w[at + W.S_DONE] += resolved
+        unresolved = self._unresolved(w[at + W.S_EPOCH])
         if w[at + W.S_DONE] < w[at + W.S_EXPECTED] or w[at + W.S_STATUS] != W.FILLING:
-            w[W.UNRESOLVED] -= resolved
-            return Outcome(-1, wake=w[W.UNRESOLVED] == 0 and self._answers(W.ANY))
+            w[unresolved] -= resolved
+            return Outcome(-1, wake=self._ends(unresolved))
         if w[at + W.S_COLLATE]:
             w[self.lane + W.L_COLLATE] = slot + 1
             w[at + W.S_STATUS] = W.COLLATING
-            w[W.UNRESOLVED] -= resolved
-            return Outcome(slot, wake=False)
+            w[unresolved] -= resolved
+            return Outcome(slot, wake=self._ends(unresolved))
         w[at + W.S_STATUS] = W.READY
-        w[W.UNRESOLVED] -= resolved
-        return Outcome(-1, wake=self._answers(slot + 1))
+        w[unresolved] -= resolved
+        return Outcome(-1, wake=self._answers(slot + 1) or self._ends(unresolved))
+
+    def _ends(self, unresolved: int) -> bool:
+        """Whether this was the last ticket and the consumer sleeps: where some failed, batches are short of rows."""
+        return unresolved == W.UNRESOLVED and self.w[unresolved] == 0 and self._answers(W.ANY)
+
+    def _unresolved(self, epoch: int) -> int:
+        """Where the tickets of an epoch are counted."""
+        return W.UNRESOLVED if epoch == self.w[W.EPOCH] else W.UNRESOLVED_NEXT
 
     def _answers(self, event: int) -> bool:
         """Whether the consumer sleeps for this event; it is woken once."""

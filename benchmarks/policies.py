@@ -1,0 +1,195 @@
+"""Automatic workers under each rule for their number: what it gives, where it settles, and whether it does.
+
+Every run lasts a fixed time with ``num_workers=None``, persistent workers and completion order, and starts from as
+many lanes as cores. Samples sleep (an input that waits), burn CPU time, or do half of each; with a slow consumer,
+samples sleep and a step (slept) follows each batch that takes twice what the first lanes need to make one, so that no
+lane has to be added. "Samples / s" is the rate of the second half, when a rule should have settled. "Changes" counts
+how often the number of lanes changed, "late changes" those of the second half: a rule that never settles starts and
+stops processes for ever. "Lanes" are those at the end; the line shows them over time. The last table has two ranks at
+work at once, as a launcher with ``LOCAL_WORLD_SIZE=2`` would start them: lanes and rates are added up.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from typing import Any, get_args
+
+import numpy as np
+
+import headrace
+from benchmarks.arms import Arm
+from benchmarks.costs import Burning, Priced, Sleeping
+from benchmarks.measure import Figures, Meter, disturbance, interleaved
+from benchmarks.report import Check, Report, Table, sparkline
+from headrace.core.options import LanesRule
+
+BATCH = 16
+SAMPLES = 4096
+COLUMNS = [
+    "rule",
+    "samples / s",
+    "lowest – highest",
+    "lanes",
+    "changes",
+    "late changes",
+    "CPU s / s",
+    "wait %",
+    "others' cores",
+    "lanes over time",
+]
+
+RANKS = {
+    "rate": "samples / s",
+    "start": "lanes at first",
+    "most": "most lanes",
+    "lanes": "lanes at the end",
+    "uneven": "faster / slower rank",
+}
+
+
+class Mixed(Priced):
+    """Half of the cost is slept, half burned."""
+
+    def spend(self, seconds: float) -> None:
+        time.sleep(seconds / 2)
+        until = time.thread_time() + seconds / 2
+        while time.thread_time() < until:
+            pass
+
+
+@dataclass(frozen=True)
+class Case:
+    """Samples of one kind and cost, and the consumer's step in seconds."""
+
+    name: str
+    kind: type[Priced]
+    cost: float
+    step: float = 0.0
+
+
+CASES = (
+    Case("I/O-bound: 20 ms slept", Sleeping, 0.02),
+    Case("CPU-bound: 4 ms burned", Burning, 0.004),
+    Case("mixed: 5 ms slept, 5 ms burned", Mixed, 0.01),
+    Case("slow consumer: 10 ms slept", Sleeping, 0.01, 2 * 0.01 * BATCH / len(os.sched_getaffinity(0))),
+)
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """Both rules on every case."""
+    report = Report("policies", __doc__ or "", quick=quick)
+    seconds = 12.0 if quick else 60.0
+    for case in CASES:
+        say(case.name)
+        arms = {rule: partial(measure, case, rule, seconds) for rule in get_args(LanesRule)}
+        results = interleaved(arms, repeats=1 if quick else 3, say=say, limit=60 + 2 * seconds)
+        table = Table(f"{case.name}, batch {BATCH}, {seconds:.0f} s", COLUMNS)
+        for rule, runs in results.items():
+            names = ("lanes", "changes", "late_changes", "cpu", "wait", "others")
+            table.add(
+                rule,
+                runs.median("rate"),
+                runs.spread("rate"),
+                *(runs.median(name) for name in names),
+                sparkline(runs.figures[0]["line"]) if runs.figures else "",
+            )
+        report.tables.append(table)
+        report.raw[case.name] = {rule: vars(runs) for rule, runs in results.items()}
+        report.notes.append(f"{case.name}: {disturbance(results)}")
+        rates = {rule: runs.median("rate") for rule, runs in results.items()}
+        report.checks.append(
+            Check(f"{case.name}, climb / formula", rates["climb"] / rates["formula"], 0.95, False, "times")
+        )
+        late = results["climb"].median("late_changes")
+        report.checks.append(Check(f"{case.name}, climb, late changes", late, seconds / 4, True))
+    together(report, seconds, quick=quick, say=say)
+    return report
+
+
+def together(report: Report, seconds: float, *, quick: bool, say: Callable[[str], None]) -> None:
+    """Two ranks that wait, and two that burn."""
+    cores = len(os.sched_getaffinity(0))
+    table = Table(f"two ranks, {cores} cores, batch {BATCH}, {seconds:.0f} s", ["samples", *RANKS.values()])
+    results = interleaved(
+        {case.name: partial(two_ranks, case, seconds) for case in CASES[:2]},
+        repeats=1 if quick else 3,
+        say=say,
+        limit=60 + 2 * seconds,
+    )
+    for name, runs in results.items():
+        table.add(name, *(runs.median(key) for key in RANKS))
+    report.tables.append(table)
+    report.raw["two ranks"] = {name: vars(runs) for name, runs in results.items()}
+    burning = results[CASES[1].name].median("most")
+    report.checks.append(Check("two ranks, CPU-bound, most lanes of both", burning, cores + 2, True))
+
+
+def two_ranks(case: Case, seconds: float) -> Figures:
+    """Both at once, each with workers of its own."""
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe(duplex=False) for _ in range(2)]
+    ranks = [context.Process(target=_rank, args=(case, seconds, theirs)) for _, theirs in pipes]
+    for rank in ranks:
+        rank.start()
+    found = [ours.recv() for ours, _ in pipes]
+    for rank in ranks:
+        rank.join()
+    return {
+        "rate": sum(figures["rate"] for figures in found),
+        "start": sum(figures["line"][0] for figures in found),
+        "most": sum(max(figures["line"]) for figures in found),
+        "lanes": sum(figures["lanes"] for figures in found),
+        "uneven": max(figures["rate"] for figures in found) / min(figures["rate"] for figures in found),
+        "others": min(figures["others"] for figures in found),
+    }
+
+
+def _rank(case: Case, seconds: float, pipe: Connection) -> None:
+    pipe.send(measure(case, "climb", seconds))
+
+
+def measure(case: Case, rule: LanesRule, seconds: float) -> Figures:
+    """Epoch after epoch until time is up."""
+    arm = Arm("headrace", in_order=False, workers=None, scheduling=headrace.Scheduling(lanes=rule))
+    lanes: list[tuple[float, int]] = []
+    late = 0
+    with arm.open(case.kind(np.full(SAMPLES, case.cost)), batch_size=BATCH, persistent_workers=True) as loader:
+        batches = endless(loader)
+        next(batches)
+        before = loader.stats().wait_seconds
+        with Meter() as meter:
+            began = time.perf_counter()
+            while (elapsed := time.perf_counter() - began) < seconds:
+                size = next(batches)
+                late += size if elapsed > seconds / 2 else 0
+                lanes.append((elapsed, loader.stats().lanes))
+                if case.step:
+                    time.sleep(case.step)
+        waited = loader.stats().wait_seconds - before
+    changes = [moment for (_, one), (moment, other) in pairwise(lanes) if one != other]
+    ticks = [seconds * tick / 40 for tick in range(40)]
+    return {
+        "rate": late / (seconds / 2),
+        "lanes": lanes[-1][1],
+        "changes": len(changes),
+        "late_changes": sum(moment > seconds / 2 for moment in changes),
+        "cpu": meter.cpu / meter.wall,
+        "wait": 100 * waited / meter.wall,
+        "others": meter.others,
+        "line": [max((pair for pair in lanes if pair[0] <= tick), default=lanes[0])[1] for tick in ticks],
+    }
+
+
+def endless(loader: headrace.DataLoader[Any]) -> Iterator[int]:
+    """The size of each batch, epoch after epoch."""
+    while True:
+        for _, indices in loader:
+            yield len(indices)

@@ -1,0 +1,56 @@
+"""The next epoch's order, drawn while the last samples of this one are made: as if it were drawn when it begins."""
+
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+from headrace.engine.order import Order
+
+
+def is_foreseeable(index_sampler: Any) -> bool:
+    """Whether drawing an order early can be undone: torch's own samplers, which draw from nobody's generator."""
+    inner = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+    return type(inner) is SequentialSampler or (type(inner) is RandomSampler and inner.generator is None)
+
+
+class EarlyOrder(Order):
+    """Leaves the global generator as it was; ``confirm`` says whether the order is the one that would be drawn then."""
+
+    def __init__(self, index_sampler: Any) -> None:
+        """Draws nothing yet. The sampler is one that ``is_foreseeable``."""
+        super().__init__(index_sampler)
+        self._sampler, self._length = index_sampler, len(index_sampler)
+        self._before: torch.Tensor | None = None
+        self._after: torch.Tensor | None = None
+
+    def __next__(self) -> Any:
+        """The next index, or batch of indices. The first one takes a seed from the global generator."""
+        if self._before is not None:
+            return super().__next__()
+        self._before = torch.default_generator.get_state()
+        try:
+            return super().__next__()
+        finally:
+            self._after = torch.default_generator.get_state()
+            torch.default_generator.set_state(self._before)
+
+    def confirm(self, *, exactly: bool) -> bool:
+        """The epoch begins now: the global generator is left as if the order were drawn now. False when it is void.
+
+        ``exactly``: it must be the order that would be drawn now, so nobody may have used the generator meanwhile.
+        """
+        if len(self._sampler) != self._length:
+            return False
+        now = torch.default_generator.get_state()
+        if self._before is None or self._after is None:
+            self._before = now
+            return True
+        if torch.equal(self._before, self._after):
+            return True
+        if torch.equal(now, self._before):
+            torch.default_generator.set_state(self._after)
+            return True
+        if not exactly:
+            torch.empty((), dtype=torch.int64).random_()  # what the sampler would take: the user's numbers stay his
+        return not exactly

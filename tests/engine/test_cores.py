@@ -1,0 +1,82 @@
+"""What a process may use of a machine that it shares with other ranks."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.engine import cores
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Eight cores, no quota; a clock and CPU times that stand still until they are moved."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(cores, "_quota", lambda _: None)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    state = {"clock": 100.0, "ran": 0.0, "waited": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: state["clock"])
+    monkeypatch.setattr(cores, "_seconds", lambda pids: (state["ran"], state["waited"]))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("ranks", "workers", "most"), [("1", 8, 64), ("2", 4, 32), ("8", 1, 8), ("99", 1, 8), ("x", 8, 64), ("0", 8, 64)]
+)
+def test_ranks_share_the_cores(machine, monkeypatch, ranks, workers, most):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert cores.automatic_workers() == workers
+    assert cores.most_lanes() == most
+
+
+def test_a_quota_is_shared_too(machine, monkeypatch):
+    monkeypatch.setattr(cores, "_quota", lambda _: 6.0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert cores.automatic_workers() == 3
+
+
+@pytest.mark.parametrize(("ranks", "share"), [("1", 0.5), ("2", 1.0), ("4", 2.0)])
+def test_a_rank_that_uses_its_share_finds_its_cores_busy(machine, monkeypatch, ranks, share):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    use = cores.CoreUse([1])
+    machine["clock"] += 2.0
+    machine["ran"] += 8.0
+    assert use.ask([1]) == (share, 4.0)
+    machine["clock"] += 1.0
+    assert use.ask([1]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "ran", "waited", "full"),
+    [
+        (8, 8.0, 0.0, 1.0),
+        (8, 2.0, 6.0, 1.0),  # somebody else has the cores: eight more would only take from him
+        (16, 2.0, 1.0, 0.25),  # they sleep most of the time
+        (4, 4.0, 0.0, 0.5),  # four cores are idle
+    ],
+)
+def test_lanes_that_want_nothing_but_a_core_have_no_use_for_more(machine, lanes, ran, waited, full):
+    use = cores.CoreUse([1])
+    machine["clock"] += 1.0
+    machine["ran"] += ran
+    machine["waited"] += waited
+    assert use.ask([1]).fullness(lanes) == full
+
+
+def test_a_process_that_is_gone_counts_nothing():
+    mine = cores._seconds([os.getpid()])
+    assert mine[0] > 0
+    assert cores._seconds([]) == (0.0, 0.0)
+    assert cores._seconds([2**22 + 1]) == (0.0, 0.0)
+
+
+def test_quota_file(tmp_path):
+    file = tmp_path / "cpu.max"
+    assert cores._quota(file) is None
+    file.write_text("max 100000\n")
+    assert cores._quota(file) is None
+    file.write_text("250000 100000\n")
+    assert cores._quota(file) == 2.5
+    file.write_text("50000 100000\n")
+    assert cores._quota(Path(file)) == 1.0
