@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-.PHONY: help setup check test demo bench clean
+.PHONY: help setup tools check test demo bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -31,13 +31,23 @@ $(STAMP): pyproject.toml constraints.txt
 		--editable '.[all]' --group dev
 	@touch $@
 
+tools:  ## install what a few tests need beside Python (chromium, valgrind), where root may use apt-get
+	@missing=""; for tool in chromium valgrind; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing$$missing"; \
+		{ timeout 120 apt-get update -qq && DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y -qq \
+			--no-install-recommends $$missing fonts-dejavu-core; } >/dev/null 2>&1 \
+		|| echo "could not install$$missing: their tests will be skipped" >&2; \
+	else echo "missing:$$missing, and only root can install them: their tests will be skipped" >&2; fi
+
 check: setup  ## lint, format, types, layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy src $(wildcard tests/typing/api.py)
 	$(BIN)/lint-imports
 
-test: check  ## check, then every test
+test: check tools  ## check, then every test
 	$(BIN)/python -m pytest $(ARGS)
 
 demo: setup  ## see it work

@@ -45,7 +45,7 @@ PROFILERS: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "torch + viztracer": (
         "torch",
-        [sys.executable, "-m", "viztracer", "-q", "-o", "{out}/viz.json", "-m", "benchmarks.profiled"],
+        [sys.executable, "-m", "viztracer", "--quiet", "-o", "{out}/viz.json", "-m", "benchmarks.profiled"],
         [],
     ),
 }
@@ -83,7 +83,7 @@ def measure(name: str, folder: str, epochs: int) -> Figures:
         words = [word.format(out=out) for word in [*command, folder, str(epochs), loader, *options]]
         if words[0] == "py-spy":
             words[0] = str(Path(_bin()) / "py-spy")
-        if "scalene" in words or "viztracer" in words:
+        if "scalene" in words:
             words.insert(words.index("benchmarks.profiled") + 1, "--")
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=590)
         found = [line for line in done.stdout.splitlines() if line.startswith("measured:")]

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import argparse
 
-from headrace.cli import UsageError, trace_hw, trace_study
+from headrace.cli import (
+    UsageError,
+    trace_compare,
+    trace_export,
+    trace_hw,
+    trace_merge,
+    trace_report,
+    trace_study,
+)
 from headrace.core.errors import TraceError
 
 COMMANDS = {
+    "report": trace_report,
+    "export": trace_export,
+    "merge": trace_merge,
+    "compare": trace_compare,
     "hw": trace_hw,
     "study": trace_study,
 }

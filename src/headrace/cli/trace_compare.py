@@ -1,0 +1,70 @@
+"""Hold two traces against each other: what differs by more than noise."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headrace.trace.compare import Comparison, LoaderComparison
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("first", metavar="A", help="a trace that headrace wrote")
+    parser.add_argument("second", metavar="B", help="another one")
+    parser.add_argument("--loader", metavar="NAME", help="only this loader of both")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read both, compare, print."""
+    from headrace.trace.compare import compare
+    from headrace.trace.reader import read
+    from headrace.trace.select import chosen
+
+    first, second = (chosen(read(file), loader=options.loader) for file in (options.first, options.second))
+    found = compare(first, second)
+    if options.json:
+        json.dump(found.data(), sys.stdout, indent=1)
+        print()
+    else:
+        _show(found)
+    return 0
+
+
+def _show(found: Comparison) -> None:
+    from headrace.cli.screen import screen
+
+    out = screen()
+    out.print(f"A: {found.first}\nB: {found.second}")
+    for loader in found.loaders:
+        out.print(_table(loader))
+        for trace, names in (("A", loader.only_first), ("B", loader.only_second)):
+            if names:
+                out.print(f"only in {trace}: {', '.join(names)}")
+    out.print(
+        f"Means; the interval covers the change with {found.confidence:.0%} confidence as far as each run varies "
+        "within itself. Two runs at different times may differ for other reasons: compare several.",
+        style="dim",
+    )
+
+
+def _table(loader: LoaderComparison) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from headrace.trace.words import digits, seconds
+
+    table = Table(title=loader.loader, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for heading in ("A", "B", "change", "interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in loader.differences:
+        shown = [seconds(value) if one.unit == "s" else f"{digits(value)}/s" for value in (one.first, one.second)]
+        between = "" if one.low is None or one.high is None else f"{one.low:+.1%} to {one.high:+.1%}"
+        table.add_row(one.name, *shown, one.words, between, style="bold" if one.seen else "dim")
+    return table

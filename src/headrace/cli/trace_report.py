@@ -1,0 +1,60 @@
+"""Say where the time goes: the bottleneck, every operation, waits and delays, what to change."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli import UsageError
+
+if TYPE_CHECKING:
+    from headrace.trace.reader import Trace
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("file", metavar="FILE", help="a trace that headrace wrote")
+    parser.add_argument("--run", type=int, metavar="N", help="only this run (one epoch; numbers are in the report)")
+    parser.add_argument("--loader", metavar="NAME", help="only this loader")
+    parser.add_argument("--html", metavar="OUT", help="write a page with plots and a timeline there instead")
+    parser.add_argument(
+        "--from", dest="begin", type=float, default=0.0, metavar="S", help="begin its timeline S seconds in"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, analyse, print."""
+    from headrace.trace.calibrate import calibrate
+    from headrace.trace.reader import read
+    from headrace.trace.report import report
+    from headrace.trace.select import chosen
+
+    trace = chosen(read(options.file), options.run, options.loader)
+    found = report(trace, calibrate(), _cores(trace))
+    if options.html:
+        from headrace.trace.html import page
+
+        try:
+            Path(options.html).write_text(page(trace, found, options.begin))
+        except OSError as error:
+            raise UsageError(f"--html {options.html}: cannot be written ({error.strerror})") from error
+        print(f"{options.html}: open it in a browser", file=sys.stderr)
+    if options.json:
+        json.dump(found.data(), sys.stdout, indent=1)
+        print()
+    elif not options.html:
+        from headrace.cli.screen import screen
+        from headrace.cli.trace_tables import show
+
+        show(found, screen())
+    return 0
+
+
+def _cores(trace: Trace) -> int | None:
+    """How many the loader had, if it ran here."""
+    return len(os.sched_getaffinity(0)) if trace.host == socket.gethostname() else None

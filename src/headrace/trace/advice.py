@@ -1,0 +1,216 @@
+"""What to change: one small rule per setting, each a function of the figures. Pure."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.trace.figures import Figures
+from headrace.trace.verdict import BUSY, CONSUMER, IN_TURN, INPUT, STARTUP, bottleneck
+from headrace.trace.words import part, seconds
+
+WORTH = 0.05
+"""Share of the time that a change must promise to save."""
+COMPUTING = 0.6
+"""Samples whose CPU clock advances for at least this share of their time compute; others wait for something."""
+STEP = 2
+"""Where samples wait for something, as many times the workers are tried at once: what they wait for has limits too."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change."""
+
+    setting: str
+    """What to change, as it is written in the program where it is an argument."""
+    text: str
+    """Why, in figures, and what to expect."""
+
+
+def advise(figures: Figures) -> tuple[Advice, ...]:
+    """Every rule's advice, the most important first."""
+    found = (rule(figures) for rule in RULES)
+    return tuple(advice for advice in found if advice is not None)
+
+
+def no_workers(figures: Figures) -> Advice | None:
+    """Samples are made in the consumer's process while it waits."""
+    if figures.workers or not figures.samples or figures.steady.wait_share <= WORTH:
+        return None
+    text = (
+        f"Samples are made in the consumer's own process, {figures.steady.wait_share:.0%} of its time. "
+        "Workers make them meanwhile."
+    )
+    return Advice("num_workers=None", text)
+
+
+def wanted_workers(figures: Figures) -> int:
+    """Workers that would make batches as fast as the consumer takes them, as far as cores or a step allow."""
+    step = figures.steady.step.mean
+    needed = math.ceil(1.1 * figures.work.mean / step) if step else STEP * figures.workers
+    if _waiting(figures):
+        return min(needed, STEP * figures.workers)
+    return min(needed, figures.cores) if figures.cores else needed
+
+
+def more_workers(figures: Figures) -> Advice | None:
+    """Workers are all busy, and there is room for more."""
+    if bottleneck(figures) not in {INPUT, IN_TURN} or not figures.workers or figures.busy < BUSY:
+        return None
+    wanted = wanted_workers(figures)
+    if wanted <= figures.workers or figures.facts.get("automatic"):
+        return None
+    reason = "there are cores left" if figures.cores else "there may be cores left"
+    if _waiting(figures):
+        reason = f"samples have the CPU for {figures.cpu:.0%} of theirs (the rest is a disk, a network, other programs)"
+    text = (
+        f"The {figures.workers} workers are busy {figures.busy:.0%} of the time and {reason}: a batch takes "
+        f"{seconds(figures.work.mean)} of work, the consumer needs one every {seconds(figures.steady.step.mean)}."
+    )
+    return Advice(f"num_workers={wanted}", text)
+
+
+def cheaper_operation(figures: Figures) -> Advice | None:
+    """Cores are full: only less work helps, and there is one operation to begin with."""
+    if bottleneck(figures) not in {INPUT, IN_TURN} or _waiting(figures) or not figures.operations:
+        return None
+    if not figures.workers or figures.busy < BUSY or wanted_workers(figures) > figures.workers:
+        return None
+    worst = max(figures.operations, key=lambda operation: operation.share)
+    text = (
+        f"The workers compute all the time. {worst.name!r} is {worst.share:.0%} of the work "
+        f"({seconds(worst.time.mean)} a call): make it faster, do it once and store the result, or move it to "
+        "the device."
+    )
+    return Advice(f"operation {worst.name!r}", text)
+
+
+def cache(figures: Figures) -> Advice | None:
+    """Epoch after epoch the same work is done again."""
+    if cheaper_operation(figures) is None or len(figures.runs) < 2 or figures.cache:
+        return None
+    return Advice(
+        "cache",
+        f"{len(figures.runs)} epochs made every sample anew, and the workers have no time left: what does not change "
+        "from epoch to epoch (reading, decoding) can be kept.",
+    )
+
+
+def prefetch(figures: Figures) -> Advice | None:
+    """The consumer waits although workers have time: they may not run ahead far enough."""
+    if bottleneck(figures) not in {INPUT, IN_TURN} or not figures.workers or figures.busy >= BUSY:
+        return None
+    now = figures.facts.get("prefetch")
+    wanted = 2 * now if isinstance(now, int) and now > 0 else 4
+    text = (
+        f"The consumer waits {figures.steady.wait_share:.0%} of the time while workers are idle {1 - figures.busy:.0%} "
+        "of it: more batches ahead even out samples that take longer."
+    )
+    return Advice(f"prefetch_factor={wanted}", text)
+
+
+def free_order(figures: Figures) -> Advice | None:
+    """The consumer waits for a batch while another one is there."""
+    blocked = figures.steady.blocked_share
+    if figures.facts.get("in_order") is False or blocked < WORTH:
+        return None
+    text = (
+        f"For {blocked:.0%} of the time the consumer waited for the next batch in order while a later one was ready "
+        f"({figures.out_of_order:.0%} of the batches were ready early)."
+    )
+    return Advice("in_order=False", text)
+
+
+def keep_workers(figures: Figures) -> Advice | None:
+    """Every epoch begins with a wait."""
+    if len(figures.runs) < 2 or not figures.workers or figures.facts.get("persistent"):
+        return None
+    if figures.epoch_starts < 0.1 * figures.seconds:
+        return None
+    text = (
+        f"First batches of epochs were waited for {seconds(figures.epoch_starts)}, "
+        f"{part(figures.epoch_starts, figures.seconds)} of the time: workers that stay begin at once."
+    )
+    return Advice("persistent_workers=True", text)
+
+
+def faster_start(figures: Figures) -> Advice | None:
+    """The first batch takes long; either nobody works yet, or its samples take that long."""
+    if bottleneck(figures) != STARTUP or not figures.workers or figures.startup < figures.epoch_starts:
+        return None
+    if figures.startup_idle > 0.5 * figures.startup:
+        text = (
+            f"For {seconds(figures.startup_idle)} of the first {seconds(figures.startup)} no sample was begun: that is "
+            "the workers' start. Import less at the top of the program, keep the dataset small to pickle, or fork."
+        )
+        return Advice("multiprocessing_context='fork'", text)
+    text = (
+        f"The first batch itself took {seconds(figures.startup)} to make: "
+        "smaller batches or cheaper samples begin sooner."
+    )
+    return Advice("batch_size", text)
+
+
+def fewer_workers(figures: Figures) -> Advice | None:
+    """The consumer never waits and most of the workers' time is idle."""
+    if bottleneck(figures) != CONSUMER or figures.workers < 2 or figures.facts.get("automatic") or figures.busy > 0.4:
+        return None
+    wanted = max(1, math.ceil(figures.workers * figures.busy / 0.7))
+    if wanted >= figures.workers:
+        return None
+    text = f"The workers are busy {figures.busy:.0%} of the time: fewer would do, and take less memory."
+    return Advice(f"num_workers={wanted}", text)
+
+
+def device(figures: Figures) -> Advice | None:
+    """Copies to the device take the consumer's time."""
+    if figures.facts.get("device") or figures.copies.total < WORTH * figures.seconds:
+        return None
+    text = (
+        f"Copies to the device take {seconds(figures.copies.mean)} a batch, "
+        f"{part(figures.copies.total, figures.seconds)} of the time: "
+        "the loader makes them ahead, on a stream of its own."
+    )
+    return Advice("device='cuda'", text)
+
+
+def dying_workers(figures: Figures) -> Advice | None:
+    """Workers died."""
+    if not figures.deaths:
+        return None
+    text = (
+        f"{figures.deaths} workers died and were replaced. That is mostly for want of memory: fewer workers take less."
+    )
+    return Advice("num_workers", text)
+
+
+def other_loader(figures: Figures) -> Advice | None:
+    """With torch's loader one worker makes a whole batch, and batches differ."""
+    if not figures.facts.get("torch") or bottleneck(figures) not in {INPUT, IN_TURN}:
+        return None
+    if figures.workers < 2 or figures.work.variability < 0.1:
+        return None
+    text = (
+        f"The work in a batch varies by {figures.work.variability:.0%} of its mean and one worker does all of it: "
+        "a loader that hands out samples evens that out."
+    )
+    return Advice("headrace.DataLoader", text)
+
+
+def _waiting(figures: Figures) -> bool:
+    return figures.cpu is not None and figures.cpu < COMPUTING
+
+
+RULES: tuple[Callable[[Figures], Advice | None], ...] = (
+    no_workers,
+    free_order,
+    more_workers,
+    cheaper_operation,
+    cache,
+    prefetch,
+    other_loader,
+    device,
+    faster_start,
+    keep_workers,
+    dying_workers,
+    fewer_workers,
+)

@@ -1,0 +1,102 @@
+"""One row per delivered batch: when it was begun, ready, asked for and got. Pure."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.trace.reader import Table, Trace
+
+FIELDS = [
+    ("run", "i4"),
+    ("batch", "i8"),
+    ("stream", "i4"),
+    ("samples", "i4"),
+    ("asked", "i8"),
+    ("got", "i8"),
+    ("wait", "i8"),
+    ("made", "?"),
+    ("begun", "i8"),
+    ("ready", "i8"),
+    ("maker", "i4"),
+    ("work", "i8"),
+    ("delay", "i8"),
+    ("blocked", "i8"),
+    ("early", "?"),
+]
+"""``wait`` = got - asked; ``work``: the time of its samples, their writing and collation added up (T1); ``begun``: its
+first sample; ``ready``: the end of the last of all that, done by the stream ``maker``; ``delay``: from ready to got;
+``blocked``: the part of the wait during which a batch that came later was ready; ``early``: it was ready before the one
+that was delivered before it. Where ``made`` is false nobody recorded its making, and these are zero."""
+
+
+def delivered(trace: Trace) -> Table:
+    """Every batch that a consumer got, run by run in the order of delivery."""
+    source = trace.batches
+    order = np.lexsort((source["start"], source["run"]))
+    source = source[order]
+    table = np.zeros(len(source), FIELDS)
+    for field in ("run", "batch", "stream", "samples"):
+        table[field] = source[field]
+    table["asked"], table["wait"] = source["start"], source["elapsed"]
+    table["got"] = table["asked"] + table["wait"]
+    _make(table, _making(trace))
+    same = table["run"][1:] == table["run"][:-1]
+    known = table["made"][1:] & table["made"][:-1]
+    table["early"][1:] = same & known & (table["ready"][1:] < table["ready"][:-1])
+    _block(table)
+    return table
+
+
+def _making(trace: Trace) -> Table:
+    """(run, batch, stream, start, end, length) of everything that contributed to a batch."""
+    parts = []
+    for source in (trace.samples, trace.rows, trace.collations):
+        source = source[source["batch"] >= 0]  # noqa: PLW2901  (the rest landed nowhere)
+        part = np.zeros(len(source), [(n, "i8") for n in ("run", "batch", "stream", "start", "end", "length")])
+        for field in ("run", "batch", "stream", "start"):
+            part[field] = source[field]
+        part["length"] = source["elapsed"]
+        part["end"] = source["start"] + source["elapsed"]
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+def _make(table: Table, making: Table) -> None:
+    """Fill in what the making of each batch says."""
+    if not len(making) or not len(table):
+        return
+    identity, inverse = np.unique(_identity(making), return_inverse=True)
+    work = np.bincount(inverse, making["length"]).astype(np.int64)
+    by_end = np.lexsort((making["end"], inverse))
+    lasts = by_end[np.append(np.flatnonzero(np.diff(inverse[by_end])), len(by_end) - 1)]
+    begun = np.full(len(identity), np.iinfo(np.int64).max)
+    np.minimum.at(begun, inverse, making["start"])
+    wanted = _identity(table)
+    at = np.minimum(np.searchsorted(identity, wanted), len(identity) - 1)
+    made = identity[at] == wanted
+    at, last = at[made], lasts[at[made]]
+    table["made"] = made
+    table["work"][made], table["begun"][made] = work[at], begun[at]
+    table["ready"][made], table["maker"][made] = making["end"][last], making["stream"][last]
+    # A maker may note the end of its work just after the consumer has the batch.
+    table["ready"] = np.minimum(table["ready"], table["got"])
+    table["delay"][made] = (table["got"] - table["ready"])[made]
+
+
+def _identity(table: Table) -> npt.NDArray[Any]:
+    identity: npt.NDArray[Any] = (table["run"].astype(np.int64) + 1 << 44) + table["batch"]
+    return identity
+
+
+def _block(table: Table) -> None:
+    """How long each batch was waited for while one that came later was ready."""
+    runs = np.unique(table["run"])
+    for run in runs:
+        at = np.flatnonzero((table["run"] == run) & table["made"])
+        if len(at) < 2:
+            continue
+        earliest = np.minimum.accumulate(table["ready"][at][::-1])[::-1]  # ready from here on, this one included
+        first, later = at[:-1], earliest[1:]
+        since = np.maximum(table["asked"][first], later)
+        table["blocked"][first] = np.clip(table["got"][first] - since, 0, table["wait"][first])

@@ -1,0 +1,135 @@
+"""The figures of one loader's part of a trace. Plain values; seconds unless a name says otherwise."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.trace.operations import Operation, SlowSample
+from headrace.trace.spread import Spread
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """One epoch."""
+
+    number: int
+    """What ``--run`` takes."""
+    epoch: int
+    seconds: float
+    """From the first request to the last batch."""
+    batches: int
+    samples: int
+    rate: float
+    """Samples a second."""
+    first_wait: float
+    wait: Spread
+    """Without the first."""
+    delay: Spread
+    work: Spread
+
+
+@dataclass(frozen=True)
+class Steady:
+    """All batches but the first of each epoch."""
+
+    batches: int
+    samples: int
+    seconds: float
+    rate: float
+    step: Spread
+    """What the consumer did between two batches."""
+    wait: Spread
+    wait_share: float
+    """Of the time."""
+    waited_for: float
+    """Share of the batches that the consumer had to wait for noticeably."""
+    lay_ready: float
+    """Share of the batches that lay ready for as long."""
+    wait_over_1ms: float
+    wait_over_500ms: float
+    delay: Spread
+    delay_over_1ms: float
+    delay_over_500ms: float
+    blocked_share: float
+    """Share of the time that the consumer waited for a batch while a later one was ready."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One worker."""
+
+    lane: int
+    """-1: the consumer's own process."""
+    busy: float
+    """Share of the time."""
+    samples: int
+    cpu: float | None
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Samples of which a cache had this form."""
+
+    form: str
+    samples: int
+    share: float
+    time: Spread
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One loader of one process, all its epochs."""
+
+    name: str
+    process: int
+    facts: dict[str, Any]
+    cores: int | None
+    runs: tuple[RunFigures, ...]
+    seconds: float
+    batches: int
+    samples: int
+    startup: float
+    """The wait for the very first batch."""
+    startup_idle: float
+    """The part of it before any sample was begun."""
+    epoch_starts: float
+    """Waits for the first batches of later epochs, added up."""
+    steady: Steady
+    work: Spread
+    """Of each batch: the time of its samples, their writing and collation added up."""
+    span: Spread
+    """Of each batch: from the start of its first sample until it was ready."""
+    out_of_order: float
+    """Share of the batches that were ready before the one delivered before them."""
+    lanes: tuple[Lane, ...]
+    cpu: float | None
+    """Share of the samples' time that their threads' CPU clocks advanced."""
+    operations: tuple[Operation, ...]
+    slow: int
+    slowest: tuple[SlowSample, ...]
+    cache: tuple[Cache, ...]
+    bytes_in: int
+    bytes_out: int
+    copies: Spread
+    copied_bytes: int
+    retries: int
+    failures: int
+    deaths: int
+    hand_offs: int
+    repeats: int
+
+    @property
+    def workers(self) -> int:
+        """Workers the loader was asked for or chose; those that were seen where it does not say."""
+        said = self.facts.get("workers")
+        return said if isinstance(said, int) else sum(lane.lane >= 0 for lane in self.lanes)
+
+    @property
+    def busy(self) -> float:
+        """Share of the workers' time that they worked."""
+        working = [lane.busy for lane in self.lanes if lane.lane >= 0]
+        return min(1.0, sum(working) / max(1, min(self.workers, len(working))))
+
+    @property
+    def rate(self) -> float:
+        """Samples a second, start-up included."""
+        return sum(run.samples for run in self.runs) / self.seconds if self.seconds else 0.0

@@ -1,0 +1,151 @@
+"""What is done to samples, operation by operation, and which samples are slow because of which. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.trace.reader import Table, Trace
+from headrace.trace.spread import Spread, ratio, share, spread
+
+Numbers = npt.NDArray[Any]
+
+WHOLE, OTHER, WRITE, COLLATE = "sample", "other (dataset code)", "write into the batch", "collate"
+MOST_SLOW = 10
+FAR = 4
+"""A sample that took this many times the median is slow, whatever the loader's threshold was."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row of the table of operations."""
+
+    name: str
+    kind: str
+    """"operation": of the dataset; "loader": done by the loader, once a batch or write."""
+    time: Spread
+    under_10ms: float
+    """Share of its calls that took less."""
+    under_100us: float
+    share: float
+    """Of all preprocessing time."""
+    cpu: float | None
+    """Share of its time that the CPU clock of its thread advanced; None where that was not recorded."""
+
+
+@dataclass(frozen=True)
+class SlowSample:
+    """An index whose sample was slow at least once."""
+
+    index: str
+    times: int
+    """How often it was slow in this trace."""
+    seconds: float
+    """The slowest of them."""
+    operation: str
+    """The operation that exceeded its median by most, then."""
+    operation_seconds: float
+
+
+class _Part(NamedTuple):
+    name: str
+    kind: str
+    elapsed: Numbers
+    cpu: Numbers
+    sample: Numbers
+    """The sample each call belongs to, -1 for work on a batch."""
+    start: Numbers
+    """When it began; for what is in no operation, when its sample did."""
+
+
+def operations(trace: Trace) -> tuple[Operation, ...]:
+    """All of them, in the order in which a sample meets them."""
+    found = list(_parts(trace))
+    total = sum(int(part.elapsed.sum()) for part in found)
+    return tuple(_row(part, total) for part in found)
+
+
+def by_operation(trace: Trace) -> Iterator[tuple[str, Numbers, Numbers]]:
+    """(name, lengths, starts) of the calls of each operation."""
+    for part in _parts(trace):
+        yield part.name, part.elapsed, part.start
+
+
+def slow_samples(trace: Trace) -> tuple[int, tuple[SlowSample, ...]]:
+    """How many samples were slow, and the slowest indices."""
+    samples = trace.samples
+    if not len(samples):
+        return 0, ()
+    elapsed = samples["elapsed"]
+    slow = samples["slow"] | (elapsed > FAR * np.median(elapsed))
+    excess = np.full(len(samples), -1.0)
+    culprit = np.full(len(samples), "", object)
+    spent = np.zeros(len(samples), np.int64)
+    for part in _parts(trace):
+        if part.kind != "operation" or not len(part.elapsed):
+            continue
+        over = part.elapsed - np.median(part.elapsed)
+        worse = over > excess[part.sample]
+        at = part.sample[worse]
+        excess[at], culprit[at], spent[at] = over[worse], part.name, part.elapsed[worse]
+    worst: dict[str, SlowSample] = {}
+    at = np.flatnonzero(slow)
+    for position in at[np.argsort(-elapsed[at], kind="stable")].tolist():
+        index = label(trace, samples[position])
+        if index in worst:
+            known = worst[index]
+            worst[index] = SlowSample(index, known.times + 1, known.seconds, known.operation, known.operation_seconds)
+        elif len(worst) < MOST_SLOW:
+            seconds, operation_seconds = float(elapsed[position]) / 1e9, float(spent[position]) / 1e9
+            worst[index] = SlowSample(index, 1, seconds, str(culprit[position]), operation_seconds)
+    return int(slow.sum()), tuple(worst.values())
+
+
+def label(trace: Trace, sample: Any) -> str:
+    """A sample's index, or its key where the index is no integer."""
+    return str(int(sample["index"])) if sample["key"] < 0 else trace.names[sample["key"]]
+
+
+def _parts(trace: Trace) -> Iterator[_Part]:
+    samples, calls = trace.samples, trace.operations
+    inside, computed = (np.zeros(len(samples), np.int64) for _ in range(2))
+    np.add.at(inside, calls["sample"], calls["elapsed"])
+    np.add.at(computed, calls["sample"], np.maximum(0, calls["cpu"]))
+    unknown = samples["cpu"] < 0
+    unknown[calls["sample"][calls["cpu"] < 0]] = True
+    for number in _in_order(calls):
+        mine = calls[calls["name"] == number]
+        yield _Part(trace.names[number], "operation", mine["elapsed"], mine["cpu"], mine["sample"], mine["start"])
+    listed = samples["operations"] > 0
+    for name, which in ((WHOLE, ~listed), (OTHER, listed)):
+        at = np.flatnonzero(which)
+        if len(at):
+            left = np.maximum(0, samples["elapsed"] - inside)[at]
+            cpu = np.where(unknown, -1, np.maximum(0, samples["cpu"] - computed))[at]
+            yield _Part(name, "operation", left, cpu, at, samples["start"][at])
+    for name, table in ((WRITE, trace.rows), (COLLATE, trace.collations)):
+        if table["elapsed"].any():  # else it only says where samples went
+            yield _Part(name, "loader", table["elapsed"], table["cpu"], np.full(len(table), -1), table["start"])
+
+
+def _in_order(calls: Table) -> list[int]:
+    """Names of operations by the place they usually have in a sample."""
+    names, inverse = np.unique(calls["name"], return_inverse=True)
+    places = np.bincount(inverse, calls["position"]) / np.bincount(inverse) if len(calls) else np.empty(0)
+    return [int(names[at]) for at in np.argsort(places, kind="stable")]
+
+
+def _row(part: _Part, total: int) -> Operation:
+    known = part.cpu >= 0
+    cpu = ratio(part.cpu[known].sum(), part.elapsed[known].sum()) if known.any() else None
+    return Operation(
+        name=part.name,
+        kind=part.kind,
+        time=spread(part.elapsed),
+        under_10ms=share(part.elapsed < 10_000_000),
+        under_100us=share(part.elapsed < 100_000),
+        share=ratio(part.elapsed.sum(), total),
+        cpu=cpu,
+    )

@@ -1,0 +1,220 @@
+"""What a trace says, in figures: one report per loader. Pure; seconds everywhere."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.trace.advice import Advice, advise
+from headrace.trace.batches import delivered
+from headrace.trace.calibrate import Calibration
+from headrace.trace.figures import Cache, Figures, Lane, RunFigures, Steady
+from headrace.trace.operations import operations, slow_samples
+from headrace.trace.reader import Table, Trace
+from headrace.trace.select import Loader, loaders, of_runs
+from headrace.trace.spread import SECOND, Spread, ratio, share, spread
+from headrace.trace.verdict import Verdict, judge
+
+TIERS = ("not cached", "encoded", "decoded", "augmented")
+
+
+@dataclass(frozen=True)
+class LoaderReport:
+    """Figures, what they mean, what to do."""
+
+    figures: Figures
+    verdict: Verdict
+    advice: tuple[Advice, ...]
+
+
+@dataclass(frozen=True)
+class OwnCost:
+    """What tracing itself cost, by a calibration on the machine that made the report."""
+
+    events: int
+    nanoseconds_per_event: float
+    seconds: float
+    """Of all processes together."""
+    share: float
+    """Of the time that samples took."""
+    bytes_on_disk: int
+    bytes_per_event: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything."""
+
+    path: str
+    host: str
+    began: float
+    """Seconds since 1970."""
+    complete: bool
+    loaders: tuple[LoaderReport, ...]
+    spans: dict[str, Spread]
+    """The user's own, by name."""
+    cost: OwnCost
+
+    def data(self) -> dict[str, Any]:
+        """As plain values that are JSON."""
+        return asdict(self)
+
+
+def report(trace: Trace, calibration: Calibration, cores: int | None = None) -> Report:
+    """The report of a trace. ``cores``: how many the loader had, where that is known."""
+    found = []
+    for loader in loaders(trace):
+        figures = measure(of_runs(trace, loader.runs), loader, cores)
+        found.append(LoaderReport(figures, judge(figures), advise(figures)))
+    spent = calibration.cost(trace)
+    made = int(trace.samples["elapsed"].sum()) / SECOND
+    return Report(
+        path=trace.path,
+        host=trace.host,
+        began=trace.wall / SECOND,
+        complete=trace.complete,
+        loaders=tuple(found),
+        spans={
+            trace.names[name]: spread(trace.spans["elapsed"][trace.spans["name"] == name])
+            for name in np.unique(trace.spans["name"]).tolist()
+        },
+        cost=OwnCost(
+            events=trace.events,
+            nanoseconds_per_event=ratio(spent * SECOND, trace.events),
+            seconds=spent,
+            share=ratio(spent, made),
+            bytes_on_disk=trace.size,
+            bytes_per_event=ratio(trace.size, trace.events),
+        ),
+    )
+
+
+def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
+    """The figures of one loader; ``trace`` has its runs only."""
+    batches = delivered(trace)
+    samples = trace.samples
+    runs = tuple(_run(trace, batches[batches["run"] == run], run) for run in loader.runs)
+    seconds = sum(run.seconds for run in runs)
+    firsts = [run.first_wait for run in runs if run.batches]
+    slow, slowest = slow_samples(trace)
+    made = batches[batches["made"]]
+    facts = trace.runs[loader.runs[0]].facts
+    marks = {trace.names[name]: int((trace.marks["name"] == name).sum()) for name in set(trace.marks["name"].tolist())}
+    known = samples["cpu"] >= 0
+    return Figures(
+        name=loader.name,
+        process=loader.process,
+        facts=facts,
+        cores=facts.get("cores", cores),
+        runs=runs,
+        seconds=seconds,
+        batches=len(batches),
+        samples=len(samples),
+        startup=firsts[0] if firsts else 0.0,
+        startup_idle=_idle(trace, batches[:1]),
+        epoch_starts=sum(firsts[1:]),
+        steady=_steady(batches),
+        work=spread(made["work"]),
+        span=spread(made["ready"] - made["begun"]),
+        out_of_order=share(batches["early"]),
+        lanes=_lanes(trace, seconds),
+        cpu=ratio(samples["cpu"][known].sum(), samples["elapsed"][known].sum()) if known.any() else None,
+        operations=operations(trace),
+        slow=slow,
+        slowest=slowest,
+        cache=_cache(samples),
+        bytes_in=int(samples["bytes_in"].sum()),
+        bytes_out=int(samples["bytes_out"].sum()),
+        copies=spread(trace.copies["elapsed"]),
+        copied_bytes=int(trace.copies["bytes"].sum()),
+        retries=int(samples["retries"].sum()),
+        failures=int(samples["failed"].sum()),
+        deaths=marks.get("death", 0),
+        hand_offs=marks.get("hand-off", 0),
+        repeats=marks.get("repeat", 0),
+    )
+
+
+def _run(trace: Trace, batches: Table, run: int) -> RunFigures:
+    samples = trace.samples[trace.samples["run"] == run]
+    begins = [int(column.min()) for column in (batches["asked"], samples["start"]) if len(column)]
+    ends = [int(column.max()) for column in (batches["got"], samples["start"] + samples["elapsed"]) if len(column)]
+    seconds = (max(ends) - min(begins)) / SECOND if begins else 0.0
+    made = batches[batches["made"]]
+    return RunFigures(
+        number=run,
+        epoch=trace.runs[run].epoch,
+        seconds=seconds,
+        batches=len(batches),
+        samples=int(batches["samples"].sum()),
+        rate=ratio(batches["samples"].sum(), seconds),
+        first_wait=int(batches["wait"][0]) / SECOND if len(batches) else 0.0,
+        wait=spread(batches["wait"][1:]),
+        delay=spread(made["delay"]),
+        work=spread(made["work"]),
+    )
+
+
+def _idle(trace: Trace, first: Table) -> float:
+    """Of the wait for the first batch, the time before a sample was begun."""
+    if not len(first) or not len(trace.samples):
+        return 0.0
+    begun = int(trace.samples["start"].min()) - int(first["asked"][0])
+    return min(max(0, begun), int(first["wait"][0])) / SECOND
+
+
+def _steady(batches: Table) -> Steady:
+    """All but the first batch of each epoch, and the time from that one to the last."""
+    later = batches["run"][1:] == batches["run"][:-1]
+    before, after = batches[:-1][later], batches[1:][later]
+    nanoseconds = int((after["got"] - before["got"]).sum())
+    made = after[after["made"]]
+    step = after["asked"] - before["got"]
+    # A wait that hardly lengthens a step is not worth the name, nor is one that is no longer than a switch of context.
+    counts = np.maximum(1_000_000, 0.05 * float(np.median(after["got"] - before["got"])) if len(after) else 0.0)
+    return Steady(
+        batches=len(after),
+        samples=int(after["samples"].sum()),
+        seconds=nanoseconds / SECOND,
+        rate=ratio(after["samples"].sum() * SECOND, nanoseconds),
+        step=spread(step),
+        wait=spread(after["wait"]),
+        wait_share=ratio(after["wait"].sum(), nanoseconds),
+        waited_for=share(after["wait"] > counts),
+        lay_ready=share(made["delay"] > counts),
+        wait_over_1ms=share(after["wait"] > 1_000_000),
+        wait_over_500ms=share(after["wait"] > 500_000_000),
+        delay=spread(made["delay"]),
+        delay_over_1ms=share(made["delay"] > 1_000_000),
+        delay_over_500ms=share(made["delay"] > 500_000_000),
+        blocked_share=ratio(after["blocked"].sum(), nanoseconds),
+    )
+
+
+def _lanes(trace: Trace, seconds: float) -> tuple[Lane, ...]:
+    busy: dict[int, list[float]] = {}
+    for table in (trace.samples, trace.rows, trace.collations):
+        for stream in np.unique(table["stream"]).tolist():
+            mine = table[table["stream"] == stream]
+            known = busy.setdefault(trace.streams[stream].lane, [0.0, 0, 0.0, 0.0])
+            known[0] += float(mine["elapsed"].sum()) / SECOND
+            if table is trace.samples:
+                measured = mine["cpu"] >= 0
+                known[1] += len(mine)
+                known[2] += float(mine["cpu"][measured].sum())
+                known[3] += float(mine["elapsed"][measured].sum())
+    return tuple(
+        Lane(lane, ratio(spent, seconds), int(count), ratio(cpu, elapsed) if elapsed else None)
+        for lane, (spent, count, cpu, elapsed) in sorted(busy.items())
+    )
+
+
+def _cache(samples: Table) -> tuple[Cache, ...]:
+    """How often each form was found, where there was a cache at all."""
+    if not samples["tier"].any():
+        return ()
+    return tuple(
+        Cache(TIERS[tier], len(mine), ratio(len(mine), len(samples)), spread(mine["elapsed"]))
+        for tier in range(len(TIERS))
+        if len(mine := samples[samples["tier"] == tier])
+    )

@@ -1,0 +1,178 @@
+"""A stream's spans as a timeline shows them: nested, none across the end of another. Pure."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.trace.batches import delivered
+from headrace.trace.operations import COLLATE, WRITE, label
+from headrace.trace.reader import Table, Trace
+
+
+class Slice(NamedTuple):
+    """One span of one stream. Times are nanoseconds since the trace's base."""
+
+    start: int
+    end: int
+    name: str
+    kind: str
+    """"batch" (a worker's part in it), "sample", "operation", "loader", "wait", "copy" or "span" (the user's own)."""
+    detail: dict[str, Any]
+
+
+class Flow(NamedTuple):
+    """A batch's way from the moment it was ready to the moment the consumer had it."""
+
+    number: int
+    batch: int
+    run: int
+    ready: int
+    maker: int
+    got: int
+    consumer: int
+
+
+class Value(NamedTuple):
+    """A counter of a process takes a value."""
+
+    time: int
+    stream: int
+    name: str
+    value: float
+
+
+FINE = {"sample", "operation", "loader"}
+"""Kinds that a coarse timeline leaves out."""
+
+
+def slices(trace: Trace, stream: int, *, coarse: bool = False) -> Iterator[Slice]:
+    """A stream's slices, each before those within it."""
+    found = [*_consumed(trace, stream), *_parts(trace, stream)]
+    if not coarse:
+        found += _made(trace, stream)
+    found.sort(key=lambda one: (one.kind, *_order(one)))
+    _part_neighbours(found)
+    found.sort(key=_order)
+    ends: list[int] = []
+    for one in found:
+        while ends and ends[-1] <= one.start:
+            ends.pop()
+        if ends and one.end > ends[-1]:
+            one = one._replace(end=ends[-1])  # noqa: PLW2901  (it is the same one, cut off)
+        ends.append(one.end)
+        yield one
+
+
+def _order(one: Slice) -> tuple[int, bool, int]:
+    """What lasts longer holds what begins with it; what takes no time holds nothing."""
+    return one.start, one.end > one.start, -one.end
+
+
+def _part_neighbours(found: list[Slice]) -> None:
+    """Let one end where the next of its kind begins: rounded times may overlap a little."""
+    for i, (one, after) in enumerate(itertools.pairwise(found)):
+        if one.kind == after.kind and after.start < one.end < after.end:
+            found[i] = one._replace(end=after.start)
+
+
+def flows(trace: Trace) -> Iterator[Flow]:
+    """Of every batch whose making was recorded."""
+    batches = delivered(trace)
+    batches = batches[batches["made"]]
+    fields = ["batch", "run", "ready", "maker", "got", "stream"]
+    for number, values in enumerate(batches[fields].tolist(), 1):
+        yield Flow(number, *values)
+
+
+def values(trace: Trace) -> Iterator[Value]:
+    """Every counter, and those that follow from the records: batches that lay ready, hits by form."""
+    known = {trace.names[number] for number in np.unique(trace.counters["name"]).tolist()}
+    for time, stream, _, name, value in trace.counters.tolist():
+        yield Value(time, stream, trace.names[name], value)
+    for name in ("ready", "outstanding"):
+        if name not in known:
+            for row in trace.batches[["start", "elapsed", "stream", name]].tolist():
+                yield Value(row[0] + row[1], row[2], name, row[3])
+    main = next((number for number, stream in enumerate(trace.streams) if stream.role == "main"), 0)
+    for tier, form in enumerate(("encoded", "decoded", "augmented"), 1):
+        mine = trace.samples[trace.samples["tier"] == tier]
+        for count, time in enumerate(np.sort(mine["start"] + mine["elapsed"]).tolist(), 1):
+            yield Value(time, main, f"hits ({form})", count)
+
+
+def title(trace: Trace, stream: int) -> str:
+    """What a stream is called."""
+    info = trace.streams[stream]
+    return f"worker {info.lane}" if info.role == "worker" else "consumer"
+
+
+def _spans(table: Table, stream: int) -> Table:
+    mine: Table = table[table["stream"] == stream]
+    return mine
+
+
+def _consumed(trace: Trace, stream: int) -> Iterator[Slice]:
+    """What the consumer and the user's program recorded."""
+    for row in _spans(trace.batches, stream):
+        start, length = int(row["start"]), int(row["elapsed"])
+        detail = {
+            "batch": int(row["batch"]),
+            "samples": int(row["samples"]),
+            "ready": int(row["ready"]),
+            **_run(trace, row),
+        }
+        yield Slice(start, start + length, f"wait for batch {row['batch']}", "wait", detail)
+    for row in _spans(trace.copies, stream):
+        start, length = int(row["start"]), int(row["elapsed"])
+        detail = {"batch": int(row["batch"]), "bytes": int(row["bytes"])}
+        yield Slice(start, start + length, f"copy batch {row['batch']}", "copy", detail)
+    for row in _spans(trace.spans, stream):
+        start, length = int(row["start"]), int(row["elapsed"])
+        yield Slice(start, start + length, trace.names[row["name"]], "span", {})
+
+
+def _run(trace: Trace, row: Any) -> dict[str, Any]:
+    if row["run"] < 0:
+        return {}
+    run = trace.runs[row["run"]]
+    return {"loader": run.loader, "epoch": run.epoch}
+
+
+def _parts(trace: Trace, stream: int) -> Iterator[Slice]:
+    """A worker's part in a batch: as long as what it does is for the same one."""
+    parts = []
+    for table in (trace.samples, trace.rows, trace.collations):
+        mine = table[(table["stream"] == stream) & (table["batch"] >= 0)]
+        part = np.zeros(len(mine), [("run", "i8"), ("batch", "i8"), ("start", "i8"), ("end", "i8"), ("sample", "?")])
+        part["run"], part["batch"], part["start"] = mine["run"], mine["batch"], mine["start"]
+        part["end"], part["sample"] = mine["start"] + mine["elapsed"], table is trace.samples
+        parts.append(part)
+    every = np.concatenate(parts)
+    every = every[np.lexsort((every["end"], every["start"]))]
+    if not len(every):
+        return
+    other = (np.diff(every["batch"]) != 0) | (np.diff(every["run"]) != 0)
+    for group in np.split(every, np.flatnonzero(other) + 1):
+        batch, count = int(group["batch"][0]), int(group["sample"].sum())
+        detail = {"batch": batch, "samples": count, **_run(trace, group[0])}
+        yield Slice(int(group["start"].min()), int(group["end"].max()), f"batch {batch}", "batch", detail)
+
+
+def _made(trace: Trace, stream: int) -> Iterator[Slice]:
+    """Samples, operations, writes and collations."""
+    for row in _spans(trace.samples, stream):
+        start, length = int(row["start"]), int(row["elapsed"])
+        detail = {"index": label(trace, row), "batch": int(row["batch"])}
+        if row["bytes_in"] or row["bytes_out"]:
+            detail |= {"bytes in": int(row["bytes_in"]), "bytes out": int(row["bytes_out"])}
+        detail |= {name: True for name in ("slow", "failed", "repeated") if row[name]}
+        if row["cpu"] >= 0:
+            detail["cpu"] = round(float(row["cpu"] / length), 3) if length else 0.0
+        yield Slice(start, start + length, f"sample {detail['index']}", "sample", detail)
+    for start, length, name in _spans(trace.operations, stream)[["start", "elapsed", "name"]].tolist():
+        yield Slice(start, start + length, trace.names[name], "operation", {})
+    for name, table in ((WRITE, trace.rows), (COLLATE, trace.collations)):
+        for start, length, batch in _spans(table, stream)[["start", "elapsed", "batch"]].tolist():
+            yield Slice(start, start + length, name, "loader", {"batch": batch})

@@ -1,0 +1,66 @@
+"""How a quantity is spread: the figures that every table of a report is made of."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SECOND = 1e9
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Lengths of time, in seconds."""
+
+    count: int = 0
+    total: float = 0.0
+    mean: float = 0.0
+    std: float = 0.0
+    least: float = 0.0
+    p25: float = 0.0
+    p50: float = 0.0
+    p75: float = 0.0
+    p90: float = 0.0
+    p99: float = 0.0
+    most: float = 0.0
+
+    @property
+    def variability(self) -> float:
+        """Standard deviation over mean."""
+        return self.std / self.mean if self.mean else 0.0
+
+    def data(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "variability": self.variability}
+
+
+def spread(nanoseconds: npt.NDArray[Any]) -> Spread:
+    """Of lengths in nanoseconds; all zeros when there are none."""
+    if not len(nanoseconds):
+        return Spread()
+    seconds = nanoseconds / SECOND
+    least, p25, p50, p75, p90, p99, most = np.percentile(seconds, [0, 25, 50, 75, 90, 99, 100]).tolist()
+    return Spread(
+        count=len(seconds),
+        total=float(seconds.sum()),
+        mean=float(seconds.mean()),
+        std=float(seconds.std()),
+        least=least,
+        p25=p25,
+        p50=p50,
+        p75=p75,
+        p90=p90,
+        p99=p99,
+        most=most,
+    )
+
+
+def share(hits: npt.NDArray[Any]) -> float:
+    """Part of the conditions that hold; 0 when there are none."""
+    return float(np.mean(hits)) if len(hits) else 0.0
+
+
+def ratio(part: float, whole: float) -> float:
+    """``part`` of ``whole``, 0 when there is no whole."""
+    return float(part) / float(whole) if whole else 0.0

@@ -1,0 +1,83 @@
+"""Who waits for whom. Pure."""
+
+from dataclasses import dataclass
+
+from headrace.trace.figures import Figures
+from headrace.trace.words import part, seconds
+
+INPUT, CONSUMER, IN_TURN, STARTUP, UNKNOWN = "input", "consumer", "in turn", "start-up", "unknown"
+NOTICEABLE = 0.1
+"""The consumer may wait this share of the time before the input is called a bottleneck."""
+BUSY = 0.85
+"""Workers this busy never had to stop for want of room: whatever lay ready meanwhile, they are what is short."""
+MOSTLY = 0.5
+"""Waiting for more than this share of the time leaves nothing for the consumer to be a bottleneck in."""
+STARTING = 0.25
+"""Waiting for first batches is the matter when it takes this share of all the time, and more than the rest of it."""
+MIXED = 0.2
+"""Both are a bottleneck, in turn, when at least this share of the batches was not waited for, and as many lay ready."""
+ENOUGH = 5
+"""Batches below which nothing is said about the steady state."""
+
+MEANING = {
+    INPUT: "The input is the bottleneck: the consumer waits for batches.",
+    CONSUMER: "The consumer is the bottleneck: batches wait for it.",
+    IN_TURN: "Both are the bottleneck, in turn: batches pile up, then the consumer waits.",
+    STARTUP: "Start-up is the bottleneck: the time goes into waiting for the first batch.",
+    UNKNOWN: "There are too few batches to tell.",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The bottleneck and what shows it."""
+
+    bottleneck: str
+    meaning: str
+    evidence: tuple[str, ...]
+
+
+def judge(figures: Figures) -> Verdict:
+    """The bottleneck of a loader's runs."""
+    which = bottleneck(figures)
+    return Verdict(which, MEANING[which], tuple(_evidence(figures)))
+
+
+def bottleneck(figures: Figures) -> str:
+    """One of the five words."""
+    steady = figures.steady
+    starting = figures.startup + figures.epoch_starts
+    if starting > STARTING * figures.seconds and starting > steady.wait.total:
+        return STARTUP
+    if steady.batches < ENOUGH:
+        return UNKNOWN
+    if steady.wait_share <= NOTICEABLE:
+        return CONSUMER
+    rested = figures.workers > 0 and figures.busy < BUSY and steady.wait_share <= MOSTLY
+    if rested and steady.waited_for <= 1 - MIXED and steady.lay_ready >= MIXED:
+        return IN_TURN
+    return INPUT
+
+
+def _evidence(figures: Figures) -> list[str]:
+    steady, first = figures.steady, figures.startup
+    found = [f"The first batch came after {seconds(first)}, {part(first, figures.seconds)} of all time."]
+    if len(figures.runs) > 1:
+        found.append(f"First batches of the other epochs took {seconds(figures.epoch_starts)} together.")
+    if steady.batches:
+        found.append(
+            f"After that the consumer waited {steady.wait_share:.1%} of the time; "
+            f"{steady.waited_for:.0%} of {steady.batches} batches kept it waiting."
+        )
+        found.append(
+            f"Between two batches it worked {seconds(steady.step.p50)} (median) "
+            f"and waited {seconds(steady.wait.p50)} (P90 {seconds(steady.wait.p90)})."
+        )
+    if steady.delay.count:
+        found.append(
+            f"A batch lay ready for {seconds(steady.delay.p50)} (median, P90 {seconds(steady.delay.p90)}) "
+            "before it was consumed."
+        )
+    if figures.workers:
+        found.append(f"The {figures.workers} workers were busy {figures.busy:.0%} of the time.")
+    return found

@@ -1,0 +1,188 @@
+"""Every rule advises where it should and keeps quiet where it should not."""
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.trace import advice
+from headrace.trace.figures import Cache, Figures, Lane, RunFigures, Steady
+from headrace.trace.operations import Operation
+from headrace.trace.spread import Spread
+
+
+def time(mean, count=100, std=0.0):
+    return Spread(count, mean * count, mean, std, mean, mean, mean, mean, mean, mean, mean)
+
+
+def run(number):
+    return RunFigures(number, number, 10.0, 100, 800, 80.0, 0.1, time(0.01), time(0.001), time(0.4))
+
+
+def short(**changes):
+    """Input is short: 4 workers on 8 cores compute all the time; a batch takes 0.4 s of work, a step 0.05 s."""
+    steady = Steady(
+        batches=99,
+        samples=792,
+        seconds=9.9,
+        rate=80.0,
+        step=time(0.05),
+        wait=time(0.05),
+        wait_share=0.5,
+        waited_for=1.0,
+        lay_ready=0.0,
+        wait_over_1ms=1.0,
+        wait_over_500ms=0.0,
+        delay=time(0.0),
+        delay_over_1ms=0.0,
+        delay_over_500ms=0.0,
+        blocked_share=0.0,
+    )
+    operations = tuple(
+        Operation(name, "operation", time(0.4 * share), 0.0, 0.0, share, None)
+        for name, share in (("decode", 0.7), ("flip", 0.3))
+    )
+    figures = Figures(
+        name="train",
+        process=1,
+        facts={"workers": 4, "in_order": True, "prefetch": 2},
+        cores=8,
+        runs=(run(0),),
+        seconds=10.0,
+        batches=100,
+        samples=800,
+        startup=0.1,
+        startup_idle=0.05,
+        epoch_starts=0.0,
+        steady=steady,
+        work=time(0.4),
+        span=time(0.1),
+        out_of_order=0.0,
+        lanes=tuple(Lane(number, 1.0, 200, 1.0) for number in range(4)),
+        cpu=1.0,
+        operations=operations,
+        slow=0,
+        slowest=(),
+        cache=(),
+        bytes_in=0,
+        bytes_out=0,
+        copies=Spread(),
+        copied_bytes=0,
+        retries=0,
+        failures=0,
+        deaths=0,
+        hand_offs=0,
+        repeats=0,
+    )
+    steady_changes = {name: changes.pop(name) for name in list(changes) if hasattr(steady, name) and name != "seconds"}
+    facts = figures.facts | changes.pop("facts", {})
+    return replace(figures, steady=replace(steady, **steady_changes), facts=facts, **changes)
+
+
+def idle(busy=0.1, **changes):
+    """The consumer is short, the workers are not."""
+    lanes = tuple(Lane(number, busy, 200, 1.0) for number in range(4))
+    return short(**{"wait_share": 0.0, "waited_for": 0.0, "lay_ready": 1.0, "lanes": lanes} | changes)
+
+
+def setting(rule, figures):
+    found = rule(figures)
+    return None if found is None else found.setting
+
+
+class TestWorkers:
+    def test_as_many_as_the_consumer_needs(self):
+        assert setting(advice.more_workers, short(cores=64)) == "num_workers=9"  # 0.4 s every 0.05 s and a tenth more
+
+    def test_no_more_than_cores_where_samples_compute(self):
+        assert setting(advice.more_workers, short(cores=6)) == "num_workers=6"
+        assert setting(advice.more_workers, short(cores=4)) is None
+
+    def test_more_than_cores_where_samples_wait(self):
+        found = advice.more_workers(short(cores=4, cpu=0.2))
+        assert found.setting == "num_workers=8"  # twice as many, then look again
+        assert "the CPU for 20%" in found.text
+
+    @pytest.mark.parametrize("figures", [idle(), short(facts={"automatic": True}), short(facts={"workers": 0})])
+    def test_not_where_they_would_not_help(self, figures):
+        assert advice.more_workers(figures) is None
+
+    def test_some_where_there_are_none(self):
+        lone = short(facts={"workers": 0}, lanes=(Lane(-1, 1.0, 800, 1.0),))
+        assert setting(advice.no_workers, lone) == "num_workers=None"
+        assert advice.no_workers(short()) is None
+
+    def test_fewer_where_they_idle(self):
+        assert setting(advice.fewer_workers, idle(busy=0.3)) == "num_workers=2"
+        assert advice.fewer_workers(idle(busy=0.6)) is None
+        assert advice.fewer_workers(short()) is None
+        assert advice.fewer_workers(idle(facts={"automatic": True})) is None
+
+    def test_deaths(self):
+        assert setting(advice.dying_workers, short(deaths=2)) == "num_workers"
+        assert advice.dying_workers(short()) is None
+
+
+class TestWork:
+    def test_the_dearest_operation_is_named_when_cores_are_full(self):
+        assert setting(advice.cheaper_operation, short(cores=4)) == "operation 'decode'"
+
+    @pytest.mark.parametrize("figures", [short(cores=8), short(cores=4, cpu=0.2), idle(cores=4)])
+    def test_not_before(self, figures):
+        assert advice.cheaper_operation(figures) is None
+
+    def test_a_cache_from_the_second_epoch_on(self):
+        assert setting(advice.cache, short(cores=4, runs=(run(0), run(1)))) == "cache"
+        assert advice.cache(short(cores=4)) is None
+        cached = (Cache("decoded", 10, 0.1, Spread()),)
+        assert advice.cache(short(cores=4, runs=(run(0), run(1)), cache=cached)) is None
+
+    def test_samples_instead_of_batches(self):
+        uneven = {"work": time(0.4, std=0.2)}
+        assert setting(advice.other_loader, short(facts={"torch": True}, **uneven)) == "headrace.DataLoader"
+        assert advice.other_loader(short(**uneven)) is None
+        assert advice.other_loader(short(facts={"torch": True})) is None
+        assert advice.other_loader(short(facts={"torch": True, "workers": 1}, **uneven)) is None
+
+
+class TestOrder:
+    def test_free_where_it_blocks(self):
+        assert setting(advice.free_order, short(blocked_share=0.2)) == "in_order=False"
+        assert advice.free_order(short(blocked_share=0.01)) is None
+        assert advice.free_order(short(blocked_share=0.2, facts={"in_order": False})) is None
+
+    def test_further_ahead_where_workers_idle_and_the_consumer_waits(self):
+        lanes = tuple(Lane(number, 0.5, 200, 1.0) for number in range(4))
+        assert setting(advice.prefetch, short(lanes=lanes)) == "prefetch_factor=4"
+        assert advice.prefetch(short()) is None
+        assert advice.prefetch(idle()) is None
+
+
+class TestStart:
+    def test_workers_that_stay(self):
+        figures = short(runs=(run(0), run(1)), epoch_starts=2.0)
+        assert setting(advice.keep_workers, figures) == "persistent_workers=True"
+        assert advice.keep_workers(short(epoch_starts=2.0)) is None
+        assert advice.keep_workers(replace(figures, facts={"workers": 4, "persistent": True})) is None
+        assert advice.keep_workers(short(runs=(run(0), run(1)), epoch_starts=0.1)) is None
+
+    def test_before_and_within_the_first_batch(self):
+        late = idle(startup=6.0, startup_idle=5.5)
+        assert setting(advice.faster_start, late) == "multiprocessing_context='fork'"
+        assert setting(advice.faster_start, replace(late, startup_idle=0.1)) == "batch_size"
+        assert advice.faster_start(short()) is None
+
+
+def test_copies_ahead():
+    slow = short(copies=time(0.02))
+    assert setting(advice.device, slow) == "device='cuda'"
+    assert advice.device(replace(slow, facts={"device": "cuda"})) is None
+    assert advice.device(short(copies=time(0.0001))) is None
+
+
+def test_a_loader_that_does_well_gets_no_advice():
+    assert advice.advise(idle(busy=0.7)) == ()
+
+
+def test_every_rule_is_asked():
+    found = advice.advise(short(cores=4, blocked_share=0.2, runs=(run(0), run(1)), deaths=1))
+    assert [one.setting for one in found] == ["in_order=False", "operation 'decode'", "cache", "num_workers"]
