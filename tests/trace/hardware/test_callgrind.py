@@ -100,6 +100,15 @@ def test_operations_are_counted_alone(capfd):
         assert foreign <= 0.02 * sum(costs.values())
 
 
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed (apt-get install valgrind)")
+@pytest.mark.parametrize(("program", "code"), [("true", 2), ("false", 1)])
+def test_a_program_without_operations_is_told_so(capfd, program, code):
+    assert main(["trace", "hw", "--callgrind", "--", program]) == code
+    err = capfd.readouterr().err
+    assert "num_workers=0" in err
+    assert len(err.strip().splitlines()) == 1
+
+
 def test_valgrind_must_be_there(monkeypatch, capsys):
     monkeypatch.setattr("shutil.which", lambda _: None)
     assert main(["trace", "hw", "--callgrind", "--", "true"]) == 2
