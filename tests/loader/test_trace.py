@@ -79,15 +79,15 @@ def batches(table):
 
 def consistent(trace, *, epochs=1, per_sample=2):
     """Every sample of every epoch once, in one batch that was delivered once, each with its operations."""
-    samples = trace.samples[~trace.samples["failed"]]
+    samples = trace.samples[~trace.samples["failed"] & (trace.samples["run"] >= 0)]  # -1: of an epoch not begun
     for run in range(len(trace.runs)):
         assert sorted(samples["index"][samples["run"] == run].tolist()) == list(range(COUNT))
     assert len(trace.runs) == epochs
     assert (samples["batch"] >= 0).all()
-    assert batches(trace.batches) == sorted(set(batches(trace.samples)))
+    assert batches(trace.batches) == sorted(set(batches(samples)))
     counts = np.unique(samples[["run", "batch"]], return_counts=True)[1]
     assert sorted(counts.tolist()) == sorted(trace.batches["samples"].tolist())
-    assert len(trace.operations) == per_sample * len(samples)
+    assert len(trace.operations) == per_sample * len(trace.samples)
     inside = trace.samples[trace.operations["sample"]]
     assert (trace.operations["start"] >= inside["start"]).all()
     ends = trace.operations["start"] + trace.operations["elapsed"]

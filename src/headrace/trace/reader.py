@@ -124,8 +124,9 @@ def read(path: str | os.PathLike[str]) -> Trace:
     try:
         for parts in _streams(raw, extent).values():
             decoder.stream(parts)
-        tables = decoder.tables()
-        runs = tuple(_run(facts, process) for facts, process in decoder.runs)
+        tables, begun = decoder.tables(), [position for position, (facts, _) in enumerate(decoder.runs) if facts]
+        _renumber(tables, begun, len(decoder.runs))
+        runs = tuple(_run(*decoder.runs[position]) for position in begun)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
         msg = f"{where}: the trace is damaged; what is in it makes no sense ({type(error).__name__}: {error})"
         raise TraceError(msg) from error
@@ -144,6 +145,14 @@ def read(path: str | os.PathLike[str]) -> Trace:
         names=tuple(decoder.names),
         **tables,
     )
+
+
+def _renumber(tables: dict[str, Table], known: list[int], count: int) -> None:
+    """Epochs that were never begun (workers were ahead, and the program ended) are no runs."""
+    numbers = np.full(count + 1, -1)
+    numbers[known] = np.arange(len(known))
+    for table in tables.values():
+        table["run"] = numbers[table["run"]]
 
 
 def _run(facts: str, process: int) -> RunInfo:
