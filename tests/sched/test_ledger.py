@@ -489,9 +489,11 @@ def test_extraordinary_costs_are_logged(strict: Ledger) -> None:
     strict.lanes[0].take(1)
     strict.lanes[0].take(1)
     strict.words[W.THRESHOLD] = 10
-    strict.lanes[0].observe(1, 10 * W.STRAGGLES, 3)
+    strict.lanes[0].observe(1, W.STRAGGLER_NS, 3)
+    strict.words[W.THRESHOLD] = W.STRAGGLER_NS
+    strict.lanes[0].observe(1, W.STRAGGLER_NS * W.STRAGGLES, 3)
     assert strict.consumer.stragglers(0) == (0, [])
-    strict.lanes[0].observe(1, 10 * W.STRAGGLES + 1, 3)
+    strict.lanes[0].observe(1, W.STRAGGLER_NS * W.STRAGGLES + 1, 3)
     assert strict.consumer.stragglers(0) == (1, [77])
     assert strict.consumer.stragglers(1) == (1, [])
 

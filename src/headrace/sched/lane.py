@@ -139,7 +139,7 @@ class LaneLedger:
             w[W.RETURNS] += 1
             w[W.EXCESS] += max(0, cost * samples - w[W.BAR])
         w[W.HISTOGRAM + cost_bin] += samples
-        if samples == 1 and 0 < W.STRAGGLES * w[W.THRESHOLD] < cost:
+        if cost > W.STRAGGLER_NS and samples == 1 and 0 < W.STRAGGLES * w[W.THRESHOLD] < cost:
             self._log()
         w[W.FINISHED] += samples
         if 0 < w[W.THRESHOLD] < cost:
