@@ -41,6 +41,8 @@ class Plan:
     """Ticks after which a sample is slow; 0: none is."""
     spares: int = 3
     displacement: int = 0
+    ahead: frozenset[int] = frozenset()
+    """Samples that are begun as soon as they are drawn."""
     follows: bool = False
     """It may be begun while the one before it is delivered; which batches are collated, and how, is the same."""
 
@@ -172,7 +174,7 @@ class SimRun:
                 self._govern()
                 self.can_stop = True
                 yield
-            elif self.free_order and not self.exhausted and self.words[W.UNRESOLVED] == 0:
+            elif self._is_starved():
                 yield from self._draw_one()
             elif self.open:
                 self.asleep = self.can_stop = True
@@ -180,6 +182,11 @@ class SimRun:
                 self.can_stop = False
                 while self.dead:
                     yield from self._replace(self.dead.pop())
+
+    def _is_starved(self) -> bool:
+        if not self.free_order or self.exhausted or self.words[W.UNRESOLVED]:
+            return False
+        return not self.open or self.words[DIMS.slot(self.open[0]) + W.S_STATUS] == W.FILLING
 
     def _draw(self) -> Iterator[None]:
         while not self.exhausted:
@@ -244,7 +251,8 @@ class SimRun:
         self.words[first : first + len(indices)] = indices
         self.ledger.open(slot, len(indices), collate=self.plan.collate)
         if indices:
-            self.ledger.publish(number, len(indices), W.INTEGERS, 64, group.slot)
+            ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
+            self.ledger.publish(number, len(indices), W.INTEGERS, 64, group.slot, ahead)
         else:
             self.ledger.publish_empty(slot, number)
         if self.free_order:

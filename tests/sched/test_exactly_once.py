@@ -51,6 +51,7 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | 
         threshold=draw(st.sampled_from([0, 1, 5, 20])),
         spares=draw(st.integers(0, 2)),
         displacement=displacement,
+        ahead=frozenset(draw(st.lists(st.sampled_from(drawn), max_size=5)) if drawn else ()),
         follows=follows,
     )
 
@@ -91,6 +92,7 @@ SCENES = {
     "whole": {"collate": True, "whole": True},
     "last dropped": {"drop_last": True},
     "followed": {"window": 4},
+    "ahead": {"window": 4, "ahead": frozenset({1, 4, 9})},
 }
 STAGED = [
     (arrangement, scene)

@@ -461,6 +461,43 @@ def test_rows_given_back_are_claimed_again(free: Ledger) -> None:
     assert {free.lanes[0].claim(1, 0, room).first for _ in range(3)} == {0, 1, 2}
 
 
+def test_tickets_queued_ahead_are_taken_first_and_once(strict: Ledger) -> None:
+    strict.publish(0, 4)
+    strict.consumer.open(1, 4, collate=False)
+    strict.consumer.publish(1, 4, W.INTEGERS, 64, 1, [1, 3])
+    taken = [strict.lanes[0].take(8)[:3] for _ in range(5)]
+    assert taken == [(1, 3, 4), (1, 1, 2), (0, 0, 4), (1, 0, 1), (1, 2, 3)]
+    assert strict.lanes[0].take(8) is None
+
+
+def test_a_group_that_was_all_ahead_is_passed_over(strict: Ledger) -> None:
+    """Also when its number is in use again."""
+    strict.consumer.open(0, 1, collate=False)
+    strict.consumer.publish(0, 1, W.INTEGERS, 64, 0, [0])
+    assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 0)
+    strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0)
+    strict.lanes[0].release()
+    strict.consumer.open(1, 1, collate=False)
+    strict.consumer.publish(0, 1, W.INTEGERS, 64, 1)
+    assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 1)
+    assert strict.lanes[1].take(1) is None
+
+
+def test_extraordinary_costs_are_logged(strict: Ledger) -> None:
+    strict.words[DIMS.index(0) + 1] = 77
+    strict.publish(0, 2)
+    strict.lanes[0].take(1)
+    strict.lanes[0].take(1)
+    strict.words[W.THRESHOLD] = 10
+    strict.lanes[0].observe(1, W.STRAGGLER_NS, 3)
+    strict.words[W.THRESHOLD] = W.STRAGGLER_NS
+    strict.lanes[0].observe(1, W.STRAGGLER_NS * W.STRAGGLES, 3)
+    assert strict.consumer.stragglers(0) == (0, [])
+    strict.lanes[0].observe(1, W.STRAGGLER_NS * W.STRAGGLES + 1, 3)
+    assert strict.consumer.stragglers(0) == (1, [77])
+    assert strict.consumer.stragglers(1) == (1, [])
+
+
 def test_costs_are_counted(strict: Ledger) -> None:
     strict.lanes[0].observe(3, 50, 7)
     strict.words[W.THRESHOLD] = 40

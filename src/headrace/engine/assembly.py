@@ -24,6 +24,7 @@ from headrace.engine.order import Groups, Order, unpack_random
 from headrace.engine.pool import Pool
 from headrace.engine.slab import Shelf
 from headrace.engine.stateful import is_stateful
+from headrace.engine.stragglers import Stragglers
 from headrace.engine.streamrun import StreamRun
 from headrace.engine.tally import Errors, Tally
 from headrace.engine.tracing import RunTrace, new_number
@@ -69,8 +70,12 @@ class Settings:
         """How samples become batches."""
         if self.in_order:
             return Arrangement.STRICT
-        bulk = bool(getattr(self.dataset, "__getitems__", None))
-        return Arrangement.FREE if self.batched and self.own_batches and not bulk else Arrangement.BATCHES
+        return Arrangement.FREE if self.batched and self.own_batches and not self.bulk else Arrangement.BATCHES
+
+    @property
+    def bulk(self) -> bool:
+        """Samples are made a batch at a time."""
+        return bool(getattr(self.dataset, "__getitems__", None))
 
     @property
     def overlaps(self) -> bool:
@@ -86,6 +91,7 @@ class Course:
         """At the start."""
         self.epoch = 0
         self.saved: dict[str, Any] | None = None
+        self.stragglers = Stragglers()
 
     def begin(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, if any."""
@@ -256,6 +262,7 @@ class IterationAssembly:
             spares=settings.scheduling.spares_for(settings.workers),
             displacement=settings.scheduling.max_displacement or 0,
             policy=RULES[settings.scheduling.lanes](most_lanes()) if settings.adaptive else None,
+            stragglers=self._course.stragglers if standard and not settings.bulk else None,
             follower=self._follow if settings.overlaps else None,
             after=after,
         )

@@ -15,6 +15,7 @@ from headrace.engine.ledgers import Book, Group, Numbers
 from headrace.engine.order import Groups
 from headrace.engine.pool import Pool
 from headrace.engine.slots import Slots
+from headrace.engine.stragglers import Stragglers
 from headrace.engine.tally import Errors, Tally
 from headrace.engine.tracing import Delivered
 from headrace.engine.watch import Watch
@@ -61,6 +62,7 @@ class MapRun:
         spares: int,
         displacement: int,
         policy: LanePolicy | None,
+        stragglers: Stragglers | None = None,
         follower: "Callable[[MapRun], MapRun | None] | None" = None,
         after: "MapRun | None" = None,
     ) -> None:
@@ -69,6 +71,7 @@ class MapRun:
         ``spares``: processes beyond the pool's first ones that may stand in for those busy with slow samples.
         ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
         ``policy``: decides how many lanes work; None leaves it at the pool's.
+        ``stragglers``: samples to begin as soon as they are drawn; None where a batch is made by one lane.
         ``follower``: makes the run of the next epoch, for lanes that find nothing left in this one; None: they wait.
         ``after``: the run that this one follows.
         """
@@ -78,7 +81,7 @@ class MapRun:
         self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
         self._ledger = ConsumerLedger(self._words, self._dims)
         self._book = Book(pool.memory, Numbers() if after is None else after.numbers)
-        self._spares, self._policy = spares, policy
+        self._spares, self._policy, self._stragglers = spares, policy, stragglers
         self._follower, self._after = follower, after
         self._next: MapRun | None = None
         self._delivery = Delivery(pool.memory, slots)
@@ -179,7 +182,7 @@ class MapRun:
             if not indices:
                 ledger.publish_empty(slot, group.number)
             else:
-                ledger.publish(group.number, len(indices), kind, blob, group.slot)
+                ledger.publish(group.number, len(indices), kind, blob, group.slot, self._ahead(indices))
             if free:
                 ledger.offer(slot)
             else:
@@ -189,6 +192,13 @@ class MapRun:
             asleep = ledger.wake(lanes)
         self._pool.ring(asleep)
         return True
+
+    def _ahead(self, indices: list[Any]) -> list[int]:
+        """Positions of samples known to be extraordinarily slow. The lock is held."""
+        if self._stragglers is None or self._words[W.LOCAL]:
+            return []
+        self._stragglers.learn(self._ledger)
+        return self._stragglers.among(indices, self._ledger)
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process."""
@@ -272,9 +282,10 @@ class MapRun:
             self._governor.delivered(self._size, share)
 
     def _starved(self) -> bool:
-        """Free order: so many samples failed that no open batch can be filled from what is drawn."""
-        free = self._arrangement is Arrangement.FREE
-        return free and not self._exhausted and self._words[W.UNRESOLVED] == 0
+        """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
+        if self._arrangement is not Arrangement.FREE or self._exhausted or self._words[W.UNRESOLVED]:
+            return False
+        return not self._open or self._words[self._dims.slot(self._open[0]) + W.S_STATUS] == W.FILLING
 
     def _look(self) -> int | None:
         """A slot to deliver; None after arranging to be woken."""

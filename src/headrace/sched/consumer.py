@@ -4,7 +4,7 @@ Every method is one critical section: the caller holds the lock.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -88,12 +88,18 @@ class ConsumerLedger:
         w[first : first + len(kept)] = array("q", kept)
         w[W.HOLES] = len(kept)
 
-    def publish(self, group: int, count: int, kind: int, blob: int, slot: int = -1) -> None:
-        """Hand out a group whose indices (and ``blob`` bytes) were written; its rows are assigned in ``slot``."""
+    def publish(self, group: int, count: int, kind: int, blob: int, slot: int = -1, ahead: Sequence[int] = ()) -> None:
+        """Hand out a group whose indices (and ``blob`` bytes) were written; its rows are assigned in ``slot``.
+
+        ``ahead``: positions to be made before everything that waits.
+        """
         w, at, tickets = self.w, self.dims.group(group), self.dims.ticket(group)
         w[tickets : tickets + count] = _zeros(count)  # PENDING
         w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot + 1, kind, blob
-        w[at + W.G_UNCLAIMED], w[at + W.G_EPOCH] = count, self.epoch
+        w[at + W.G_UNCLAIMED], w[at + W.G_EPOCH], w[at + W.G_AHEAD] = count, self.epoch, int(bool(ahead))
+        for position in ahead:
+            w[tickets + position] = W.AHEAD
+            self._push(W.RETRIES, self.dims.retry, group << 32 | position)
         w[at + W.G_SERIAL] = w[W.GENERATION] << 32 | w[W.TAIL]
         w[self.dims.order + w[W.TAIL] % self.dims.ring] = group
         w[W.UNRESOLVED if self.epoch == w[W.EPOCH] else W.UNRESOLVED_NEXT] += count
@@ -111,6 +117,12 @@ class ConsumerLedger:
         self.w[self.dims.slot(slot) + W.S_NUMBER] = self.w[W.FILL_TAIL]
         self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
         self.w[W.FILL_TAIL] += 1
+
+    def stragglers(self, since: int) -> tuple[int, list[int]]:
+        """How many samples of extraordinary cost were logged, and the indices of those after the first ``since``."""
+        w = self.w
+        first = max(since, w[W.LOGGED] - W.LOG_SIZE)
+        return w[W.LOGGED], [w[W.LOG + number % W.LOG_SIZE] for number in range(first, w[W.LOGGED])]
 
     def busy_slots(self, lanes: int) -> set[int]:
         """Slots some lane may be writing to, whatever epoch it works for."""
@@ -258,7 +270,7 @@ class ConsumerLedger:
         if w[at] & 15 != W.PENDING:
             return 0
         w[at] += 1 << 4
-        deaths = w[at] >> 4 & 15
+        deaths = w[at] >> 4 & 7
         if deaths > W.DEATHS_ALLOWED:
             slot = w[self.dims.group(group) + W.G_SLOT] - 1
             if slot >= 0:
@@ -347,9 +359,11 @@ class ConsumerLedger:
         """Queue every pending ticket that was taken and that nobody holds; recount what is unresolved."""
         w, dims = self.w, self.dims
         sequence, next_position = w[W.CURSOR] >> 24, w[W.CURSOR] & 0xFFFFFF
-        ahead = {w[dims.order + s % dims.ring]: 0 for s in range(sequence, w[W.TAIL])}
-        if sequence < w[W.TAIL]:
-            ahead[w[dims.order + sequence % dims.ring]] = next_position
+        ahead: dict[int, int] = {}  # groups not handed out wholly yet -> the first position that was not
+        for number in range(sequence, w[W.TAIL]):
+            group = w[dims.order + number % dims.ring]
+            if w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF == number:
+                ahead[group] = next_position if number == sequence else 0
         queued = {w[dims.retry + i] for i in range(w[W.RETRIES])}
         held = {
             (w[at + W.L_GROUP] - 1) << 32 | position
@@ -375,7 +389,8 @@ class ConsumerLedger:
                 epoch = w[dims.group(group) + W.G_EPOCH]
                 unresolved[epoch] = unresolved.get(epoch, 0) + 1
                 key = group << 32 | position
-                if position < ahead.get(group, count) and key not in queued and key not in held:
+                taken = position < ahead.get(group, count) or w[tickets + position] & W.AHEAD
+                if taken and key not in queued and key not in held:
                     self._push(W.RETRIES, dims.retry, key)
                     reissued += 1
         w[W.UNRESOLVED] = unresolved.pop(w[W.EPOCH])

@@ -58,6 +58,7 @@ class LaneLedger:
         self._ring, self._order, self._fill = dims.ring, dims.order, dims.fill
         self._retry, self._hole = dims.retry, dims.hole
         self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
+        self._index0 = dims.index0
         self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
         self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
 
@@ -78,20 +79,39 @@ class LaneLedger:
             w[W.RETRIES] = retries - 1
             self._hold(group, start, end)
         else:
-            cursor = w[W.CURSOR]
-            sequence, start = cursor >> 24, cursor & 0xFFFFFF
-            if sequence >= w[W.TAIL]:
+            group, start, end = self._in_turn(want)
+            if group < 0:
                 return None
-            group = w[self._order + sequence % self._ring]
-            count = w[self._group0 + group * self._group_stride + W.G_COUNT]
-            end = min(count, start + want)
-            w[W.CURSOR] = (sequence + 1) << 24 if end == count else sequence << 24 | end
             self._hold(group, start, end)
         slot = w[self._group0 + group * self._group_stride + W.G_SLOT] - 1
         if slot >= 0:
             w[lane + W.L_ROW], w[lane + W.L_ROWS] = start, end - start
             w[lane + W.L_SLOT] = slot + 1
         return Tickets(group, start, end, slot)
+
+    def _in_turn(self, want: int) -> tuple[int, int, int]:
+        """The next tickets in the order drawn, taken off the queue: group (-1: none), start, end."""
+        w = self.w
+        sequence, start = w[W.CURSOR] >> 24, w[W.CURSOR] & 0xFFFFFF
+        while sequence < w[W.TAIL]:
+            group = w[self._order + sequence % self._ring]
+            at = self._group0 + group * self._group_stride
+            if w[at + W.G_SERIAL] & 0xFFFFFFFF != sequence:  # all of it was ahead, and its number is in use again
+                sequence, start = sequence + 1, 0
+                continue
+            count, tickets = w[at + W.G_COUNT], self._ticket0 + group * self._group_stride
+            end = min(count, start + want)
+            if w[at + W.G_AHEAD]:
+                while start < count and w[tickets + start] & W.AHEAD:
+                    start += 1
+                end = start
+                while end < min(count, start + want) and not w[tickets + end] & W.AHEAD:
+                    end += 1
+            w[W.CURSOR] = (sequence + 1) << 24 if end == count else sequence << 24 | end
+            if start < end:
+                return group, start, end
+            sequence, start = sequence + 1, 0
+        return -1, 0, 0
 
     def _works(self) -> bool:
         """Whether this lane takes part now: as many do as the limit says, the others are parked.
@@ -119,9 +139,21 @@ class LaneLedger:
             w[W.RETURNS] += 1
             w[W.EXCESS] += max(0, cost * samples - w[W.BAR])
         w[W.HISTOGRAM + cost_bin] += samples
+        if cost > W.STRAGGLER_NS and samples == 1 and 0 < W.STRAGGLES * w[W.THRESHOLD] < cost:
+            self._log()
         w[W.FINISHED] += samples
         if 0 < w[W.THRESHOLD] < cost:
             w[W.SLOW] += samples
+
+    def _log(self) -> None:
+        """Note the index of the sample just made, if it is a number."""
+        w, group = self.w, self.w[self.lane + W.L_GROUP] - 1
+        at = self._group0 + group * self._group_stride
+        if group < 0 or w[at + W.G_KIND] != W.INTEGERS or w[at + W.G_SERIAL] != w[self.lane + W.L_SERIAL]:
+            return
+        index = w[self._index0 + group * self._group_stride + w[self.lane + W.L_START]]
+        w[W.LOG + w[W.LOGGED] % W.LOG_SIZE] = index
+        w[W.LOGGED] += 1
 
     def _hold(self, group: int, start: int, end: int) -> None:
         w, lane = self.w, self.lane

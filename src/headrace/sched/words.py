@@ -42,7 +42,11 @@ RUN = 30  # what the trace calls the iteration's first epoch (each further one i
 BATCHES = 31  # slots opened, which numbers them
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256
-ASIDE_AT = HISTOGRAM + BINS  # lanes put aside, by the operation they were at: OPERATIONS words
+STRAGGLES, STRAGGLER_NS = 8, 5_000_000  # extraordinary: so many times the threshold, and not a hiccup of the machine
+LOGGED = 32  # samples of extraordinary cost so far; their indices stand in LOG, the newest ones
+LOG = HISTOGRAM + BINS
+LOG_SIZE = 64
+ASIDE_AT = LOG + LOG_SIZE  # lanes put aside, by the operation they were at: OPERATIONS words
 OPERATIONS = 65  # operations told apart, numbered from 1 on; 0: in none
 HEADER = ASIDE_AT + OPERATIONS
 
@@ -73,12 +77,14 @@ G_COUNT, G_SLOT, G_KIND, G_BLOB = (
 G_SERIAL = 4  # tells one use of a group number from the next
 G_UNCLAIMED = 5  # free order: tickets that have no row yet (derived)
 G_EPOCH = 6
+G_AHEAD = 7  # 1: some of its tickets were queued before their turn
 GROUP = 8
 INTEGERS, PICKLED = 0, 1
 
-# Ticket: one word, state | deaths << 4 | blob offset << 8
+# Ticket: one word, state | deaths << 4 | AHEAD | blob offset << 8
 PENDING, DONE, FAILED = 0, 1, 2
 NO_BLOB = 0  # the offset of a ticket that failed by taking its worker down
+AHEAD = 1 << 7  # queued before its turn: not for those who take tickets in order
 DEATHS_ALLOWED = 1  # a sample is run again after this many deaths
 
 # Slot (one batch being made or delivered)
@@ -112,7 +118,7 @@ class Dims:
         self.fill = self.order + self.ring  # the ring of offered slots
         self.retry = self.fill + self.ring  # the stack of tickets to run again
         stack = lanes * rows + slots  # all that lanes can hold: nothing new is taken while the stack has something
-        self.hole = self.retry + stack  # the stack of rows whose owner died
+        self.hole = self.retry + stack + groups * rows  # the stack of rows whose owner died; before it, what is AHEAD
         self.group0, self.group_stride = self.hole + stack, GROUP + 2 * rows
         self.index0, self.ticket0 = self.group0 + GROUP, self.group0 + GROUP + rows
         self.slot0, self.slot_stride = self.group0 + groups * self.group_stride, SLOT + 2 * rows
