@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = {
     *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "SlabError", "StateMismatch"),
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
-    *("Scheduling", "Seeding", "TraceError", "traced", "tracing"),
+    *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
 }
 
 

@@ -13,7 +13,7 @@ from headrace.core.errors import (
     WorkerDied,
 )
 from headrace.core.options import Loading, Raise, Scheduling, Seeding, Skip
-from headrace.core.stats import Failure, Stats
+from headrace.core.stats import Failure, Operation, Stats
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "Failure",
     "HeadraceError",
     "Loading",
+    "Operation",
     "Raise",
     "Scheduling",
     "Seeding",

@@ -246,6 +246,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
     def stats(self) -> Stats:
         """What was counted since the loader was made."""
+        if self._latest is not None:
+            self._latest.count()
         return self._tally.snapshot()
 
     def close(self) -> None:

@@ -12,6 +12,20 @@ class Failure:
     error: BaseException
 
 
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one of a dataset's operations (a transform, the loader of an image folder, a stage) costs, so far."""
+
+    name: str
+    count: int
+    mean_seconds: float
+    p50_seconds: float
+    """Quantiles are known to within a factor: costs are counted by powers of two."""
+    p90_seconds: float
+    hand_offs: int
+    """Times a worker gave its place away while it was in this operation."""
+
+
 Changes = tuple[tuple[float, float], ...]
 """(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
 
@@ -51,6 +65,11 @@ class Stats:
     """How the threshold changed."""
     lane_changes: Changes = ()
     """How the number of lanes changed."""
+    operations: tuple[Operation, ...] = ()
+    """Those that the dataset names, in the order in which they were found; made by workers, brought up to date now and
+    then."""
+    sample_bytes: float = 0.0
+    """Size of a sample as it stands in a batch, on average; 0 without workers."""
     occupancy: float = 0.0
     """Mean share of the batches being made that were ready when one was asked for: 0, the caller waits; 1, he never."""
     copied_out: int = 0

@@ -20,6 +20,7 @@ from headrace.engine.iteration import Resources, Run
 from headrace.engine.job import Resume, Task
 from headrace.engine.maprun import Arrangement, MapRun
 from headrace.engine.observer import Observer
+from headrace.engine.operations import Operations
 from headrace.engine.order import Groups, Order, unpack_random
 from headrace.engine.pool import Pool
 from headrace.engine.slab import Shelf
@@ -122,7 +123,7 @@ class IterationAssembly:
             msg = f"prefetch_factor must be positive, but got {settings.prefetch}"
             raise AssertionError(msg)
         self._settings, self.tally, self._course, self.beacon = settings, tally, course, beacon
-        self.resources = Resources(shelf)
+        self.resources = Resources(shelf, tally)
         self.persistent = settings.persistent
         self._reported = reported_length
         timed = settings.recording is not None
@@ -330,6 +331,7 @@ class IterationAssembly:
                 recording=settings.recording,
             )
             context = settings.context or torch.multiprocessing.get_context()
+            resources.operations = Operations(settings.dataset).names
             pool = Pool(resources.slab.memory, settings.workers, context, task, resources.base_seed)
             resources.pool = pool
             coming = resources.slab.memory.words[W.GENERATION] + 1  # the epoch that the run is about to begin

@@ -88,10 +88,10 @@ class Desk:
         self._view: memoryview | None = None  # of the slot being collated
         self._cautious = False  # user code keeps what it was given: give it memory of its own
 
-    def account(self) -> W.Words:
-        """What this lane's operations cost: see ``headrace.plan.operations``."""
+    def account(self, operations: int) -> W.Words:
+        """What so many operations of this lane cost: see ``headrace.plan.operations``."""
         first = self.memory.dims.account(self.number)
-        return self.words[first : first + W.OPERATIONS * W.COSTS]
+        return self.words[first : first + (operations + 1) * W.COSTS]
 
     def slot_word(self, slot: int, word: int) -> int:
         """One word of a slot's header."""

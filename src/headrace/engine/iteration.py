@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from headrace.engine.accounts import summary
 from headrace.engine.beacon import Beacon
 from headrace.engine.pool import Pool
 from headrace.engine.slab import Shelf, Slab
@@ -33,9 +34,10 @@ class Run(Protocol):
 class Resources:
     """What must be ended with an iteration, however it ends, and where it stood then. Does not know the iteration."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, tally: Tally) -> None:
         """Nothing yet."""
-        self.shelf = shelf
+        self.shelf, self.tally = shelf, tally
+        self.operations: list[str] = []
         self.run: Run | None = None
         self.trace: RunTrace | None = None
         self.early: Run | None = None  # the next epoch, if it was begun early
@@ -53,10 +55,16 @@ class Resources:
             self._last = self.run.progress()
         return self._last
 
+    def count(self) -> None:
+        """Bring what workers know of samples and operations into the tally."""
+        if self.slab is not None:
+            self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
+
     def close(self) -> None:
         """End the workers and give the memory back; idempotent."""
         if not self.finished:
             self.progress()
+        self.count()
         run, self.run = self.run, None
         early, self.early = self.early, None
         pool, self.pool = self.pool, None

@@ -79,6 +79,7 @@ class SampleMaker:
                         w[desk.lane + W.L_WAITING] = W.FOR_WORK
             desk.report(outcome)
             if item is None:
+                self.observer.settle()
                 desk.bell.wait()
             elif isinstance(item, int):
                 self._collate(item)

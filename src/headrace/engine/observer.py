@@ -52,8 +52,9 @@ class Observer:
         self.undo = found.install(self.probe, heads)
         callgrind.attach(self.probe, self.names)
         self._pending: list[int] = self.probe.marks if recording is None else []
-        self._account = [] if desk is None else desk.account().tolist()
-        self._desk, self._told = desk, now
+        self._shared = None if desk is None else desk.account(len(self.names))
+        self._account = [] if self._shared is None else self._shared.tolist()
+        self._told, self._news = now, False
 
     def samples(self, get: Get) -> Get:
         """``get``, noted."""
@@ -110,10 +111,15 @@ class Observer:
         for at in range(0, len(pending), 2):
             operations.count(account, pending[at + 1] >> F.TAG_SHIFT, pending[at] & F.LENGTH)
         pending.clear()
-        now = time.monotonic_ns()
-        if self._desk is not None and now - self._told > TELL_NS:
-            self._told = now
-            self._desk.account()[:] = array("q", account)
+        self._news = True
+        if time.monotonic_ns() - self._told > TELL_NS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Bring the account up to date, for others to see."""
+        if self._news and self._shared is not None:
+            self._shared[:] = array("q", self._account)
+            self._told, self._news = time.monotonic_ns(), False
 
     def _recorded(self, get: Get, stream: Stream) -> Get:
         probe, marks, words, pending, run = self.probe, self.probe.marks, self._words, self._pending, self._run

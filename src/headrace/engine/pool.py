@@ -67,6 +67,7 @@ class Pool:
         lane, dims = self.lanes, self.memory.dims
         for word in range(dims.lane(lane), dims.lane(lane + 1)):
             self.memory.words[word] = 0
+        self.memory.words[W.LANES] = max(self.memory.words[W.LANES], lane + 1)
         self._bells.append(Bell())
         self._processes.append(None)
         self.start_one(lane, resume)

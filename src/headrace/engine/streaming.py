@@ -39,6 +39,7 @@ class StreamMaker:
                 if slot is None:
                     w[desk.lane + W.L_WAITING] = W.FOR_ROOM
             if slot is None:
+                self._observer.settle()
                 desk.bell.wait()
                 continue
             if self._observer.stream is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import Changes, Failure, Stats
+from headrace.core.stats import Changes, Failure, Operation, Stats
 
 HISTORY = 64
 """Changes of a value that are remembered."""
@@ -66,6 +66,8 @@ class Tally:
     skipped: list[Failure] = field(default_factory=list)
     lane_changes: History = field(default_factory=History)
     thresholds: History = field(default_factory=History)
+    operations: tuple[Operation, ...] = ()
+    sample_bytes: float = 0.0
     ready: float = 0.0
     """Shares of the outstanding batches that were ready when one was asked for, added up."""
     asked: int = 0

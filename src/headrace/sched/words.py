@@ -39,6 +39,7 @@ NEVER = 1 << 62
 BAR = 27  # nanoseconds after which a lane was put aside, last
 RETURNS, EXCESS = 28, 29  # lanes that came back from aside, and the nanoseconds they had been there, in all
 RUN = 30  # what the trace calls the iteration's first epoch (each further one is by one higher); 0 without a trace
+LANES = 33  # lanes that ever had a worker
 BATCHES = 31  # slots opened, which numbers them
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256
