@@ -107,7 +107,8 @@ class Observer:
     def tell(self, samples: int, size: int) -> None:
         """So many samples of about that many bytes were made; the account is brought up to date now and then."""
         account, pending = self._account, self._pending
-        operations.count(account, 0, size, samples)
+        if size:  # of the first sample it is not known yet
+            operations.count(account, 0, size, samples)
         for at in range(0, len(pending), 2):
             operations.count(account, pending[at + 1] >> F.TAG_SHIFT, pending[at] & F.LENGTH)
         pending.clear()
