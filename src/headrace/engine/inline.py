@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from operator import getitem
 from typing import Any
 
 from headrace.engine import seeding
@@ -46,7 +48,8 @@ class InlineRun:
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
         self._seed, self._errors, self._tally = seed, errors, tally
         self._observer, self.delivered = observer, Delivered(-1)
-        self._bulk, self._get = getattr(dataset, "__getitems__", None) if batched else None, dataset.__getitem__
+        self._get: Callable[[Any], Any] = partial(getitem, dataset)
+        self._bulk = getattr(dataset, "__getitems__", None) if batched else None
         if observer is not None:
             self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
             self._get = observer.samples(self._get)

@@ -2,6 +2,7 @@
 
 import time
 import weakref
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, Self
 
 import torch
@@ -116,7 +117,7 @@ class Iteration:
 
     def __next__(self) -> Any:
         """The next batch."""
-        with torch.autograd.profiler.record_function("enumerate(DataLoader)#headrace.Iteration.__next__"):
+        with _profiled() if _autograd._profiler_enabled() else nullcontext():  # noqa: SLF001  (as torch asks itself)
             asked = time.monotonic_ns()
             with self._assembly.tally.waiting():
                 batch = self._take()
@@ -162,6 +163,14 @@ class Iteration:
         """An iteration is bound to its processes."""
         msg = "{} cannot be pickled"
         raise NotImplementedError(msg, type(self).__name__)
+
+
+_autograd: Any = torch.autograd  # which does not declare all it has
+
+
+def _profiled() -> AbstractContextManager[Any]:
+    """The span that torch's loader shows in torch.profiler, which costs as much as a lock even when nobody looks."""
+    return torch.autograd.profiler.record_function("enumerate(DataLoader)#headrace.Iteration.__next__")
 
 
 class Assembly(Protocol):

@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from itertools import takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
@@ -95,7 +96,7 @@ class MapRun:
         self.is_done = False  # everything was delivered
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
-        self.delivered = Delivered()
+        self.delivered, self._ready = Delivered(), 0
         self._words[W.SEED], epoch = seed
         if after is not None:
             with pool.section():
@@ -219,7 +220,8 @@ class MapRun:
         """
         deadline = time.monotonic() + self._timeout if self._timeout else None
         if self._open:
-            self._tally.ready += sum(map(self._ledger.is_ready, self._open)) / len(self._open)
+            self._ready = self._count_ready()
+            self._tally.ready += self._ready / len(self._open)
             self._tally.asked += 1
         while True:
             self._draw()
@@ -248,6 +250,12 @@ class MapRun:
                 return NOT_YET
             elif self._open:
                 self._sleep(deadline)
+
+    def _count_ready(self) -> int:
+        """Batches that could be delivered one after the other, now."""
+        if self._arrangement is Arrangement.BATCHES:
+            return sum(map(self._ledger.is_ready, self._open))
+        return sum(1 for _ in takewhile(self._ledger.is_ready, self._open))
 
     def _samples_cannot_travel(self) -> bool:
         """Whether a sample failed only because it cannot be sent to the worker that collates."""
@@ -347,8 +355,7 @@ class MapRun:
             return None
         missing, batch = len(rows) < expected, self._words[self._dims.slot(slot) + W.S_BATCH]
         made = self._delivery.batch(slot, keep=rows if missing else None)
-        ready = sum(map(self._ledger.is_ready, self._open))
-        self.delivered = Delivered(batch, len(rows), ready, len(self._open))
+        self.delivered = Delivered(batch, len(rows), max(0, self._ready - 1), len(self._open))
         self._errors.passed(len(rows))
         self._tally.samples += len(rows)
         self._tally.copied_out += self._delivery.copied

@@ -48,7 +48,8 @@ class Watch:
             self._rethought = now
             self._rethink()
         if self._spares == 0 or self._threshold.cost_ns == 0 or self._cores_are_full(now):
-            self._due = now + MEASURE_NS if self._full else None  # cores that are full may not stay so
+            # Cores that are full may not stay so, and what is slow may be known by then.
+            self._due = now + MEASURE_NS if self._full else self._rethought + RETHINK_NS if self._spares else None
             return
         pool = self._pool
         with pool.section():
