@@ -1,8 +1,10 @@
 """Full epochs of samples that cost unequal time, slept: what is lost by waiting for the slow ones.
 
 Every loader gets the same samples in the same order, from index 0 on, and must deliver each exactly
-once. A warm-up epoch with persistent workers precedes the measured one, so that no start-up is
-counted; runs of all loaders alternate, each in a process of its own, and tables show medians.
+once. Two epochs with persistent workers precede the three measured ones, so that no start-up is
+counted; runs of all loaders alternate, each in a process of its own, and tables show medians. The
+epochs follow each other as they do in training, and headrace begins the next one while the last
+samples of the one before are made: what a measured epoch was spared, it did for the one after.
 Where cores are many, several runs are under way together, each using a small part of one core.
 torchdata.nodes, SPDL and grain load with threads, as many as torch has workers, and a quarter more.
 
@@ -37,6 +39,7 @@ from benchmarks.measure import Figures, Meter, Runs, descendants, disturbance, i
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 
+EPOCHS = 3
 CONSUMER = 0.9
 """Share of the ideal rate that the consumer takes."""
 DEFAULT, OURS, ORDERED, AUTOMATIC = "torch", "headrace, completion", "headrace, sampler order", "headrace, automatic"
@@ -147,13 +150,13 @@ def consumed_names(scope: Scope) -> tuple[str, ...]:
 
 
 def estimate(planned: Collection[tuple[Workload, bool]], kind: str, scope: Scope) -> float:
-    """Minutes that all repeats take where nothing is disturbed: two epochs a run, a fifth lost, a second to start."""
+    """Minutes that all repeats take where nothing is disturbed: five epochs a run, a fifth lost, a second to start."""
     seconds = 0.0
     for workload, consumed in planned:
         arms = contenders(kind, workload, quick=scope.quick, consumed=consumed)
         work = sum(workload.costs(quick=scope.quick)) * (1.0 if kind == SLEEPING else costs.burned())
         lanes = workload.lanes if kind == SLEEPING else min(workload.lanes, cores())
-        seconds += len(arms) * (2 * 1.2 * work / lanes + 1)
+        seconds += len(arms) * ((2 + EPOCHS) * 1.2 * work / lanes + 1)
     return seconds * repeats(quick=scope.quick) / at_once(kind) / 60
 
 
@@ -226,28 +229,30 @@ def at_once(kind: str) -> int:
 
 
 def measure(arm: Contender, case: Case) -> Figures:
-    """A warm-up epoch, then the measured one."""
+    """Warm-up epochs, then the measured ones, back to back."""
     options = {"batch_size": case.workload.batch, "persistent_workers": True}
     with arm.open(case.dataset, **options) as loader:
         cold = epoch(loader, case)
+        epoch(loader, case)
         before = loader.stats() if isinstance(loader, headrace.DataLoader) else None
         with Meter() as meter:
-            gaps = epoch(loader, case)
+            gaps = [gap for _ in range(EPOCHS) for gap in epoch(loader, case)]
         after = loader.stats() if isinstance(loader, headrace.DataLoader) else None
         processes = len(descendants())
+    seconds = meter.wall / EPOCHS
     figures = {
-        "seconds": meter.wall,
-        "share": 100 * case.ideal / meter.wall,
+        "seconds": seconds,
+        "share": 100 * case.ideal / seconds,
         "gap": 1e3 * max(gaps),
         "uneven": max(gaps) / median(gaps),
         "cold_gap": 1e3 * max(cold),
         "cold_uneven": max(cold) / median(cold),
-        "cpu": meter.cpu,
+        "cpu": meter.cpu / EPOCHS,
         "others": meter.others,
         "processes": processes,
     }
     if before is not None and after is not None:
-        figures["hand_offs"] = after.hand_offs - before.hand_offs
+        figures["hand_offs"] = (after.hand_offs - before.hand_offs) / EPOCHS
         figures["lanes"] = after.lanes
     return figures
 
