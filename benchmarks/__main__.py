@@ -25,6 +25,7 @@ EXPERIMENTS = (
     "busy",
     "profilers",
     "attribution",
+    "pipelines",
 )
 
 
