@@ -54,13 +54,13 @@ PROFILERS: dict[str, tuple[str, list[str], list[str]]] = {
 def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """The contest, then one event taken apart."""
     report = Report("profilers", __doc__ or "", quick=quick)
-    count, epochs, repeats = (320, 1, 3) if quick else (640, 2, 7)
+    count, epochs, repeats = (480, 2, 3) if quick else (640, 4, 7)
     with tempfile.TemporaryDirectory(prefix="headrace-profilers-") as folder:
         workloads.write_images(Path(folder), count, uneven=False)
         arms = {name: partial(measure, name, folder, epochs) for name in PROFILERS if _there(name, report)}
         results = interleaved(arms, repeats=repeats, say=say, limit=600)
     compare(report, results, count * (epochs + 1))
-    apart(report, 3 if quick else 15)
+    apart(report, 25)
     return report
 
 
@@ -115,8 +115,9 @@ def compare(report: Report, results: dict[str, Runs], images: int) -> None:
             runs.median("bytes") / images,
             runs.median("bytes_per_event"),
         )
-        if "trace" in name:
+        if "events" in (runs.figures or [{}])[0]:
             report.checks.append(Check(f"{name}, wall", wall, 1.0, True, "%"))
+            report.checks.append(Check(f"{name}, CPU", cpu, 1.0, True, "%"))
             report.checks.append(Check(f"{name}, bytes per event", runs.median("bytes_per_event"), 32.0, True, "B"))
     report.tables.append(table)
     report.raw["pipeline"] = {name: vars(runs) for name, runs in results.items()}

@@ -297,6 +297,8 @@ class MapRun:
 
     def _look(self) -> int | None:
         """A slot to deliver; None after arranging to be woken."""
+        if self._arrangement is not Arrangement.BATCHES and self._open and self._ledger.is_ready(self._open[0]):
+            return self._open.popleft()  # it stays ready: nobody has to be kept out to see it
         with self._pool.section():
             if self._arrangement is Arrangement.FREE and self._exhausted and self._words[W.UNRESOLVED] == 0:
                 self._close_tail()

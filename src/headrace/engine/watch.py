@@ -41,7 +41,7 @@ class Watch:
     def look(self) -> None:
         """Put slow lanes aside and let others take their places, started if need be."""
         now = time.monotonic_ns()
-        if now - self._looked < LOOK_NS:
+        if now - self._looked < LOOK_NS or (now < (self._due or 0) and now - self._rethought < RETHINK_NS):
             return
         self._looked = now
         if now - self._rethought >= RETHINK_NS:

@@ -22,11 +22,12 @@ RUN                  time | run: what follows in this stream is of this run (one
 DEFINE               number (28 bits), length in bytes (24 bits) | kind; TEXT units of 14 bytes each follow
 """
 
+import mmap
 import struct
 
 VERSION = 1
 MAGIC = b"headrace trace\r\n"
-EXTENT = 65536
+EXTENT = max(16384, mmap.ALLOCATIONGRANULARITY)  # of files written here; a file's header says what it is in it
 HEADER = struct.Struct("<16sIIQQ16sI64s")  # magic, version, extent, monotonic base, wall-clock base, id, state, host
 STATE_OFFSET = struct.calcsize("<16sIIQQ16s")
 EXTENT_MAGIC = 0x58455248
@@ -69,7 +70,10 @@ def head(tag: int, payload: int) -> int:
 
 def span(elapsed: int, cpu: int = -1) -> int:
     """The value of a span."""
-    elapsed = min(elapsed, LENGTH)
+    if elapsed > LENGTH:  # noqa: PLR1730  (a call of min() would cost a tenth of a record)
+        elapsed = LENGTH
     if cpu < 0:
         return elapsed | CPU_UNKNOWN
-    return elapsed | (min(CPU_FULL, cpu * CPU_FULL // elapsed) if elapsed else 0) << CPU_SHIFT
+    if cpu >= elapsed:
+        return elapsed | CPU_FULL << CPU_SHIFT
+    return elapsed | int(cpu / elapsed * CPU_FULL) << CPU_SHIFT

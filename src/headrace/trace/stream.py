@@ -15,7 +15,8 @@ MOST_OPERATIONS = 250
 _PACK = [struct.Struct(f"<{2 * units}Q").pack_into for units in range(MOST_OPERATIONS + 4)]
 _PAIR = _PACK[2]
 _LENGTH, _FULL = F.LENGTH, F.CPU_FULL << F.CPU_SHIFT
-_MASK32, _UNKNOWN, _SAMPLE_ID, _ROWS_ID = F.MASK32, F.CPU_UNKNOWN, F.head(F.SAMPLE_ID, 0), F.head(F.ROWS_ID, 0)
+_MASK32, _UNKNOWN, _ROWS_ID = F.MASK32, F.CPU_UNKNOWN, F.head(F.ROWS_ID, 0)
+_SAMPLE_IDS = [F.head(F.SAMPLE_ID, count << 44) for count in range(MOST_OPERATIONS + 1)]
 
 
 class Stream:
@@ -59,26 +60,22 @@ class Stream:
     ) -> None:
         """One sample. ``sizes``: bytes in << 32 | bytes out. ``marks``: value and head of each operation, in turn."""
         if type(index) is int and 0 <= index <= _MASK32:
-            identity = flags << 32 | index
+            identity = flags << 32 | index if flags else index
         else:
             identity, wide = self._wide(index, flags)
             marks = [*wide, *marks]
-        if len(marks) > 2 * MOST_OPERATIONS:
-            marks = marks[: 2 * MOST_OPERATIONS]
         count = len(marks) >> 1
-        at = self._at
+        if count > MOST_OPERATIONS:
+            count, marks = MOST_OPERATIONS, marks[: 2 * MOST_OPERATIONS]
+        at, identity = self._at, _SAMPLE_IDS[count] + identity
         if at + 32 + 16 * count > self._end:
             at = self._extend()
         self._at = at + 32 + 16 * count
-        _PACK[count + 2](
-            self._buffer,
-            at,
-            elapsed | _FULL if cpu == elapsed < _LENGTH else F.span(elapsed, cpu),
-            self._sample + start,
-            sizes,
-            _SAMPLE_ID + (count << 44) + identity,
-            *marks,
-        )
+        value = elapsed | _FULL if cpu == elapsed < _LENGTH else F.span(elapsed, cpu)
+        if count:
+            _PACK[count + 2](self._buffer, at, value, self._sample + start, sizes, identity, *marks)
+        else:
+            _PAIR(self._buffer, at, value, self._sample + start, sizes, identity)
 
     def _wide(self, index: object, flags: int) -> tuple[int, tuple[int, int]]:
         """How an index that is no small number is written."""
