@@ -51,5 +51,7 @@ def table(name: str, operations: list[dict]) -> Table:
         time = row["time"]
         lengths = [1e3 * time[key] for key in ("mean", "p50", "p90", "p99")]
         shares = [100 * row[key] for key in ("under_10ms", "under_100us")]
-        made.add(row["name"], time["count"], *lengths, *shares, 100 * time["variability"], 100 * row["share"])
+        made.add(
+            row["name"], time["count"], *lengths, *shares, 100 * time["std"] / (time["mean"] or 1), 100 * row["share"]
+        )
     return made
