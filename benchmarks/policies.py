@@ -74,7 +74,7 @@ class Case:
     step: float = 0.0
 
 
-CASES = (
+MIXES = (
     Case("I/O-bound: 20 ms slept", Sleeping, 0.02),
     Case("CPU-bound: 4 ms burned", Burning, 0.004),
     Case("mixed: 5 ms slept, 5 ms burned", Mixed, 0.01),
@@ -86,7 +86,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """Both rules on every case."""
     report = Report("policies", __doc__ or "", quick=quick)
     seconds = 12.0 if quick else 60.0
-    for case in CASES:
+    for case in MIXES:
         say(case.name)
         arms = {rule: partial(measure, case, rule, seconds) for rule in get_args(LanesRule)}
         results = interleaved(arms, repeats=1 if quick else 3, say=say, limit=60 + 2 * seconds)
@@ -118,7 +118,7 @@ def together(report: Report, seconds: float, *, quick: bool, say: Callable[[str]
     cores = len(os.sched_getaffinity(0))
     table = Table(f"two ranks, {cores} cores, batch {BATCH}, {seconds:.0f} s", ["samples", *RANKS.values()])
     results = interleaved(
-        {case.name: partial(two_ranks, case, seconds) for case in CASES[:2]},
+        {case.name: partial(two_ranks, case, seconds) for case in MIXES[:2]},
         repeats=1 if quick else 3,
         say=say,
         limit=60 + 2 * seconds,
@@ -127,7 +127,7 @@ def together(report: Report, seconds: float, *, quick: bool, say: Callable[[str]
         table.add(name, *(runs.median(key) for key in RANKS))
     report.tables.append(table)
     report.raw["two ranks"] = {name: vars(runs) for name, runs in results.items()}
-    burning = results[CASES[1].name].median("most")
+    burning = results[MIXES[1].name].median("most")
     report.checks.append(Check("two ranks, CPU-bound, most lanes of both", burning, cores + 2, True))
 
 
