@@ -140,6 +140,16 @@ class TestUnchanged:
         assert type(crop) is v2.RandomCrop
         assert transform.transforms[1] is doubled
 
+    def test_a_tuple_of_operations_stays_one(self):
+        transform = v1.Compose((v1.CenterCrop(4), doubled))
+        dataset, members = Images(transform), transform.transforms
+        assert Operations(dataset).names == ["CenterCrop", "doubled"]
+        assert transform.transforms is members
+        ran, _, _ = noted(dataset)
+        assert ran == ["CenterCrop", "doubled"]
+        assert transform.transforms == members
+        assert isinstance(transform.transforms, tuple)
+
     def test_random_transforms_draw_the_same_numbers(self):
         transform = v2.Compose([v2.RandomResizedCrop(4), v2.RandomHorizontalFlip(), v2.ColorJitter(0.5)])
         torch.manual_seed(1)

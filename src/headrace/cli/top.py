@@ -4,6 +4,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
@@ -49,22 +50,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Until interrupted."""
-    console = Console()
-    before = _look(options.process)
+    console, before = Console(), _look(options.process)
+    prints = options.once or options.json
     try:
-        if options.once or options.json:
+        with (
+            nullcontext() if prints else Live(_table(before, before, 0.0), console=console, auto_refresh=False) as live
+        ):
             while True:
                 time.sleep(options.interval)
                 now = _look(options.process)
-                _print(console, before, now, options)
-                before = now
+                if live is None:
+                    _print(console, before, now, options)
+                else:
+                    live.update(_table(before, now, options.interval), refresh=True)
                 if options.once:
                     return 0
-        with Live(_table(before, before, 0.0), console=console, auto_refresh=False) as live:
-            while True:
-                time.sleep(options.interval)
-                now = _look(options.process)
-                live.update(_table(before, now, options.interval), refresh=True)
                 before = now
     except KeyboardInterrupt:
         return 0

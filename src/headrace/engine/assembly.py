@@ -153,8 +153,12 @@ class IterationAssembly:
         self.tally.workers = settings.workers
         resources.trace = self._traced()
         run = self._map_run(order, going_on) if order is not None else self._stream_run(going_on)
-        resources.run = Ahead(run, self._accelerator, resources.trace) if self._accelerator is not None else run
+        resources.run = self._sent(run)
         return going_on is not None
+
+    def _sent(self, run: Run) -> Run:
+        """The run, its batches on the device if one was asked for."""
+        return run if self._accelerator is None else Ahead(run, self._accelerator, self.resources.trace)
 
     def _traced(self) -> RunTrace | None:
         """The epoch's record, if there is a trace."""
@@ -162,9 +166,7 @@ class IterationAssembly:
         if settings.recording is None:
             return None
         facts = {
-            "loader": f"{type(settings.dataset).__name__} {self.tally.number}",
             "epoch": self.resources.epoch,
-            "dataset": type(settings.dataset).__name__,
             "workers": settings.workers,
             "automatic": settings.adaptive,
             "batch_size": settings.batch_size,
@@ -175,7 +177,8 @@ class IterationAssembly:
             "device": None if settings.device is None else str(settings.device),
             "torch": False,
         }
-        return RunTrace(settings.recording, self.tally, facts, self._first_run + self.resources.epoch)
+        number = self._first_run + self.resources.epoch
+        return RunTrace(settings.recording, self.tally, settings.dataset, number, facts)
 
     def _observer(self) -> Observer | None:
         """Who looks at samples that this process makes itself."""
@@ -198,8 +201,8 @@ class IterationAssembly:
             run.abandon()
             return False
         self.tally.epochs += 1
-        trace = self.resources.trace = self._traced()
-        self.resources.run = Ahead(run, self._accelerator, trace) if self._accelerator is not None else run
+        self.resources.trace = self._traced()
+        self.resources.run = self._sent(run)
         return True
 
     def _follow(self, before: MapRun) -> MapRun | None:

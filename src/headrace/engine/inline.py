@@ -23,9 +23,8 @@ def collated(
     """The samples, collated; noted if somebody looks."""
     began = time.monotonic_ns()
     made = collate_fn(samples if batched else samples[0])
-    if observer is not None and observer.stream is not None:
-        observer.stream.rows(batch.batch, 0, batch.samples, began, 0)
-        observer.stream.collate(batch.batch, batch.samples, began, time.monotonic_ns() - began)
+    if observer is not None:
+        observer.collated(batch.batch, batch.samples, began)
     return made
 
 

@@ -104,6 +104,13 @@ class Observer:
 
         return item
 
+    def collated(self, batch: int, samples: int, start: int) -> None:
+        """The last ``samples`` became a batch in this process, which began at ``start`` and is done."""
+        if self.stream is not None:
+            elapsed = time.monotonic_ns() - start
+            self.stream.rows(batch, 0, samples, start, 0)
+            self.stream.collate(batch, samples, start, elapsed)
+
     def tell(self, samples: int, size: int) -> None:
         """So many samples of about that many bytes were made; the account is brought up to date now and then."""
         account, pending = self._account, self._pending
@@ -138,7 +145,8 @@ class Observer:
             except StopIteration:
                 raise
             except BaseException:
-                stream.sample(what, start, clock() - start, -1, probe.bytes_in << 32, F.FAILED, marks)
+                sizes = min(probe.bytes_in, F.MASK32) << 32
+                stream.sample(what, start, clock() - start, -1, sizes, F.FAILED, marks)
                 raise
             took = elapsed = clock() - start
             cpu = cpu_clock() - cpu if cpu else elapsed
@@ -147,9 +155,7 @@ class Observer:
                 if elapsed > words[W.THRESHOLD] > 0:
                     flags |= F.SLOW
                 pending.extend(marks)
-            sizes = size_of(sample)
-            if probe.bytes_in:
-                sizes |= min(probe.bytes_in, F.MASK32) << 32
+            sizes = min(probe.bytes_in, F.MASK32) << 32 | size_of(sample)
             stream.sample(what, start, elapsed, cpu, sizes, flags, marks)
             return sample
 

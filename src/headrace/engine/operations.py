@@ -27,19 +27,30 @@ _PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
 class Place:
-    """Where an operation stands: an attribute, an item, or a method of the dataset itself."""
+    """Where an operation stands: an attribute, a member of a list of operations, or a method of the dataset itself."""
 
     def __init__(self, name: str, holder: Any, key: Any, *, reads: bool = False) -> None:
-        """``key``: attribute or method (str) or position. ``reads``: it is where the encoded sample comes from."""
+        """``key``: attribute, method or module's name, or a position in the holder's ``transforms``.
+
+        ``reads``: it is where the encoded sample comes from.
+        """
         self.name, self.holder, self.key, self.reads = name, holder, key, reads
 
     def get(self) -> Any:
         """What stands there."""
-        return self.holder[self.key] if isinstance(self.holder, (list, dict)) else getattr(self.holder, self.key)
+        if isinstance(self.key, int):
+            return self.holder.transforms[self.key]
+        return self.holder[self.key] if isinstance(self.holder, dict) else getattr(self.holder, self.key)
 
     def put(self, value: Any) -> None:
         """Let something else stand there."""
-        if isinstance(self.holder, (list, dict)):
+        if isinstance(self.key, int):
+            members = self.holder.transforms
+            if isinstance(members, list):
+                members[self.key] = value
+            else:
+                self.holder.transforms = (*members[: self.key], value, *members[self.key + 1 :])
+        elif isinstance(self.holder, dict):
             self.holder[self.key] = value
         else:
             setattr(self.holder, self.key, value)
@@ -134,9 +145,7 @@ def _members(target: Any) -> list[Place] | None:
         return [Place(_name(module), modules, key) for key, module in modules.items()]
     listed = getattr(target, "transforms", None)
     if "Compose" in kind.__name__ and isinstance(listed, (list, tuple)):
-        if isinstance(listed, tuple):
-            target.transforms = listed = list(listed)
-        return [Place(_name(member), listed, position) for position, member in enumerate(listed)]
+        return [Place(_name(member), target, position) for position, member in enumerate(listed)]
     if kind.__name__ == "StandardTransform":  # torchvision's pair of transform and target_transform
         keys = [key for key in HOLDERS if callable(getattr(target, key, None))]
         return [Place(_name(getattr(target, key)), target, key) for key in keys]

@@ -31,14 +31,14 @@ class RunTrace:
     """Records what happens to the batches of one run. ``number`` is what workers call the run."""
 
     def __init__(
-        self, recording: Recording, tally: Tally, facts: Mapping[str, object], number: int | None = None
+        self, recording: Recording, tally: Tally, dataset: object, number: int, facts: Mapping[str, object]
     ) -> None:
-        """``facts``: what the trace says of the loader and the epoch."""
-        self.number = new_number() if number is None else number
-        self.recording, self._tally = recording, tally
+        """``facts``: what else the trace says of the loader and the epoch."""
+        self.number, self.recording, self._tally = number, recording, tally
+        kind = type(dataset).__name__
         self._stream = stream = recording.stream()
         stream.describe(F.STREAM_TEXT, {"role": "main", "lane": -1})
-        stream.describe(F.RUN_TEXT, {"run": self.number, **facts})
+        stream.describe(F.RUN_TEXT, {"run": number, "loader": f"{kind} {tally.number}", "dataset": kind, **facts})
         stream.run(self.number, time.monotonic_ns())
         self._seen: dict[str, float] = {name: getattr(tally, name) for name in EVENTS}
 

@@ -61,9 +61,7 @@ class TracedLoader:
         loader = self._loader
         self._epoch += 1
         facts = {
-            "loader": f"{type(loader.dataset).__name__} {self._tally.number}",
             "epoch": self._epoch,
-            "dataset": type(loader.dataset).__name__,
             "workers": loader.num_workers,
             "automatic": False,
             "batch_size": loader.batch_size,
@@ -74,7 +72,7 @@ class TracedLoader:
             "device": None,
             "torch": True,
         }
-        trace = RunTrace(recording, self._tally, facts, self._first + self._epoch)
+        trace = RunTrace(recording, self._tally, loader.dataset, self._first + self._epoch, facts)
         if self._clone is None:
             self._clone = _prepared(loader, recording)
         _tag(self._clone, trace.number)
@@ -161,14 +159,11 @@ class _Collate:
     def __call__(self, samples: Any) -> Parcel:
         many, start = len(samples) if self._batched else 1, time.monotonic_ns()
         data = self._collate_fn(samples)
-        elapsed = time.monotonic_ns() - start
         if _now.iterable:
             info = get_worker_info()
             _now.batch += 1 if info is None else info.num_workers
-        if _now.observer is not None and _now.observer.stream is not None:
-            stream = _now.observer.stream
-            stream.rows(_now.batch, 0, many, start, 0)
-            stream.collate(_now.batch, many, start, elapsed)
+        if _now.observer is not None:
+            _now.observer.collated(_now.batch, many, start)
         return Parcel(data, _now.batch, many)
 
 
