@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks import workloads
 from benchmarks.measure import Figures, Runs, disturbance, interleaved
 from benchmarks.report import Check, Report, Table
-from headrace.engine.observer import Observer
+from headrace.engine.worker.observer import Observer
 from headrace.trace.file import record
 from headrace.trace.reader import read
 

@@ -15,13 +15,13 @@ from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.engine.assembly import Course, IterationAssembly, Settings
-from headrace.engine.beacon import Beacon
-from headrace.engine.cores import automatic_workers
+from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.cores import automatic_workers
+from headrace.engine.consumer.order import pack_random
+from headrace.engine.consumer.tally import Tally
 from headrace.engine.iteration import Iteration, Resources
-from headrace.engine.order import pack_random
-from headrace.engine.slab import Shelf
-from headrace.engine.stateful import is_stateful
-from headrace.engine.tally import Tally
+from headrace.engine.memory.slab import Shelf
+from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate
 from headrace.trace import session
 from headrace.trace.file import Recording

@@ -11,7 +11,7 @@ import torch
 import headrace
 from headrace.cli.__main__ import main
 from headrace.cli.top import rates
-from headrace.engine.beacon import loaders
+from headrace.engine.consumer.beacon import loaders
 
 PROGRAM = """
 import sys, torch, headrace

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine import cores
+from headrace.engine.consumer import cores
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import torch
 
 import headrace
 from headrace.engine import assembly
-from headrace.engine.device import AHEAD, Ahead, Registrar, mapped
-from headrace.engine.maprun import NOT_YET
-from headrace.engine.tracing import Delivered
+from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.device.accelerator import AHEAD, Ahead, Registrar, mapped
 from headrace.testing import ScriptedAccelerator
 from tests.loader.data import Numbers, Pairs, Raises, listed
 from tests.parity.datasets import Squares

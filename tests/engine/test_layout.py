@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 import headrace
-from headrace.engine.layout import ALIGN, Layout, Leaf, Unstackable, describe
+from headrace.engine.memory.layout import ALIGN, Layout, Leaf, Unstackable, describe
 from tests.parity.support import assert_same
 
 TENSORS = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.engine.stragglers import REMEMBERED, Stragglers
+from headrace.engine.consumer.stragglers import REMEMBERED, Stragglers
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.words import Dims

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from headrace.engine.beacon import Snapshot, loaders
+from headrace.engine.consumer.beacon import Snapshot, loaders
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "aside", "failed", "")
 """``over``: from which cost on a sample is slow; ``aside``: lanes that gave their place to another meanwhile."""

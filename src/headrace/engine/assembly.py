@@ -10,25 +10,25 @@ import torch
 
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
-from headrace.engine import collation
-from headrace.engine.beacon import Beacon
-from headrace.engine.cores import free_memory, most_lanes
-from headrace.engine.device import Accelerator, Ahead, Cuda, accelerator
-from headrace.engine.early import EarlyOrder, is_foreseeable
-from headrace.engine.inline import InlineRun, InlineStream
+from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.cores import free_memory, most_lanes
+from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
+from headrace.engine.consumer.inline import InlineRun, InlineStream
+from headrace.engine.consumer.maprun import Arrangement, MapRun
+from headrace.engine.consumer.order import Groups, Order, unpack_random
+from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.stragglers import Stragglers
+from headrace.engine.consumer.streamrun import StreamRun
+from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.tracing import RunTrace, new_number
+from headrace.engine.device.accelerator import Accelerator, Ahead, Cuda, accelerator
 from headrace.engine.iteration import Resources, Run
-from headrace.engine.job import Resume, Task
-from headrace.engine.maprun import Arrangement, MapRun
-from headrace.engine.observer import Observer
-from headrace.engine.operations import Operations
-from headrace.engine.order import Groups, Order, unpack_random
-from headrace.engine.pool import Pool
-from headrace.engine.slab import Shelf
-from headrace.engine.stateful import is_stateful
-from headrace.engine.stragglers import Stragglers
-from headrace.engine.streamrun import StreamRun
-from headrace.engine.tally import Errors, Tally
-from headrace.engine.tracing import RunTrace, new_number
+from headrace.engine.memory.slab import Shelf
+from headrace.engine.worker import collation
+from headrace.engine.worker.job import Resume, Task
+from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.operations import Operations
+from headrace.engine.worker.stateful import is_stateful
 from headrace.plan.lanes import RULES
 from headrace.sched import words as W
 from headrace.trace.file import Recording

@@ -8,12 +8,12 @@ from typing import Any, Protocol, Self
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from headrace.engine.accounts import summary
-from headrace.engine.beacon import Beacon
-from headrace.engine.pool import Pool
-from headrace.engine.slab import Shelf, Slab
-from headrace.engine.tally import Tally
-from headrace.engine.tracing import Delivered, RunTrace
+from headrace.engine.consumer.accounts import summary
+from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tracing import Delivered, RunTrace
+from headrace.engine.memory.slab import Shelf, Slab
 
 
 class Run(Protocol):

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from headrace.engine.observer import Observer
-from headrace.engine.operations import exchanged
-from headrace.engine.tally import Tally
-from headrace.engine.tracing import Delivered, RunTrace, new_number
+from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tracing import Delivered, RunTrace, new_number
+from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.operations import exchanged
 from headrace.trace import session
 from headrace.trace.file import Recording
 

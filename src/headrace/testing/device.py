@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from headrace.engine.device import mapped
+from headrace.engine.device.accelerator import mapped
 
 
 @dataclass(eq=False, slots=True)
@@ -20,7 +20,7 @@ class Mark:
 
 
 class ScriptedAccelerator:
-    """Implements ``headrace.engine.device.Accelerator`` on the CPU.
+    """Implements ``headrace.engine.device.accelerator.Accelerator`` on the CPU.
 
     A copy reads its source only when it is reached, by ``advance`` or ``finish``, and does not keep it alive: host
     memory that is used again too early arrives as what became of it. ``log`` holds what was asked for, in order.

@@ -4,10 +4,11 @@ from typing import Any
 
 import torch
 
-from headrace.engine import codec, failure
-from headrace.engine.desk import Layouts
-from headrace.engine.memory import Reservation
-from headrace.engine.slots import Slots
+from headrace.engine.memory import codec
+from headrace.engine.memory.reservation import Reservation
+from headrace.engine.memory.slots import Slots
+from headrace.engine.worker import failure
+from headrace.engine.worker.desk import Layouts
 from headrace.sched import words as W
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from headrace.core.errors import SlabError
-from headrace.engine import codec
-from headrace.engine.job import Job
-from headrace.engine.layout import ALIGN, Layout, Unstackable, describe
-from headrace.engine.memory import LAYOUTS, Reservation
+from headrace.engine.memory import codec
+from headrace.engine.memory.layout import ALIGN, Layout, Unstackable, describe
+from headrace.engine.memory.reservation import LAYOUTS, Reservation
+from headrace.engine.worker.job import Job
 from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger, Outcome, Rows
 

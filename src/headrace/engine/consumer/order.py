@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import BatchSampler
 
 from headrace.core.errors import StateMismatch
-from headrace.engine.stateful import is_stateful
+from headrace.engine.worker.stateful import is_stateful
 
 
 class Order:

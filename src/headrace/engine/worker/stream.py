@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from headrace.engine.job import Resume
-from headrace.engine.stateful import is_stateful
+from headrace.engine.worker.job import Resume
+from headrace.engine.worker.stateful import is_stateful
 
 
 class Stream:

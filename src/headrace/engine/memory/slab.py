@@ -2,9 +2,9 @@
 
 import weakref
 
-from headrace.engine.device import Accelerator, Registrar
-from headrace.engine.memory import Reservation
-from headrace.engine.slots import Slots
+from headrace.engine.device.accelerator import Accelerator, Registrar
+from headrace.engine.memory.reservation import Reservation
+from headrace.engine.memory.slots import Slots
 
 
 class Slab:

@@ -8,13 +8,14 @@ from operator import getitem
 from typing import Any
 
 from headrace.core.errors import HeadraceError
-from headrace.engine import codec, failure, seeding
-from headrace.engine.collator import Collator
-from headrace.engine.desk import Desk
-from headrace.engine.job import Job
-from headrace.engine.layout import Layout
-from headrace.engine.memory import BLOB
-from headrace.engine.observer import Observer
+from headrace.engine.memory import codec
+from headrace.engine.memory.layout import Layout
+from headrace.engine.memory.reservation import BLOB
+from headrace.engine.worker import failure, seeding
+from headrace.engine.worker.collator import Collator
+from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.job import Job
+from headrace.engine.worker.observer import Observer
 from headrace.plan.cost import bin_of
 from headrace.sched import words as W
 from headrace.sched.lane import Outcome, Room, Rows, Tickets

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from headrace.core.errors import BatchNotSendable
-from headrace.engine.layout import ALIGN
+from headrace.engine.memory.layout import ALIGN
 
 Locate = Callable[[torch.Tensor], int | None]
 

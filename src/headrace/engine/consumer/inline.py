@@ -7,14 +7,14 @@ from functools import partial
 from operator import getitem
 from typing import Any
 
-from headrace.engine import seeding
-from headrace.engine.collator import COLLATION
-from headrace.engine.job import Resume
-from headrace.engine.observer import Observer
-from headrace.engine.order import Groups
-from headrace.engine.stream import Stream
-from headrace.engine.tally import Errors, Tally
-from headrace.engine.tracing import Delivered
+from headrace.engine.consumer.order import Groups
+from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.worker import seeding
+from headrace.engine.worker.collator import COLLATION
+from headrace.engine.worker.job import Resume
+from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.stream import Stream
 
 
 def collated(

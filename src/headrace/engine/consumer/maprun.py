@@ -8,18 +8,18 @@ from itertools import takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
-from headrace.engine import failure
-from headrace.engine.delivery import Delivery
-from headrace.engine.governor import Governor
-from headrace.engine.job import Resume
-from headrace.engine.ledgers import Book, Group, Numbers
-from headrace.engine.order import Groups
-from headrace.engine.pool import Pool
-from headrace.engine.slots import Slots
-from headrace.engine.stragglers import Stragglers
-from headrace.engine.tally import Errors, Tally
-from headrace.engine.tracing import Delivered
-from headrace.engine.watch import Watch
+from headrace.engine.consumer.book import Book, Group, Numbers
+from headrace.engine.consumer.delivery import Delivery
+from headrace.engine.consumer.governor import Governor
+from headrace.engine.consumer.order import Groups
+from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.stragglers import Stragglers
+from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.consumer.watch import Watch
+from headrace.engine.memory.slots import Slots
+from headrace.engine.worker import failure
+from headrace.engine.worker.job import Resume
 from headrace.plan.lanes import LanePolicy
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger

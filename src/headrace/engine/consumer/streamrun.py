@@ -5,13 +5,13 @@ from collections import deque
 from typing import Any
 
 from headrace.core.errors import WorkerDied
-from headrace.engine.delivery import Delivery
-from headrace.engine.job import Resume
-from headrace.engine.maprun import NOT_YET
-from headrace.engine.pool import Pool
-from headrace.engine.slots import Slots
-from headrace.engine.tally import Errors, Tally
-from headrace.engine.tracing import Delivered
+from headrace.engine.consumer.delivery import Delivery
+from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.memory.slots import Slots
+from headrace.engine.worker.job import Resume
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.streams import S_ITEMS, S_LAST, S_STATE, ConsumerStreams

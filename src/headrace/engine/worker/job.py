@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.engine.lock import Bell, Lock
-from headrace.engine.memory import Reservation
+from headrace.engine.memory.lock import Bell, Lock
+from headrace.engine.memory.reservation import Reservation
 from headrace.trace.file import Recording
 
 

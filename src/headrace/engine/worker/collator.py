@@ -3,10 +3,11 @@
 import time
 from typing import Any
 
-from headrace.engine import codec, failure, seeding
-from headrace.engine.desk import Desk
-from headrace.engine.job import Job
-from headrace.engine.observer import Observer
+from headrace.engine.memory import codec
+from headrace.engine.worker import failure, seeding
+from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.job import Job
+from headrace.engine.worker.observer import Observer
 from headrace.sched import words as W
 
 COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample

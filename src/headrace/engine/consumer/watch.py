@@ -2,10 +2,10 @@
 
 import time
 
-from headrace.engine.cores import CoreUse
-from headrace.engine.job import Resume
-from headrace.engine.pool import Pool
-from headrace.engine.tally import Tally
+from headrace.engine.consumer.cores import CoreUse
+from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.tally import Tally
+from headrace.engine.worker.job import Resume
 from headrace.plan import cost
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger

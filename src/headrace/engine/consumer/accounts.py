@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.core.stats import Operation
-from headrace.engine.memory import Reservation
+from headrace.engine.memory.reservation import Reservation
 from headrace.plan import operations as costs
 from headrace.sched import words as W
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import SlabError
-from headrace.engine.memory import BLOB, Reservation
+from headrace.engine.memory.reservation import BLOB, Reservation
 from headrace.sched import words as W
 
 

@@ -2,12 +2,13 @@
 
 import time
 
-from headrace.engine import codec, failure
-from headrace.engine.collator import Collator
-from headrace.engine.desk import Desk
-from headrace.engine.job import Job, Resume
-from headrace.engine.observer import Observer
-from headrace.engine.stream import Stream
+from headrace.engine.memory import codec
+from headrace.engine.worker import failure
+from headrace.engine.worker.collator import Collator
+from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.job import Job, Resume
+from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.stream import Stream
 from headrace.sched import words as W
 from headrace.sched.streams import LaneStream
 

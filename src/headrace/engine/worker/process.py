@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from headrace.engine import collation, failure
-from headrace.engine.desk import Desk
-from headrace.engine.job import Job
-from headrace.engine.making import SampleMaker
-from headrace.engine.observer import Observer
-from headrace.engine.seeding import seed_worker
-from headrace.engine.streaming import StreamMaker
+from headrace.engine.worker import collation, failure
+from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.job import Job
+from headrace.engine.worker.making import SampleMaker
+from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.seeding import seed_worker
+from headrace.engine.worker.streaming import StreamMaker
 
 
 def main(job: Job) -> None:

@@ -4,10 +4,10 @@ import os
 import time
 from pathlib import Path
 
-from headrace.engine.cores import CoreUse, free_memory, ranks
-from headrace.engine.job import Resume
-from headrace.engine.pool import Pool
-from headrace.engine.tally import Tally
+from headrace.engine.consumer.cores import CoreUse, free_memory, ranks
+from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.tally import Tally
+from headrace.engine.worker.job import Resume
 from headrace.plan.lanes import LanePolicy, Observed
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger

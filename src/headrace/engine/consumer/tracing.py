@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headrace.engine.tally import Tally
+from headrace.engine.consumer.tally import Tally
 from headrace.trace import format as F
 from headrace.trace.file import Recording
 

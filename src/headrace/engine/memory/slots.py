@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.engine.memory import Reservation
+from headrace.engine.memory.reservation import Reservation
 from headrace.sched import words as W
 
 Register = Callable[[int, int], None]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.engine.desk import Desk
-from headrace.engine.operations import Operations
+from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.operations import Operations
 from headrace.plan import operations
 from headrace.sched import words as W
 from headrace.trace import format as F

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 
 from headrace.core.errors import DeviceUnavailable
-from headrace.engine.maprun import NOT_YET
-from headrace.engine.tracing import Delivered, RunTrace
+from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.tracing import Delivered, RunTrace
 
 AHEAD = 2
 """Batches that are on the device or on their way before they are asked for."""

@@ -13,10 +13,10 @@ from dataclasses import replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
-from headrace.engine import worker
-from headrace.engine.job import Job, Resume, Task, Wiring
-from headrace.engine.lock import Bell, Lock
-from headrace.engine.memory import Reservation
+from headrace.engine.memory.lock import Bell, Lock
+from headrace.engine.memory.reservation import Reservation
+from headrace.engine.worker import process as worker
+from headrace.engine.worker.job import Job, Resume, Task, Wiring
 from headrace.sched import words as W
 
 GRACE_SECONDS = 1.0

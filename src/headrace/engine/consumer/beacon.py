@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from headrace.engine.tally import Tally
-from headrace.engine.tracing import Delivered
+from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tracing import Delivered
 
 NAME = "headrace-loader"
 MAGIC = 0x48454144_00000001

@@ -1,0 +1,1 @@
+"""The training process: draws, publishes, waits, delivers."""

@@ -1,0 +1,1 @@
+"""What processes share: the mapping, its slots, how samples lie in them, the lock."""

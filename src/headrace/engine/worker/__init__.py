@@ -1,0 +1,1 @@
+"""A worker process: from ticket to row, from stream to batch."""
