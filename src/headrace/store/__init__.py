@@ -1,0 +1,1 @@
+"""Samples in files, databases and object stores: key to encoded bytes."""
