@@ -9,14 +9,26 @@ from headrace.sched.arrivals import Arrivals, Grouping
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=8)
 
 
-def published(arrivals, groups, order):
+def published(arrivals, groups, order, first=0):
     """Groups as they come when samples arrive in ``order``; (groups, how many were drawn at each)."""
-    numbers = [number for group in groups for number in arrivals.draw(group)]
+    numbers = []
+    for group in groups:
+        numbers += arrivals.draw(group, first + len(numbers))
     found = []
     for position in order:
         assert arrivals.arrive(numbers[position], f"payload {numbers[position]}")
-        while (group := arrivals.take()) is not None:
-            found.append(group)
+        found += drained(arrivals)
+    return found
+
+
+def drained(arrivals):
+    """The groups that can be published now, as lists of (index, payload)."""
+    found = []
+    while (group := arrivals.next()) is not None:
+        assert arrivals.next() == group
+        arrivals.published(group)
+        arrivals.published(group)
+        found.append(list(zip(group.indices, group.payloads, strict=True)))
     return found
 
 
@@ -31,14 +43,15 @@ def epochs(draw):
 @given(epochs(), st.sampled_from(Grouping), st.integers(0, 3), st.integers(0, 7))
 def test_every_sample_is_published_once_with_its_own_payload(epoch, grouping, displacement, first):
     groups, order = epoch
-    arrivals = Arrivals(grouping, displacement=displacement, first=first)
-    found = published(arrivals, groups, order)
+    arrivals = Arrivals(grouping, displacement=displacement)
+    found = published(arrivals, groups, order, first)
     samples = [sample for group in found for sample in group]
     indices = [index for group in groups for index in group]
     assert sorted(index for index, _ in samples) == indices
     assert all(payload == f"payload {first + indices.index(index)}" for index, payload in samples)
     assert arrivals.waiting() == []
-    assert arrivals.missing == arrivals.held == 0
+    assert arrivals.missing == 0
+    assert arrivals.is_empty
 
 
 @given(epochs())
@@ -78,28 +91,27 @@ def test_free_groups_have_the_sizes_drawn_and_keep_the_bound(epoch, displacement
 
 def test_free_order_does_not_wait_for_a_straggler():
     arrivals = Arrivals(Grouping.FREE)
-    first, second = arrivals.draw("ab"), arrivals.draw("cd")
+    first, second = arrivals.draw("ab", 0), arrivals.draw("cd", 2)
     for number in (first[1], second[0]):
         arrivals.arrive(number, None)
-    assert [index for index, _ in arrivals.take() or []] == ["b", "c"]
-    assert arrivals.take() is None
+    assert drained(arrivals) == [[("b", None), ("c", None)]]
     assert arrivals.waiting() == [["a"], ["d"]]
 
 
 @pytest.mark.parametrize("grouping", Grouping)
 def test_what_nobody_waits_for_is_refused(grouping):
     arrivals = Arrivals(grouping)
-    (number,) = arrivals.draw("a")
+    (number,) = arrivals.draw("a", 0)
     assert arrivals.arrive(number, "here")
     assert not arrivals.arrive(number, "again")
-    assert arrivals.take() == [("a", "here")]
+    assert drained(arrivals) == [[("a", "here")]]
     assert not arrivals.arrive(number, "after it was published")
     assert not arrivals.arrive(99, "never asked for")
 
 
 def test_giving_up_tells_what_is_under_way_and_what_is_here():
     arrivals = Arrivals(Grouping.STRICT)
-    numbers = arrivals.draw("abc")
+    numbers = arrivals.draw("abc", 7)
     arrivals.arrive(numbers[1], "payload of b")
     assert arrivals.give_up() == ([numbers[0], numbers[2]], ["payload of b"])
     assert not arrivals.arrive(numbers[0], "too late")

@@ -18,21 +18,53 @@ class Seeding(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """How far rows of a store behind a network are asked for ahead of those being worked on.
+
+    ``window``: batches asked for and not yet begun; ``None`` follows bandwidth and delay by itself.
+    ``ramp``: the window opens by one row for every so many taken; 0 opens it at once.
+    ``memory``: bytes of payloads that may wait for a worker, about.
+    """
+
+    window: int | None = None
+    ramp: int = 4
+    memory: int = 512 << 20
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured, by name."""
+        if self.window is not None and self.window < 1:
+            msg = f"Prefetch(window=...) takes a positive number of batches, not {self.window!r}"
+            raise ValueError(msg)
+        if self.ramp < 0:
+            msg = f"Prefetch(ramp=...) takes a number of rows, or 0 to open the window at once, not {self.ramp!r}"
+            raise ValueError(msg)
+        if self.memory < 1 << 20:
+            msg = f"Prefetch(memory=...) takes a number of bytes, a mebibyte at least, not {self.memory!r}"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """How samples are made and held.
 
     ``memory_limit`` bounds, in bytes, the shared memory that holds batches, those the user keeps included; ``None``
     is a quarter of what is free when the iteration starts. Once it is reached, batches are copied out.
+    ``prefetch``: for datasets whose samples come from a store behind a network.
     """
 
     seeding: Seeding = Seeding.SAMPLE
     memory_limit: int | None = None
+    prefetch: Prefetch = Prefetch()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name."""
         seeding: object = self.seeding
         if not isinstance(seeding, Seeding):
             msg = f"Loading(seeding=...) takes Seeding.SAMPLE or Seeding.WORKER, not {self.seeding!r}"
+            raise TypeError(msg)
+        prefetch: object = self.prefetch
+        if not isinstance(prefetch, Prefetch):
+            msg = f"Loading(prefetch=...) takes Prefetch(...), not {self.prefetch!r}"
             raise TypeError(msg)
         if self.memory_limit is not None and self.memory_limit <= 0:
             msg = f"Loading(memory_limit=...) takes a positive number of bytes, not {self.memory_limit!r}"

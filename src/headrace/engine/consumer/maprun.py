@@ -11,7 +11,7 @@ from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.book import Book, Group, Numbers
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.governor import Governor
-from headrace.engine.consumer.order import Groups
+from headrace.engine.consumer.order import NOT_YET, Groups
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.tally import Errors, Tally
@@ -23,13 +23,6 @@ from headrace.engine.worker.job import Resume
 from headrace.plan.lanes import LanePolicy
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
-
-
-class _NotYet(Enum):
-    NOT_YET = 0
-
-
-NOT_YET = _NotYet.NOT_YET
 
 
 class Arrangement(Enum):

@@ -3,6 +3,7 @@
 import base64
 import copy
 from collections.abc import Iterator
+from enum import Enum
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,15 @@ from torch.utils.data import BatchSampler
 
 from headrace.core.errors import StateMismatch
 from headrace.engine.worker.stateful import is_stateful
+
+
+class NotYet(Enum):
+    """Neither something nor the end."""
+
+    NOT_YET = 0
+
+
+NOT_YET = NotYet.NOT_YET
 
 
 class Order:

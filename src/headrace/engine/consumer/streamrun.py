@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.order import NOT_YET
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from headrace.core.errors import DeviceUnavailable
-from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.order import NOT_YET
 from headrace.engine.consumer.tracing import Delivered, RunTrace
 
 AHEAD = 2
