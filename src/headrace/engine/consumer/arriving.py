@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from headrace.engine.consumer.fetcher import Fetcher
+from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.order import NOT_YET, Groups, NotYet
+from headrace.engine.fetcher.wire import Arrived
 from headrace.sched.arrivals import Arrivals, Grouping
-from headrace.store.wire import Arrived
 
 
 class Planned(list[Any]):

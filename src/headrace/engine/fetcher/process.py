@@ -15,12 +15,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from headrace.core.options import Prefetch
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.extents import Extents
+from headrace.engine.fetcher.wire import Arrived, Kind
 from headrace.plan.window import Window
-from headrace.store import wire
-from headrace.store.arena import Arena
 from headrace.store.base import RemoteStore, Row, Session
-from headrace.store.extents import Extents
-from headrace.store.wire import Arrived, Kind
 
 GATHER_SECONDS = 0.002
 """Rows that arrive within this time of each other are told together: one wake-up instead of many."""

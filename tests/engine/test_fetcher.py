@@ -3,14 +3,16 @@
 import os
 import select
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch
-from headrace.engine.consumer.fetcher import Fetcher
-from tests.store.remote import RemoteNumbers
+from headrace.engine.consumer.fetching import Fetcher
+from tests.engine.remote import RemoteNumbers
 
 
 class Collected(dict):
@@ -168,3 +170,8 @@ def test_credentials_are_not_in_the_process_list(fetcher_of):
     brought(fetcher, 10)
     shown = Path(f"/proc/{fetcher.pid}")
     assert b"visible-to-nobody" not in (shown / "cmdline").read_bytes() + (shown / "environ").read_bytes()
+
+
+def test_the_fetcher_starts_without_torch():
+    program = "import sys, headrace.engine.fetcher.process; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.store.extents import ALIGN, Extents, size_class
+from headrace.engine.fetcher.extents import ALIGN, Extents, size_class
 
 
 @given(st.integers(0, 1 << 40))

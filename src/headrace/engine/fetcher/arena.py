@@ -8,9 +8,9 @@ from multiprocessing import reduction
 from typing import Any
 
 from headrace.core.errors import SlabError
-from headrace.store import wire
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.wire import BLOB_LABEL, NUMBER_LABEL, Arrived
 from headrace.store.base import Label, Row
-from headrace.store.wire import BLOB_LABEL, NUMBER_LABEL, Arrived
 
 
 class Arena:

@@ -17,14 +17,14 @@ from typing import Any
 
 from headrace.core.errors import StoreError, StoreUnavailable
 from headrace.core.options import Prefetch
-from headrace.store import wire
-from headrace.store.arena import Arena
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.wire import Arrived, Kind
 from headrace.store.base import RemoteStore
-from headrace.store.process import Orders
-from headrace.store.wire import Arrived, Kind
 
 Sink = Callable[[Arrived], None]
-_BOOT = "import sys; from headrace.store.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+_BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 DEATHS_ALLOWED = 3
 """Fetchers that may end one after the other without having brought anything."""
 CLOSE_SECONDS = 2.0
