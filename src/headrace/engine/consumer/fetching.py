@@ -13,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.errors import StoreError, StoreUnavailable
-from headrace.core.options import Prefetch
+from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
@@ -28,15 +29,17 @@ _BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(
 DEATHS_ALLOWED = 3
 """Fetchers that may end one after the other without having brought anything."""
 CLOSE_SECONDS = 2.0
+ROOM, LEAST_ROOM = 4, 64 << 20
+"""Address space of the arena, as a multiple of the memory it should use: sizes vary, and a large row must fit."""
 
 
 class Fetcher:
     """One store's fetcher over the epochs of an iteration. Used by one thread; never waits."""
 
-    def __init__(self, store: RemoteStore, prefetch: Prefetch, batch: int) -> None:
+    def __init__(self, store: RemoteStore, prefetch: Prefetch, retry: Retry, batch: int) -> None:
         """Reserves the arena; the process starts when something is asked for. ``batch``: rows in a batch."""
-        self._store, self._prefetch, self._batch = store, prefetch, batch
-        self.arena = Arena(4 * prefetch.memory)
+        self._orders = Orders(store, prefetch, retry, batch)
+        self.arena = Arena(max(ROOM * prefetch.memory, LEAST_ROOM))
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._frames = wire.Frames()
@@ -160,7 +163,7 @@ class Fetcher:
             theirs.close()
         ours.setblocking(False)
         self._socket, self._frames = ours, wire.Frames()
-        told = pickle.dumps(Orders(self._store, self._prefetch, self._batch, list(self._live.items())))
+        told = pickle.dumps(replace(self._orders, live=list(self._live.items())))
         asked = ((number, key) for number, (key, _) in self._asked.items())
         self._outbox = bytearray(wire.frame(Kind.OPEN, told) + wire.asks(asked))
 
@@ -170,11 +173,12 @@ class Fetcher:
         self._deaths += 1
         self.restarts += 1
         if self._deaths > DEATHS_ALLOWED:
+            server = self._orders.store.name
             msg = (
-                f"{self._store.name}: the process that reads from it ended {self._deaths} times without bringing a "
-                f"row, the last time with exit code {code}"
+                f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, "
+                f"the last time with exit code {code}"
             )
-            self._refused = StoreUnavailable(msg, server=self._store.name)
+            self._refused = StoreUnavailable(msg, server=server)
             raise self._refused
         self._start()
         self._torn = False

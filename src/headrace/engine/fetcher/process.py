@@ -12,21 +12,22 @@ import signal
 import socket
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from headrace.core.options import Prefetch
+from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.extents import Extents
 from headrace.engine.fetcher.wire import Arrived, Kind
-from headrace.plan.window import Window
 from headrace.store.base import RemoteStore, Row, Session
+from headrace.store.events import Tally
+from headrace.store.window import Window
+from headrace.store.wrappers import Observed, Retrying
 
 GATHER_SECONDS = 0.002
 """Rows that arrive within this time of each other are told together: one wake-up instead of many."""
 FOR_ERRORS = 1 << 20
 """Bytes of the arena that payloads leave free."""
-MOST_IN_FLIGHT = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Orders:
 
     store: RemoteStore
     prefetch: Prefetch
+    retry: Retry
     batch: int
     """Rows in a batch."""
     live: list[tuple[int, int]] = field(default_factory=list)
@@ -68,21 +70,18 @@ class Fetching:
 
     def __init__(self, connection: socket.socket, arena: Arena, orders: Orders) -> None:
         """Connects at once."""
-        self._connection, self._arena, self._store = connection, arena, orders.store
+        self._connection, self._arena = connection, arena
         self._extents = Extents(arena.size, orders.live)
-        prefetch, batch = orders.prefetch, orders.batch
-        most = MOST_IN_FLIGHT if prefetch.window is None else prefetch.window * batch
-        self._window = Window(batch, prefetch.ramp, most, time.monotonic_ns(), fixed=prefetch.window is not None)
-        self._memory, self._batch = prefetch.memory, batch
+        self._window, self._batch = Window(orders.prefetch, orders.batch), orders.batch
+        self._tally = Tally()
+        self._store = Retrying(Observed(orders.store, self._tally), orders.retry, self._tally)
         self._queue: deque[tuple[int, str]] = deque()
         self._flying: dict[int, asyncio.Task[None]] = {}
-        self._held = 0  # arrived and not taken
-        self._mean = 0.0  # bytes of a row, smoothed
+        self._held = 0  # arrived, and not said to be taken
         self._arrived: list[Arrived] = []
         self._outbox = bytearray()
         self._telling: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._bytes = self._rows = self._failures = 0
         self._wake = asyncio.Event()
         self._main = asyncio.create_task(self._run())
 
@@ -94,9 +93,9 @@ class Fetching:
             for offset in wire.read_numbers(body):
                 self._extents.free(offset)
         elif kind is Kind.TAKEN:
-            (rows,) = wire.read_numbers(body)
-            self._held = max(0, self._held - rows)  # some may have been brought by a fetcher before this one
-            self._window.taken(rows)
+            rows = min(self._held, *wire.read_numbers(body))  # others were brought by a fetcher before this one
+            self._held -= rows
+            self._window.consumed(rows)
         elif kind is Kind.DROP:
             self._drop(set(wire.read_numbers(body)))
         self._wake.set()
@@ -105,6 +104,7 @@ class Fetching:
         self._queue = deque(item for item in self._queue if item[0] not in numbers)
         for number in numbers & self._flying.keys():
             self._flying.pop(number).cancel()
+            self._window.consumed()
 
     async def _run(self) -> None:
         """Connect, then ask as long as there is room."""
@@ -115,17 +115,11 @@ class Fetching:
             return
         while True:
             self._wake.clear()
-            while self._queue and self._has_room():
+            while self._queue and self._window.room:
                 number, key = self._queue.popleft()
+                self._window.requested()
                 self._flying[number] = asyncio.create_task(self._fetch(session, number, key))
             await self._wake.wait()
-
-    def _has_room(self) -> bool:
-        """Whether one more row may be asked for: by the window, and by the memory that those under way will take."""
-        flying = len(self._flying)
-        if flying + self._held >= self._window.limit:
-            return False
-        return flying + self._held == 0 or self._extents.used + (flying + 1) * self._mean <= self._memory
 
     async def _fetch(self, session: Session, number: int, key: str) -> None:
         began = time.monotonic_ns()
@@ -134,7 +128,6 @@ class Fetching:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  (raised again where the sample is asked for)
-            self._failures += 1
             self._place(number, began, Row(key, json.dumps(wire.described(error)).encode(), None), failed=True)
         else:
             self._place(number, began, row, failed=False)
@@ -160,11 +153,8 @@ class Fetching:
         self._arena.write(offset, row.payload, blob)
         self._flying.pop(number, None)
         self._held += 1
-        self._rows += 1
-        self._bytes += size
-        self._mean = float(size) if self._mean == 0 else 0.98 * self._mean + 0.02 * size
         if not failed:
-            self._window.arrived(now - began, now)
+            self._window.arrived(now / 1e9, (now - began) / 1e9, size)
         self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, 0))
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._tell)
@@ -173,14 +163,12 @@ class Fetching:
     def _tell(self) -> None:
         self._telling = None
         arrived, self._arrived = self._arrived, []
-        limit = self._window.limit
+        size = self._window.size
         counts = {
-            "appetite": limit + max(self._batch, limit // 4),
-            "window": limit,
+            **asdict(self._tally),
+            "appetite": size + max(self._batch, size // 4),
+            "window": size,
             "in_flight": len(self._flying),
-            "rows": self._rows,
-            "bytes": self._bytes,
-            "failures": self._failures,
         }
         self._send(wire.rows(arrived) + wire.facts(Kind.FACTS, counts))
 
