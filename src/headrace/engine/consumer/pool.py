@@ -7,11 +7,12 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from types import TracebackType
 
 from headrace.engine.memory.lock import Bell, Lock
 from headrace.engine.memory.reservation import Reservation
@@ -33,6 +34,40 @@ def uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class Section:
+    """Excludes the workers and this process's other threads. Where an interrupt kept it from ending, ``end`` does."""
+
+    def __init__(self, lock: Lock) -> None:
+        """``lock``: the run's."""
+        self._lock, self._threads = lock, threading.RLock()
+
+    def __enter__(self) -> None:
+        """Wait for both."""
+        try:
+            self._threads.acquire()
+            self._lock.__enter__()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let both go."""
+        try:
+            self._lock.__exit__(kind, error, trace)
+        finally:
+            with suppress(RuntimeError):  # an interrupt came before it was taken
+                self._threads.release()
+
+    def end(self) -> None:
+        """Nothing is locked by this thread any more."""
+        self._lock.__exit__(None, None, None)
+        with suppress(RuntimeError):
+            while True:
+                self._threads.release()
+
+
 class Pool:
     """Workers over one reservation: ``lanes`` to begin with, more when they are added. Not thread-safe."""
 
@@ -46,7 +81,8 @@ class Pool:
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
-        self._threads = threading.Lock()
+        self._dead: set[int] = set()
+        self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
         self.closed = False
         self.seasoned = False  # whether its number of lanes was found by an earlier epoch
@@ -100,25 +136,24 @@ class Pool:
         watch = os.pidfd_open(process.pid)
         self._watched[watch] = lane
         self._poll.register(watch, select.POLLIN)
+        self._dead.discard(lane)
 
-    @contextmanager
-    def section(self) -> Iterator[None]:
-        """The run's critical section, entered by the consumer."""
-        with self._threads, uninterrupted(), self._wiring.lock:
-            yield
+    def section(self) -> Section:
+        """The run's critical section, entered by the consumer: ``with pool.section():``."""
+        return self._section
 
     def wait(self, seconds: float | None) -> list[int]:
-        """Sleep until a worker rings, dies, or time is up; the lanes that died."""
-        events = self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
-        dead = []
+        """Sleep until a worker rings, dies, or time is up; the lanes that died and were not replaced yet."""
+        events = self._poll.poll(0 if self._dead else None if seconds is None else max(0.0, seconds) * 1000)
         for fd, _ in events:
             if fd == self._wiring.consumer.fd:
                 self._wiring.consumer.wait()
             else:
+                self._dead.add(self._watched[fd])
                 self._poll.unregister(fd)
+                del self._watched[fd]
                 os.close(fd)
-                dead.append(self._watched.pop(fd))
-        return dead
+        return sorted(self._dead)
 
     def epitaph(self, lane: int) -> tuple[int, str]:
         """(pid, how it ended) of a worker that died; reaps it."""
@@ -141,7 +176,7 @@ class Pool:
         """Of the workers."""
         return [process.pid for process in self._processes if process is not None and process.pid is not None]
 
-    def ring(self, lanes: list[int]) -> None:
+    def ring(self, lanes: Iterable[int]) -> None:
         """Wake these workers."""
         for lane in lanes:
             self._bells[lane].ring()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from headrace.core.errors import DeviceUnavailable
+from headrace.engine.consumer.hand import Hands
 from headrace.engine.consumer.order import NOT_YET
 from headrace.engine.consumer.tracing import Delivered, RunTrace
 
@@ -159,52 +160,63 @@ class Registrar:
 
 
 class Ahead:
-    """Takes batches from a run a little early and sends them to the device. Is a run itself."""
+    """Takes batches from a run a little early and sends them to the device. Is a run itself.
+
+    What was taken is in the run's hands until it is delivered, so it counts as not delivered until then.
+    """
 
     def __init__(self, run: Any, device: Accelerator, trace: RunTrace | None = None) -> None:
         """``run``: where host batches come from."""
         self._run, self._device, self._trace = run, device, trace
-        self._queue: deque[tuple[Any, Any, dict[str, Any], Delivered]] = deque()
         self._copying: deque[tuple[Any, Any, Delivered, int]] = deque()
-        self.delivered = Delivered()
-        self._progress: dict[str, Any] = run.progress()
-        self._failure: BaseException | None = None
+
+    @property
+    def hands(self) -> Hands[Any]:
+        """None of them is returned without its copy: see ``next``."""
+        return deque()
 
     def progress(self) -> dict[str, Any]:
         """As of the last batch handed out: what is on its way counts as not delivered."""
-        return self._progress
+        progress: dict[str, Any] = self._run.progress()
+        return progress
 
     def abandon(self) -> None:
         """Give up the rest of the epoch; host memory is free once its copies are done."""
         self._device.finish()
         self._copying.clear()
-        self._queue.clear()
         self._run.abandon()
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch, on the device or on its way there."""
         self._release()
-        while len(self._queue) < AHEAD and self._failure is None:
+        hands = [hand for hand in self._run.hands if hand.load is not None]
+        while len(hands) < AHEAD and not (hands and isinstance(hands[-1].load, BaseException)):
             try:
-                host = self._run.next(block=block and not self._queue)
-            except BaseException as error:  # noqa: BLE001  (raised when its turn comes, after the batches before it)
-                self._failure = error
+                hand = self._run.next(block=block and not hands)
+            except StopIteration:
+                if not hands:
+                    raise
                 break
-            if host is NOT_YET:
+            if hand is NOT_YET:
                 break
-            began = time.monotonic_ns()
-            there, mark = self._device.copy(host)
-            self._copying.append((mark, host, self._run.delivered, began))
-            self._queue.append((there, mark, self._run.progress(), self._run.delivered))
-        if not self._queue:
-            if self._failure is None:
-                return NOT_YET
-            failure, self._failure = self._failure, None
-            self._progress = self._run.progress()
-            raise failure
-        there, mark, self._progress, self.delivered = self._queue.popleft()
-        self._device.hand_over(there, mark)
-        return there
+            hands.append(hand)
+            self._send(hand)
+        if not hands:
+            return NOT_YET
+        for hand in hands:
+            self._send(hand)  # unless it was: an interrupt may have come before
+        if isinstance(hands[0].load, tuple):
+            self._device.hand_over(*hands[0].load)
+        return hands[0]
+
+    def _send(self, hand: Any) -> None:
+        """Start copying, once; from then on the hand holds the batch on the device and its mark."""
+        if isinstance(hand.load, BaseException) or len(hand.load) > 1:
+            return
+        began, host = time.monotonic_ns(), hand.load[0]
+        there, mark = self._device.copy(host)
+        self._copying.append((mark, host, hand.delivered, began))
+        hand.load = there, mark
 
     def _release(self) -> None:
         """Let go of host batches whose copies are done."""
