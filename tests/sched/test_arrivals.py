@@ -26,8 +26,9 @@ def drained(arrivals):
     found = []
     while (group := arrivals.next()) is not None:
         assert arrivals.next() == group
-        arrivals.published(group)
-        arrivals.published(group)
+        assert not arrivals.is_published(group)
+        arrivals.publish(group)
+        assert arrivals.is_published(group)
         found.append(list(zip(group.indices, group.payloads, strict=True)))
     return found
 

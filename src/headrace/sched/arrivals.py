@@ -3,11 +3,12 @@
 Indices are drawn in groups and asked for by number. What may be published follows from what has arrived: whole groups
 as drawn, in the order drawn or not, or groups of whatever arrived first. No clock, no I/O.
 
-A signal handler may raise, or ask for the state, between any two steps. So a sample is in one place that decides: it
-is open while its number is in ``_open``, here while it is in ``_here``, and everything else is derived from these.
+A signal handler may raise, or ask for the state, between any two steps. So what is drawn and what is published changes
+by one store of one value, and a sample arrives by one store.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -30,11 +31,21 @@ class _Drawn(NamedTuple):
     indices: list[Any]
 
 
+class _At(NamedTuple):
+    """What was drawn, less what is over."""
+
+    groups: tuple[_Drawn, ...]
+    gone: frozenset[int]
+    """Numbers in these groups that are published."""
+    published: int
+    """Groups published so far."""
+    over: int
+    """Groups drawn that are not among these any more."""
+
+
 class Group(NamedTuple, Generic[T]):
     """A group that may be published."""
 
-    place: int
-    """In the order of publishing."""
     numbers: list[int]
     indices: list[Any]
     payloads: list[T]
@@ -49,46 +60,63 @@ class Arrivals(Generic[T]):
         It is exact where groups are of one size (but for the last), as those of a loader that batches by itself are.
         """
         self._grouping, self._displacement = grouping, displacement
-        self._groups: dict[int, _Drawn] = {}  # by their place in the order of drawing
-        self._drawn = self._published = 0
-        self._open: dict[int, Any] = {}  # number -> index, while it is not published
-        self._here: dict[int, T] = {}  # what arrived, in the order of arrival, while it is not published
+        self._at = _At((), frozenset(), 0, 0)
+        self._here: dict[int, T] = {}  # in the order of arrival; those published may linger
 
     @property
     def missing(self) -> int:
         """Samples drawn that have not arrived."""
-        return len(self._open) - len(self._here)
+        at = self._at
+        return sum(len(group.numbers) for group in at.groups) - len(at.gone) - len(self._here.keys() - at.gone)
 
     @property
     def is_empty(self) -> bool:
         """Whether everything that was drawn is published."""
-        return not self._open
+        at = self._at
+        return all(number in at.gone for group in at.groups for number in group.numbers)
 
-    def draw(self, indices: Sequence[Any], first: int) -> range:
+    @property
+    def drawn(self) -> list[list[Any]]:
+        """The groups that were drawn here and are not over: the very lists."""
+        return [group.indices for group in self._at.groups]
+
+    def newest(self) -> list[tuple[int, Any]]:
+        """Numbers and indices of the group drawn last."""
+        group = self._at.groups[-1]
+        return list(zip(group.numbers, group.indices, strict=True))
+
+    def draw(self, indices: list[Any], first: int) -> range:
         """A group was drawn; the numbers to ask for its samples by. ``first`` grows from call to call."""
         numbers = range(first, first + len(indices))
-        self._groups[self._drawn] = _Drawn(numbers, list(indices))
-        self._open.update(zip(numbers, indices, strict=True))
-        self._drawn += 1
+        self._at = self._at._replace(groups=(*self._at.groups, _Drawn(numbers, indices)))
         return numbers
 
     def arrive(self, number: int, payload: T) -> bool:
         """A sample is here; False when nobody waits for it (any more), or it is here already."""
-        if number not in self._open or number in self._here:
+        if number in self._here or self._group_of(number) is None or number in self._at.gone:
             return False
         self._here[number] = payload
         return True
 
+    def _group_of(self, number: int) -> _Drawn | None:
+        groups = self._at.groups
+        place = bisect_right(groups, number, key=lambda group: group.numbers.start) - 1
+        return groups[place] if place >= 0 and number in groups[place].numbers else None
+
     def next(self) -> Group[T] | None:
-        """The next group to publish; None while none is complete. The same group until it was ``published``."""
+        """The next group to publish; None while none is complete. The same group until it was ``publish``-ed."""
         numbers = self._first_here() if self._grouping is Grouping.FREE else self._first_whole()
         if numbers is None:
             return None
-        indices = [self._open[number] for number in numbers]
-        return Group(self._published, numbers, indices, [self._here[number] for number in numbers])
+        found = [(number, self._group_of(number)) for number in numbers]
+        indices = [group.indices[number - group.numbers.start] for number, group in found if group is not None]
+        return Group(numbers, indices, [self._here[number] for number in numbers])
 
     def _first_whole(self) -> list[int] | None:
-        for group in self._groups.values():
+        at = self._at
+        for group in at.groups:
+            if group.numbers[0] in at.gone if group.numbers else group is not at.groups[0]:
+                continue  # one of no samples is complete when its turn comes
             if all(number in self._here for number in group.numbers):
                 return list(group.numbers)
             if self._grouping is Grouping.STRICT:
@@ -96,51 +124,61 @@ class Arrivals(Generic[T]):
         return None
 
     def _first_here(self) -> list[int] | None:
-        group = self._groups.get(self._published)
-        if group is None or len(self._here) < len(group.indices):
+        at = self._at
+        place = at.published - at.over
+        if place >= len(at.groups):
             return None
-        due = self._due()
+        due = self._due(at)
         if any(number not in self._here for number in due):
             return None
-        early = (number for number in self._here if number not in due)
-        return list(islice(chain(due, early), len(group.indices)))
+        size = len(at.groups[place].numbers)
+        early = (number for number in self._here if number not in at.gone and number not in due)
+        found = list(islice(chain(due, early), size))
+        return found if len(found) == size else None
 
-    def _due(self) -> list[int]:
+    def _due(self, at: _At) -> list[int]:
         """Free order: numbers that the next group must have."""
-        last = self._published - self._displacement
+        last = at.published - self._displacement - at.over  # the place of the last group that is due
         if not self._displacement or last < 0:
             return []
-        due = (group.numbers for place, group in self._groups.items() if place <= last)
-        return [number for number in chain.from_iterable(due) if number in self._open]
+        due = chain.from_iterable(group.numbers for group in at.groups[: last + 1])
+        return [number for number in due if number not in at.gone]
 
-    def published(self, group: Group[T]) -> None:
-        """What ``next`` returned is with the workers now. May be said again, by one whom a signal interrupted."""
+    def publish(self, group: Group[T]) -> None:
+        """What ``next`` returned is with the workers now."""
+        at = self._at
+        gone, published = at.gone.union(group.numbers), at.published + 1
+        # In free order the sizes of groups are wanted until as many are published.
+        keep = published - at.over if self._grouping is Grouping.FREE else len(at.groups)
+        over = 0
+        while over < min(keep, len(at.groups)) and all(number in gone for number in at.groups[over].numbers):
+            gone = gone.difference(at.groups[over].numbers)
+            over += 1
+        self._at = _At(at.groups[over:], gone, published, at.over + over)
         for number in group.numbers:
             self._here.pop(number, None)
-            self._open.pop(number, None)
-        self._published = group.place + 1
-        for place in list(self._groups):
-            if self._is_over(place):
-                self._groups.pop(place, None)
-            elif self._grouping is not Grouping.WHOLE:
-                break
 
-    def _is_over(self, place: int) -> bool:
-        """Whether all samples of a group are published; in free order its size may still be wanted."""
-        kept = self._grouping is Grouping.FREE and place >= self._published
-        return not kept and not any(number in self._open for number in self._groups[place].numbers)
+    def is_published(self, group: Group[T]) -> bool:
+        """Whether ``publish`` was reached."""
+        at = self._at
+        return any(number in at.gone or self._group_of(number) is None for number in group.numbers)
 
-    def waiting(self) -> list[list[Any]]:
-        """What was drawn and not published, in the order of drawing."""
-        open_ = dict(self._open)
-        found = ([open_[number] for number in group.numbers if number in open_] for group in self._groups.values())
+    def waiting(self, besides: AbstractSet[int] = frozenset()) -> list[list[Any]]:
+        """What was drawn and not published, in the order of drawing, without the numbers ``besides``."""
+        at = self._at
+        gone = at.gone | besides
+        found = (
+            [index for number, index in zip(group.numbers, group.indices, strict=True) if number not in gone]
+            for group in at.groups
+        )
         return [group for group in found if group]
 
     def give_up(self) -> tuple[list[int], list[T]]:
         """Nothing more will be published: numbers that were asked for and have not come, and what did come."""
-        absent = [number for number in self._open if number not in self._here]
-        here = list(self._here.values())
-        self._groups.clear()
-        self._open.clear()
+        at = self._at
+        numbers = [number for group in at.groups for number in group.numbers if number not in at.gone]
+        here = [self._here[number] for number in numbers if number in self._here]
+        absent = [number for number in numbers if number not in self._here]
+        self._at = _At((), frozenset(), at.published, at.over)
         self._here.clear()
         return absent, here
