@@ -16,7 +16,8 @@ from tests.parity.datasets import Failing, Gated, Squares
 ROOT = Path(__file__).resolve().parents[1]
 
 NAMES = {
-    *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "SlabError", "StateMismatch"),
+    *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "LimitReached", "SlabError"),
+    "StateMismatch",
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
     *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
 }

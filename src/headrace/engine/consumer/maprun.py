@@ -441,7 +441,7 @@ class MapRun:
 
     def _busy_with(self) -> str:
         """What the workers are at, for a message."""
-        busy = []
+        busy = self._pool.late()
         for lane in range(self._pool.lanes):
             at = self._dims.lane(lane)
             group = self._book.groups.get(self._words[at + W.L_GROUP] - 1)

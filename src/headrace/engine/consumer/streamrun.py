@@ -103,7 +103,8 @@ class StreamRun:
                 return NOT_YET
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                msg = f"DataLoader timed out after {self._timeout} seconds"
+                late = self._pool.late()
+                msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({'; '.join(late)})" if late else "")
                 raise RuntimeError(msg)
             for dead in self._pool.wait(left):
                 self._replace(dead)

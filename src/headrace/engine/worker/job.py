@@ -67,4 +67,6 @@ class Job:
     bell: Bell
     """Rung to wake this worker."""
     task: Task
+    mask: frozenset[int] = frozenset()
+    """The trainer's signal mask: signals are held while a process is forked."""
     resume: Resume = field(default_factory=Resume)

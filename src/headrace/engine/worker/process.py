@@ -3,7 +3,6 @@
 import gc
 import os
 import select
-import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,20 +10,20 @@ from typing import Any
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from headrace.engine.worker import collation, failure
+from headrace.engine.worker import collation, failure, signals
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.making import SampleMaker
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import seed_worker
 from headrace.engine.worker.streaming import StreamMaker
+from headrace.sched import words as W
 
 
 def main(job: Job) -> None:
     """Run until told to stop. The parent decides about Ctrl-C; its death is ours."""
     gc.freeze()  # what was inherited is the parent's to collect: doing it here would copy its pages, or touch its GPU
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signals.disown(job.mask)
     _follow(job.parent)
     torch.set_num_threads(1)
     if hasattr(torch.multiprocessing, "_set_thread_name"):
@@ -35,11 +34,13 @@ def main(job: Job) -> None:
         id=job.lane, num_workers=job.lanes, seed=job.base_seed + job.lane, dataset=task.dataset
     )
     desk = Desk(job)
+    desk.words[desk.lane + W.L_STAGE] = W.INITIALIZING
     collation.install(desk.allocate)
     refusal = _refusal(job, task.worker_init_fn)
     observer = Observer(task.dataset, task.recording, desk)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     maker = StreamMaker(job, desk, observer, refusal) if task.iterable else SampleMaker(job, desk, observer, refusal)
+    desk.words[desk.lane + W.L_STAGE] = W.AT_WORK
     maker.run()
 
 
