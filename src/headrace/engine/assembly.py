@@ -23,6 +23,7 @@ from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import RunTrace, new_number
 from headrace.engine.device.accelerator import Accelerator, Ahead, Cuda, accelerator
 from headrace.engine.iteration import Resources, Run
+from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.worker import collation
 from headrace.engine.worker.job import Resume, Task
@@ -77,6 +78,14 @@ class Settings:
     def bulk(self) -> bool:
         """Samples are made a batch at a time."""
         return bool(getattr(self.dataset, "__getitems__", None))
+
+    @property
+    def extent(self) -> Extent:
+        """How much work there can be at once."""
+        working = most_lanes() if self.adaptive else self.workers
+        lanes = max(working, self.workers) + self.scheduling.spares_for(self.workers)
+        rows = (self.batch_size or 1) if self.own_batches or self.iterable else None
+        return Extent(lanes, self.prefetch * max(working, self.workers), rows)
 
     @property
     def overlaps(self) -> bool:
@@ -315,7 +324,8 @@ class IterationAssembly:
             resources.pool = None
         if resources.slab is None:
             limit = settings.loading.memory_limit
-            resources.slab = resources.shelf.take(free_memory() // 4 if limit is None else limit, self._locking())
+            room = free_memory() // 4 if limit is None else limit
+            resources.slab = resources.shelf.take(room, self._locking(), settings.extent)
         # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
         own = resources.epoch if settings.iterable else 0
         resources.slab.memory.words[W.RUN] = self._first_run + own

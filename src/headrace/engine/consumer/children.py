@@ -36,20 +36,26 @@ class Own:
         """It has been started."""
         assert process.pid is not None
         self.pid, self._process = process.pid, process
+        self._code: int | None = None
         try:
             self.watch = os.pidfd_open(self.pid)
         except ProcessLookupError:  # it ended at once, and somebody who waits for every child was faster
             self.watch = os.eventfd(1, os.EFD_CLOEXEC)
+        except OSError:
+            process.kill()
+            process.join()
+            raise
 
     def exit_code(self) -> int | None:
-        self._process.join()
-        return self._process.exitcode
+        if self.watch >= 0:
+            self._process.join()
+            self._code = self._process.exitcode
+        return self._code
 
     def close(self) -> None:
         if self.watch < 0:
             return
-        self._process.join()
-        if self._process.exitcode is None:
+        if self.exit_code() is None:
             # The trainer ignores SIGCHLD, or waits for every child: the code is lost, and multiprocessing would take
             # the process for alive for ever.
             popen: Any = vars(self._process)["_popen"]

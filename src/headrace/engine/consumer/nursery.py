@@ -46,11 +46,17 @@ class Nursery:
         with there, held(ALL) as mask:
             try:
                 self.pid = os.fork()
-                if self.pid == 0:
-                    _live(there, context, replace(job, mask=frozenset(mask)))
-                self._watch = os.pidfd_open(self.pid)
             except BaseException:
                 self._channel.close()
+                raise
+            if self.pid == 0:
+                _live(there, context, replace(job, mask=frozenset(mask)))
+            try:
+                self._watch = os.pidfd_open(self.pid)
+            except OSError:
+                self._channel.close()
+                os.kill(self.pid, signal.SIGKILL)
+                _reap(self.pid)
                 raise
 
     def start(self, lane: int, bell: int, resume: Resume) -> Born:

@@ -52,15 +52,20 @@ class Pool:
         self._context, self._task, self._base_seed = context, task, base_seed
         self._forks = context.get_start_method() == "fork"
         with explained("make a lock and a bell for the workers"):
-            self._wiring = Wiring(memory, Lock(), Bell())
+            lock = Lock()
+            try:
+                self._wiring = Wiring(memory, lock, Bell())
+            except OSError:
+                lock.close()
+                raise
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
-        self._vacant: dict[int, Resume] = {}  # lanes whose worker could not be started
         self._nursery: Nursery | None = None
         self._roll = RollCall(memory)
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
+        self._dead: set[int] = set()
         self._threads = threading.Lock()
         self._owner = os.getpid()
         self.closed = False
@@ -90,23 +95,27 @@ class Pool:
         self.memory.words[W.LANES] = max(self.memory.words[W.LANES], lane + 1)
         self._bells.append(bell)
         self._children.append(None)
-        self.start_one(lane, resume)
+        try:
+            self.start_one(lane, resume)
+        except BaseException:
+            if self._children[lane] is None:
+                self._children.pop()
+                self._bells.pop().close()
+            raise
 
     def start_one(self, lane: int, resume: Resume) -> None:
-        """Start (or replace) one worker. If that fails, ``wait`` tries again."""
-        self._vacant[lane] = resume
-        before, self._children[lane] = self._children[lane], None
-        if before is not None:
-            before.close()
+        """Start (or replace) one worker. Until that has been done, ``wait`` calls the one before it dead."""
         nursed = self._nursery is not None
         self._make_helpers()
         with explained(f"start worker {lane}"), held(ALL if self._forks else {signal.SIGINT}) as mask:
             child = self._nurse(lane, resume) or self._start(lane, resume, mask)
-            self._children[lane] = child
-            del self._vacant[lane]
+            before, self._children[lane] = self._children[lane], child
+            self._dead.discard(lane)
             self._roll.started(lane, child.pid)
             self._watched[child.watch] = lane
             self._poll.register(child.watch, select.POLLIN)
+            if before is not None:
+                before.close()
         if nursed and self._nursery is None:
             warnings.warn(
                 "the process that replaces workers is gone (often the out-of-memory killer): until the next iter() "
@@ -168,21 +177,19 @@ class Pool:
             yield
 
     def wait(self, seconds: float | None) -> list[int]:
-        """Sleep until a worker rings, dies, or time is up (it may be sooner); the lanes that died."""
-        for lane, resume in list(self._vacant.items()):
-            self.start_one(lane, resume)
-        most = self._roll.seconds()
-        events = self._poll.poll(1000 * (most if seconds is None else max(0.0, min(seconds, most))))
-        dead = []
+        """Sleep until a worker rings, dies, time is up, or sooner; the lanes that died, until they are replaced."""
+        patience = self._roll.seconds() if seconds is None else min(max(0.0, seconds), self._roll.seconds())
+        events = self._poll.poll(0 if self._dead else 1000 * patience)
         for fd, _ in events:
             if fd == self._wiring.consumer.fd:
                 self._wiring.consumer.wait()
             else:
+                self._dead.add(self._watched[fd])
                 self._poll.unregister(fd)
-                dead.append(self._watched.pop(fd))
+                del self._watched[fd]
         if not events:
             self._roll.call()
-        return dead
+        return sorted(self._dead)
 
     def late(self) -> list[str]:
         """Of each worker that is not at work yet: which, and where it is."""

@@ -3,16 +3,17 @@
 import weakref
 
 from headrace.engine.device.accelerator import Accelerator, Registrar
-from headrace.engine.memory.reservation import Reservation
+from headrace.engine.memory.reservation import Extent, Reservation
 from headrace.engine.memory.slots import Slots
 
 
 class Slab:
     """A reservation with its slots, registered with a device if there is one."""
 
-    def __init__(self, limit: int, device: Accelerator | None) -> None:
+    def __init__(self, limit: int, device: Accelerator | None, extent: Extent) -> None:
         """Reserves address space; memory is used as batches are written."""
-        self.memory = Reservation()
+        self.extent = extent
+        self.memory = Reservation.of(extent)
         registrar = Registrar(device) if device is not None else None
         self.slots = Slots(self.memory, limit, registrar.ensure if registrar is not None else None)
         self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar)
@@ -37,10 +38,12 @@ class Shelf:
         self._slabs: list[Slab] = []
         self._closed = False
 
-    def take(self, limit: int, device: Accelerator | None) -> Slab:
+    def take(self, limit: int, device: Accelerator | None, extent: Extent) -> Slab:
         """A slab that lay here, or a new one."""
         self._closed = False
-        return self._slabs.pop() if self._slabs else Slab(limit, device)
+        if self._slabs and self._slabs[-1].extent != extent:
+            self._slabs.pop().close()
+        return self._slabs.pop() if self._slabs else Slab(limit, device, extent)
 
     def put(self, slab: Slab) -> None:
         """Keep one for the next iteration; further ones are given back."""

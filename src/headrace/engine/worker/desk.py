@@ -135,7 +135,7 @@ class Desk:
         """A batch must fit its slot."""
         if size > self.memory.slot_bytes:
             msg = f"a batch of {size >> 20} MiB is larger than the {self.memory.slot_bytes >> 20} MiB a batch may have"
-            raise SlabError(msg)
+            raise SlabError(msg + self.memory.shortage)
 
     def write_rows(self, rows: Rows, columns: list[Sequence[Any]]) -> None:
         """Samples, leaf by leaf, into their rows."""
