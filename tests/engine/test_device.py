@@ -11,7 +11,10 @@ import headrace
 from headrace.engine import assembly
 from headrace.engine.consumer.maprun import NOT_YET
 from headrace.engine.consumer.tracing import Delivered
-from headrace.engine.device.accelerator import AHEAD, Ahead, Registrar, mapped
+from headrace.engine.device.ahead import AHEAD, Ahead
+from headrace.engine.device.containers import mapped
+from headrace.engine.device.pieces import no_slab
+from headrace.engine.device.registrar import Registrar
 from headrace.testing import ScriptedAccelerator
 from tests.loader.data import Numbers, Pairs, Raises, listed
 from tests.parity.datasets import Squares
@@ -147,7 +150,7 @@ class TestRegistrar:
     def test_a_slot_that_grew_is_registered_anew_once_copies_are_done(self, device):
         registrar = Registrar(device)
         registrar.ensure(1 << 20, 4096)
-        device.copy(batch(1))
+        device.copy(batch(1), no_slab)
         registrar.ensure(1 << 20, 4097)
         assert device.log[-3:] == [("finish", 1), ("unregister", 4096), ("register", 8192)]
 
@@ -155,7 +158,7 @@ class TestRegistrar:
         registrar = Registrar(device)
         registrar.ensure(1 << 20, 1)
         registrar.ensure(2 << 20, 1)
-        device.copy(batch(1))
+        device.copy(batch(1), no_slab)
         registrar.close()
         assert device.registered == {}
         assert device.under_way == 0
