@@ -17,6 +17,7 @@ class Mark:
     number: int
     moves: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     reached: bool = False
+    released: bool = False
 
 
 class ScriptedAccelerator:
@@ -99,10 +100,12 @@ class ScriptedAccelerator:
 
     def release(self, mark: Mark) -> None:
         """See ``Carrier``; refuses what is under way, and what was released before."""
-        if not mark.reached:
-            msg = f"copy {mark.number} is released while it is under way"
+        if not mark.reached or mark.released:
+            msg = f"copy {mark.number} is released twice, or while it is under way"
             raise RuntimeError(msg)
-        self.marks.remove(mark)
+        mark.released = True
+        if mark in self.marks:  # not let go of by ``finish``
+            self.marks.remove(mark)
 
     def finish(self) -> None:
         """See ``Carrier``."""

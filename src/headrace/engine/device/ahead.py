@@ -78,6 +78,10 @@ class Ahead:
         """The next batch, there or on its way. Only errors of samples wait for the batches before them."""
         self._release()
         self._fill(block=block)
+        return self._hand_out()
+
+    def _hand_out(self) -> Any:
+        """In a frame of its own, which no error can refer to that the run raised."""
         parcel = self._owed()
         if parcel is None:
             if self._failure is None:
@@ -160,7 +164,9 @@ class Ahead:
         while self._queue and type(self._queue[0]) is Parcel:
             if self._queue[0].held or self._queue[0].number > self._last:
                 break
-            self._carrier.release(self._queue.popleft().mark)
+            parcel = self._queue.popleft()
+            self._carrier.release(parcel.mark)
+            parcel.mark = None
 
     def _note(self, parcel: Parcel) -> None:
         if self._trace is None:
