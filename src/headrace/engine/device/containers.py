@@ -17,8 +17,12 @@ def tensors(value: Any, *, pinning: bool = False) -> list[torch.Tensor]:
 
 
 def _collect(value: Any, found: list[torch.Tensor], *, pinning: bool) -> None:
-    if isinstance(value, torch.Tensor):
+    kind = type(value)
+    if kind is torch.Tensor or isinstance(value, torch.Tensor):
         found.append(value)
+    elif kind is list or kind is tuple:  # asking whether it is a sequence costs more than all the rest
+        for item in value:
+            _collect(item, found, pinning=pinning)
     elif isinstance(value, (str, bytes)) or (pinning and hasattr(value, "pin_memory")):
         return
     elif isinstance(value, Mapping):
@@ -34,15 +38,16 @@ def mapped(value: Any, change: Change, *, pinning: bool = False) -> Any:
 
     ``pinning``: whatever has a ``pin_memory`` method of its own is pinned by it.
     """
-    if isinstance(value, torch.Tensor):
+    kind = type(value)
+    if kind is torch.Tensor or isinstance(value, torch.Tensor):
         return change(value)
+    if kind is list:
+        return [mapped(item, change, pinning=pinning) for item in value]
     if pinning and hasattr(value, "pin_memory"):
         return value.pin_memory()
-    if isinstance(value, (str, bytes)):
-        return value
     if isinstance(value, Mapping):
         return _mapping(value, {key: mapped(item, change, pinning=pinning) for key, item in value.items()})
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return _sequence(value, [mapped(item, change, pinning=pinning) for item in value])
     return value
 
@@ -63,8 +68,6 @@ def _mapping(value: Mapping[Any, Any], pairs: dict[Any, Any]) -> Any:
 
 def _sequence(value: Sequence[Any], items: list[Any]) -> Any:
     kind: Any = type(value)
-    if kind is list:
-        return items
     if isinstance(value, tuple):
         return kind(*items) if hasattr(value, "_fields") else kind(items)
     try:

@@ -64,8 +64,9 @@ def moved(
     there: list[torch.Tensor | None] = [None] * len(found)
     moves: list[Move] = []
     for group in joined([Span(t.data_ptr(), t.nbytes, i) for i, t in enumerate(found) if _is_flat(t)]):
-        start = group[0].start
-        size = max(span.start + span.size for span in group) - start
+        start, size, _ = group[0]
+        for span in group[1:]:
+            size = max(size, span.start + span.size - start)
         source = flat(start, size)
         if source is None:
             continue
@@ -74,7 +75,7 @@ def moved(
         moves.append((memory if room == size else memory[:size], source))
         for span in group:
             there[span.place] = _view(memory, span.start - start, found[span.place])
-    made = iter([alone(tensor) if moved is None else moved for tensor, moved in zip(found, there, strict=True)])
+    made = iter([alone(tensor) if view is None else view for tensor, view in zip(found, there, strict=True)])
     return mapped(batch, lambda _: next(made), pinning=pinning), moves
 
 
@@ -92,7 +93,7 @@ def _is_flat(tensor: torch.Tensor) -> bool:
         and not tensor.requires_grad
         and tensor.is_contiguous()
         and tensor.numel() > 0
-        and not tensor.is_conj()
+        and not (tensor.is_complex() and tensor.is_conj())
         and not tensor.is_neg()
         and not tensor.is_quantized
     )
