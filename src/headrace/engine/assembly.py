@@ -21,7 +21,10 @@ from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.streamrun import StreamRun
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import RunTrace, new_number
-from headrace.engine.device.accelerator import Accelerator, Ahead, Cuda, accelerator
+from headrace.engine.device.accelerator import accelerator
+from headrace.engine.device.ahead import AHEAD, Ahead
+from headrace.engine.device.pieces import no_slab
+from headrace.engine.device.pinning import pinning
 from headrace.engine.iteration import Resources, Run
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Shelf
@@ -137,7 +140,7 @@ class IterationAssembly:
         self._reported = reported_length
         timed = settings.recording is not None
         self._accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
-        self.pin = settings.pin_memory and torch.accelerator.is_available() and self._accelerator is None
+        self._pinning = pinning() if settings.pin_memory and self._accelerator is None else None
         self._base_seed: int | None = None
         self._first_run = new_number()
         self._early: tuple[int, MapRun, EarlyOrder] | None = None
@@ -166,8 +169,12 @@ class IterationAssembly:
         return going_on is not None
 
     def _sent(self, run: Run) -> Run:
-        """The run, its batches on the device if one was asked for."""
-        return run if self._accelerator is None else Ahead(run, self._accelerator, self.resources.trace)
+        """The run, its batches on the device or in pinned memory if that was asked for."""
+        slab = self.resources.slab
+        flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
+        if self._accelerator is not None:
+            return Ahead(run, self._accelerator, flat, trace=self.resources.trace, ahead=ahead)
+        return run if self._pinning is None else Ahead(run, self._pinning, flat, ahead=ahead)
 
     def _traced(self) -> RunTrace | None:
         """The epoch's record, if there is a trace."""
@@ -325,7 +332,7 @@ class IterationAssembly:
         if resources.slab is None:
             limit = settings.loading.memory_limit
             room = free_memory() // 4 if limit is None else limit
-            resources.slab = resources.shelf.take(room, self._locking(), settings.extent)
+            resources.slab = resources.shelf.take(room, self._accelerator, settings.extent)
         # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
         own = resources.epoch if settings.iterable else 0
         resources.slab.memory.words[W.RUN] = self._first_run + own
@@ -350,12 +357,6 @@ class IterationAssembly:
             coming = resources.slab.memory.words[W.GENERATION] + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return resources.pool, resources.slab.slots
-
-    def _locking(self) -> Accelerator | None:
-        """The device that batches are copied to, by us or by the user: it should see page-locked memory."""
-        if self._accelerator is None and self.pin and torch.cuda.is_available():
-            return Cuda(torch.device("cuda"))
-        return self._accelerator
 
     def _epoch_samples(self) -> int | None:
         try:

@@ -2,11 +2,10 @@
 
 import time
 import weakref
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol, Self
 
 import torch
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
@@ -62,22 +61,40 @@ class Resources:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
 
     def close(self) -> None:
-        """End the workers and give the memory back; idempotent."""
-        if not self.finished:
-            self.progress()
-        self.count()
-        run, self.run = self.run, None
-        early, self.early = self.early, None
-        pool, self.pool = self.pool, None
-        slab, self.slab = self.slab, None
+        """End the workers and give the memory back, whatever else raises on the way; idempotent."""
+        with ExitStack() as closing:  # from the last to the first
+            closing.push(self._give_back)
+            closing.callback(self._end_workers)
+            closing.callback(self._abandon, "early")
+            closing.callback(self._abandon, "run")
+            closing.callback(self.count)
+            if not self.finished:
+                closing.callback(self.progress)
+
+    def leave(self) -> None:
+        """The epoch is over; workers and memory are kept."""
+        self._abandon("run")
+
+    def _abandon(self, name: str) -> None:
+        run: Run | None = getattr(self, name)
+        setattr(self, name, None)
         if run is not None:
             run.abandon()
-        if early is not None:
-            early.abandon()
+
+    def _end_workers(self) -> None:
+        pool, self.pool = self.pool, None
         if pool is not None:
             pool.close()
-        if slab is not None:
+
+    def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
+        """The memory; not to be used again where something failed, which may have kept a part of it."""
+        slab, self.slab = self.slab, None
+        if slab is None:
+            return
+        if failed is None:
             self.shelf.put(slab)
+        else:
+            slab.close()
 
 
 class Iteration:
@@ -121,8 +138,6 @@ class Iteration:
             asked = time.monotonic_ns()
             with self._assembly.tally.waiting():
                 batch = self._take()
-            if self._assembly.pin:
-                batch = pin_memory(batch)  # type: ignore[no-untyped-call]
             self.resources.yielded += 1
             self._assembly.tally.batches += 1
             self._show(asked)
@@ -179,7 +194,6 @@ class Assembly(Protocol):
     resources: Resources
     tally: Tally
     beacon: Beacon
-    pin: bool
     persistent: bool
 
     def begin(self) -> bool:
