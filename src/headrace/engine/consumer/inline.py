@@ -22,7 +22,11 @@ def collated(
 ) -> Any:
     """The samples, collated; noted if somebody looks."""
     began = time.monotonic_ns()
-    made = collate_fn(samples if batched else samples[0])
+    try:
+        made = collate_fn(samples if batched else samples[0])
+    except StopIteration as error:
+        msg = "collate_fn raised StopIteration, which would end the epoch"
+        raise RuntimeError(msg) from error
     if observer is not None:
         observer.collated(batch.batch, batch.samples, began)
     return made
@@ -98,7 +102,11 @@ class InlineRun:
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
         if self._seed is not None:
             seeding.seed_sample(*self._seed, seed)
-        return get(what)
+        try:
+            return get(what)
+        except StopIteration as error:
+            msg = f"the dataset raised StopIteration for {seed!r}, which would end the epoch"
+            raise RuntimeError(msg) from error
 
     def _collated(self, samples: Any, made: list[Any]) -> Any:
         if self._seed is not None and made:

@@ -49,7 +49,9 @@ def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
     try:
         if init is not None:
             init(job.lane)
-    except Exception as error:  # noqa: BLE001  (the user's function; raised again in the training process)
+    except failure.LEAVING:
+        raise
+    except BaseException as error:  # noqa: BLE001  (the user's function; raised again in the training process)
         return failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
     return None
 

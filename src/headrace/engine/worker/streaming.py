@@ -56,8 +56,7 @@ class StreamMaker:
         try:
             if self._refusal is not None:
                 packed, self._refusal = self._refusal, None
-                encoded = codec.Encoded(packed)
-                return 0, self._desk.write_object(slot, encoded), encoded.size, True
+                return 0, *self._desk.write_error(slot, packed), True
             if self._stream is None:
                 generation = self._desk.words[self._desk.lane + W.L_GENERATION]
                 task, resume = self._task, self._resume if self._resume.generation == generation else Resume()
@@ -73,9 +72,10 @@ class StreamMaker:
             if items is None:
                 return None
             state = self._stream.state()
-        except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
-            encoded = codec.Encoded(failure.pack(error, self._where))
-            return 0, self._desk.write_object(slot, encoded), encoded.size, True
+        except failure.LEAVING:
+            raise
+        except BaseException as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
+            return 0, *self._desk.write_error(slot, failure.pack(error, self._where)), True
         if self._stream.ended:
             self._lane.mark_last(slot)
         if self._observer.stream is not None:
