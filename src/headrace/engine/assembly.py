@@ -192,7 +192,7 @@ class IterationAssembly:
             self._draw_seed(None)
         else:  # the seed comes first: what was drawn is drawn again from where the generator stood after the seed
             self._draw_seed(going_on)
-            order = Order(settings.index_sampler, going_on["order"])
+            order = Order(settings.index_sampler, going_on["order"], _pending(going_on))
         if saved and "dataset" in saved:
             load(settings.dataset, saved["dataset"], "dataset")
             self._end_workers()  # they have the dataset as it was
@@ -280,8 +280,7 @@ class IterationAssembly:
 
     def _map_run(self, order: Order, saved: dict[str, Any] | None) -> Run:
         settings = self._settings
-        pending = [[rebuilt(index) for index in group] for group in saved["pending"]] if saved else []
-        groups = self._groups(order, pending)
+        groups = self._groups(order, _pending(saved) if saved else [])
         if settings.workers > 0:
             return self._with_workers(groups, self.resources.epoch, None)
         seed = (self.resources.base_seed, self.resources.epoch)
@@ -432,3 +431,8 @@ class IterationAssembly:
                 "IterableDataset replica at each worker: shard it by torch.utils.data.get_worker_info()."
             )
         warnings.warn(message, stacklevel=3)
+
+
+def _pending(saved: dict[str, Any]) -> list[list[Any]]:
+    """What had been drawn and not delivered."""
+    return [[rebuilt(index) for index in group] for group in saved["pending"]]

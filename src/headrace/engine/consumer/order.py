@@ -1,6 +1,7 @@
 """The order in which indices are drawn, and how to draw the same again after a resume."""
 
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
@@ -19,8 +20,11 @@ class Order:
     Where an epoch goes on and the sampler has no state of its own, what was drawn is drawn again at once.
     """
 
-    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None) -> None:
-        """``saved``: what ``state`` returned, to go on from there. Raises ``StateMismatch``."""
+    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = ()) -> None:
+        """``saved``: what ``state`` returned, to go on from there; ``pending``: batches of indices that were drawn.
+
+        Raises ``StateMismatch``, also when pending ones are none of those drawn.
+        """
         self._inner = _innermost(index_sampler)
         self._saved = saved or {}
         self._source = source(index_sampler, self._inner)
@@ -29,6 +33,9 @@ class Order:
         self._started = self._exhausted = self._ended = False
         self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
         self.drawn = self._digest = 0
+        self._owed: Counter[Any] = Counter(
+            index for group in pending for index in group if isinstance(index, (int, str))
+        )
         state = self._saved.get("sampler")
         if state is not None and is_stateful(self._inner):
             load(self._inner, state, "sampler")
@@ -39,7 +46,7 @@ class Order:
         with self._source.set_to(self._saved.get("began")):
             self._iterator: Iterator[Any] = iter(index_sampler)
         self._began = self._saved.get("began") or self._began
-        if self._saved.get("drawn"):
+        if self._saved.get("drawn") or self._owed:
             self._start()
 
     def __iter__(self) -> "Order":
@@ -87,12 +94,22 @@ class Order:
 
     def _passed(self, drawn: int, and_one: int = 0) -> list[Any]:
         """Draw what was drawn, and return what is drawn beyond."""
-        first = list(islice(self._iterator, drawn + and_one))
-        for item in first[:drawn]:
+        passed = 0
+        for item in islice(self._iterator, drawn):
+            passed += 1
             self._digest = indices.digest(item, self._digest)
-        if len(first) < drawn or (drawn and self._digest != self._saved["digest"]):
+            self._find(item)
+        if passed < drawn or (drawn and self._digest != self._saved["digest"]) or self._owed:
             raise StateMismatch(_ANOTHER_ORDER)
-        return first[drawn:]
+        return list(islice(self._iterator, and_one))
+
+    def _find(self, item: Any) -> None:
+        """What was drawn may be pending."""
+        for index in item if isinstance(item, (list, tuple)) else (item,):
+            if isinstance(index, (int, str)) and index in self._owed:
+                self._owed[index] -= 1
+                if not self._owed[index]:
+                    del self._owed[index]
 
     def state(self) -> dict[str, Any]:
         """Where the draw stands; JSON-serialisable unless a stateful sampler's own state is not."""

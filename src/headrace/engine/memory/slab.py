@@ -24,9 +24,11 @@ class Slab:
 
 def _give_back(memory: Reservation, registrar: Registrar | None) -> None:
     """Unregister first: an address that stays registered cannot be registered by whoever gets it next."""
-    if registrar is not None:
-        registrar.close()
-    memory.close()
+    try:
+        if registrar is not None:
+            registrar.close()
+    finally:
+        memory.close()
 
 
 class Shelf:
