@@ -109,11 +109,11 @@ class Iteration:
     def reset(self) -> None:
         """Begin an epoch."""
         resources = self.resources
-        if resources.run is not None:
-            resources.run.abandon()
-            resources.run = None
+        run, resources.run = resources.run, None
         resources.yielded, resources.finished = 0, False
         try:
+            if run is not None:
+                run.abandon()
             self._resumed = self._assembly.begin()
         except BaseException:
             self.close()
@@ -156,23 +156,27 @@ class Iteration:
         if self.resources.run is None:
             raise StopIteration
         try:
-            return self.resources.run.next()
+            batch = self.resources.run.next()
         except StopIteration:
+            self._assembly.use_up()
             if self._resumed and self.resources.yielded == 0:
                 # The state was taken after the last batch: what follows it is a full epoch.
                 self._assembly.forget_seed()
                 self.reset()
                 return self._take()
             self.resources.finished = True
-            self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
-            if self.resources.trace is not None:
-                self.resources.trace.ended()
-            if self._assembly.persistent:
-                self.resources.run.abandon()
-                self.resources.run = None
-            else:
-                self.close()
+            try:
+                self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
+                if self.resources.trace is not None:
+                    self.resources.trace.ended()
+            finally:
+                if self._assembly.persistent:
+                    self.resources.leave()
+                else:
+                    self.close()
             raise
+        self._assembly.use_up()
+        return batch
 
     def __getstate__(self) -> Any:
         """An iteration is bound to its processes."""
@@ -198,6 +202,9 @@ class Assembly(Protocol):
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+
+    def use_up(self) -> None:
+        """The epoch has really begun: the state it goes on from is used up."""
 
     def forget_seed(self) -> None:
         """The next epoch begins as if with a new iteration."""

@@ -147,7 +147,13 @@ class InlineStream:
 
     def progress(self) -> dict[str, Any]:
         """How far the stream has been delivered."""
-        stream = {"batches": self._delivered, "state": self._stream.state(), "ended": self._stream.ended}
+        stream = {
+            "batches": self._delivered,
+            "ended": self._stream.ended,
+            "state": self._stream.state(),
+            "began": None,  # this process's generators are the user's
+            "random": None,
+        }
         return {"streams": [stream], "turn": 0}
 
     def next(self, *, block: bool = True) -> Any:
@@ -166,4 +172,5 @@ class InlineStream:
             try:
                 return self._stream.items()
             except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
-                self._errors.failed(f"item of batch {self._delivered}", error, error)
+                self._delivered += 1
+                self._errors.failed(f"item of batch {self._delivered - 1}", error, error)
