@@ -18,6 +18,7 @@ from headrace.engine.device import pinning
 from headrace.engine.device.containers import mapped, tensors
 from headrace.engine.device.pieces import ALIGN, TOGETHER, Span, joined, moved, no_slab
 from headrace.engine.device.pinning import AT_ONCE, Pinning
+from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Slab
 from tests.loader.data import Pairs
 from tests.parity.support import samples
@@ -123,7 +124,7 @@ class TestPieces:
         assert joined([images, labels]) == [[images], [labels]]
 
     def test_a_batch_of_the_slab_arrives_as_it_was(self):
-        slab = Slab(1 << 30, None)
+        slab = Slab(1 << 30, None, Extent(lanes=2, batches=4, rows=None))
         try:
             offset = slab.memory.slot(0)
 
