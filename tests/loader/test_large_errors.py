@@ -216,10 +216,12 @@ class TestKinds:
     @each_order
     def test_no_words(self, in_order):
         iterator = iter(loading(Pairs(2, hook=Raises(Wordless, 0)), in_order=in_order))
-        with raises(Wordless) as caught:
+        try:
             next(iterator)
-        assert "exception str() failed" in caught.value.args[0]
-        assert type(caught.value.__cause__) is Wordless
+        except Wordless as error:  # whose text nobody may ask for
+            caught = error
+        assert "exception str() failed" in caught.args[0]
+        assert type(caught.__cause__) is Wordless
         assert next(iterator)[0].tolist() == [1]
 
     @each_order

@@ -34,7 +34,7 @@ class Layouts:
         try:
             shape = describe(sample)
             found = self._described.get(shape)
-        except (Unstackable, TypeError):  # a dict key whose equality is no plain one, say
+        except (Unstackable, TypeError, RecursionError):  # a dict key without a hash, a list that contains itself
             return None
         if found is None:
             described = _description(shape)
