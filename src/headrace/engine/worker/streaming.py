@@ -67,6 +67,7 @@ class StreamMaker:
             fatal = False
             items = stream.items()
             if items is None:
+                self._note(slot, None)
                 return None
             state = stream.state()
         except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
