@@ -159,6 +159,7 @@ class IterationAssembly:
         self._early: tuple[int, MapRun, EarlyOrder] | None = None
         self._foresees = settings.overlaps
         self._saved: dict[str, Any] | None = None
+        self._streams: StreamRun | None = None
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
@@ -365,17 +366,19 @@ class IterationAssembly:
                 observer=self._observer(),
             )
         pool, slots = self._started(standard=False, resumed=resumed)
-        return StreamRun(
+        left = self._streams.left if self._streams is not None else [None] * settings.workers
+        self._streams = StreamRun(
             pool,
             slots,
             in_order=settings.in_order,
             ahead=settings.prefetch,
             timeout=settings.timeout,
             tally=self.tally,
-            resumed=resumed or [Resume()] * settings.workers,
+            resumed=resumed or [Resume(began=began) for began in left],
             turn=saved["turn"] if saved else 0,
             errors=errors,
         )
+        return self._streams
 
     def _started(self, *, standard: bool, resumed: list[Resume]) -> tuple[Pool, Any]:
         """The iteration's workers and memory, started if they are not; a resumed stream needs fresh ones."""

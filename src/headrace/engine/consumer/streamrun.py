@@ -44,6 +44,8 @@ class StreamRun:
         self._delivered = [resume.batches for resume in resumed]
         self._after = [(resume.state, resume.began, resume.random) for resume in resumed]  # what streams noted last
         self._ended = [resume.ended for resume in resumed]
+        self.left: list[bytes | None] = [None] * pool.lanes
+        """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
         self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
         self._turn = turn % pool.lanes
         self._errors = errors
@@ -118,6 +120,9 @@ class StreamRun:
                 self._turn = (lane + 1) % self._pool.lanes
                 return lane
             if self._streams.ended(lane):
+                note = self._words[self._dims.slot(queue[0]) + S_STATE] if queue else 0
+                if note:
+                    self.left[lane] = self._delivery.state(queue[0], note - 1)[2]
                 while queue:
                     self._slots.release(queue.popleft())
             elif self._in_order:

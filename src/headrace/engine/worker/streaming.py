@@ -66,6 +66,7 @@ class StreamMaker:
             fatal = False
             items = stream.items()
             if items is None:
+                self._note(slot, None)
                 return None
             state = stream.state()
         except failure.LEAVING:
