@@ -21,8 +21,6 @@ HOLES = 8  # entries in the hole stack
 UNRESOLVED = 9  # tickets published for the epoch being delivered and neither done nor failed (derived)
 AWAITED = 10  # what the consumer sleeps for: NOTHING, ANY, or slot + 1
 FAILURES = 11  # tickets failed in this generation (a hint; the tickets themselves are the fact)
-LAYOUTS = 12  # layouts registered
-LAYOUT_BYTES = 13  # bytes used in the layout region
 EPOCH = 14  # the one being delivered
 SEED = 15  # with the epoch and the index: what a sample's random numbers come from
 LIMIT = 16  # lanes that may take tickets at once
@@ -63,9 +61,11 @@ L_QUOTA, L_MADE, L_ENDED = 10, 11, 12  # streams: batches allowed, made; 1 when 
 L_ROLE, L_BEGAN = 14, 15  # PARKED, WORKING or ASIDE; when the sample being made was begun (nanoseconds)
 L_SERIAL = 13  # G_SERIAL of the group held: a claim on an earlier use of the group's number is void
 L_OPERATION = 16  # the operation the sample being made is at
-LANE = 17
+L_STAGE = 17  # how far its worker has come: STARTING, INITIALIZING (in worker_init_fn) or AT_WORK
+LANE = 18
 PARKED, WORKING, ASIDE = 0, 1, 2
 FOR_WORK, FOR_ROOM = 1, 2
+STARTING, INITIALIZING, AT_WORK = 0, 1, 2
 STREAM_RING = 64  # slots assigned ahead to one stream
 
 # Group (one batch of indices, as drawn)

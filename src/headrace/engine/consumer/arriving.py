@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.engine.consumer.fetching import Fetcher
-from headrace.engine.consumer.order import NOT_YET, Groups, NotYet
+from headrace.engine.consumer.hand import NOT_YET, NotYet
+from headrace.engine.consumer.order import Groups
 from headrace.engine.fetcher.wire import Arrived
 from headrace.sched.arrivals import Arrivals, Group, Grouping
 

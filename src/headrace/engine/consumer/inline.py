@@ -27,7 +27,11 @@ def collated(
 ) -> Any:
     """The samples, collated; noted if somebody looks."""
     began = time.monotonic_ns()
-    made = collate_fn(samples if batched else samples[0])
+    try:
+        made = collate_fn(samples if batched else samples[0])
+    except StopIteration as error:
+        msg = "collate_fn raised StopIteration, which would end the epoch"
+        raise RuntimeError(msg) from error
     if observer is not None:
         observer.collated(batch.batch, batch.samples, began)
     return made
@@ -127,7 +131,11 @@ class InlineRun:
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
         if self._seed is not None:
             seeding.seed_sample(*self._seed, seed)
-        return get(what)
+        try:
+            return get(what)
+        except StopIteration as error:
+            msg = f"the dataset raised StopIteration for {seed!r}, which would end the epoch"
+            raise RuntimeError(msg) from error
 
     def _collated(self, samples: Any, made: list[Any], delivered: Delivered) -> Any:
         if self._seed is not None and made:
@@ -173,7 +181,9 @@ class InlineStream:
         now = self._delivered
         for hand in takewhile(lambda hand: hand.load is None, list(self.hands)):
             now = hand.then
-        return {"streams": [{"batches": now.batches, "state": now.state, "ended": now.ended}], "turn": 0}
+        # This process's generators are the user's.
+        stream = {"batches": now.batches, "ended": now.ended, "state": now.state, "began": None, "random": None}
+        return {"streams": [stream], "turn": 0}
 
     def next(self, *, block: bool = True) -> Hand[Resume]:
         """The next batch; exceptions are the user's own."""

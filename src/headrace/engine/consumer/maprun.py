@@ -11,8 +11,8 @@ from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.book import Book, Group, Numbers, Settled
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.governor import Governor
-from headrace.engine.consumer.hand import Hand, Hands
-from headrace.engine.consumer.order import NOT_YET, Groups, NotYet
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
+from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.tally import Errors, Tally
@@ -101,15 +101,17 @@ class MapRun:
             self._ledger.reset(free_order=free, limit=limit, displacement=displacement, epoch=epoch)
         self._begin()
 
-    def begin(self) -> bool:
-        """Take over from the run before. False when that one did not deliver everything: then this one is void."""
-        before, self._after = self._after, None
-        if before is None or not before.is_done:
-            return False
+    @property
+    def may_begin(self) -> bool:
+        """Whether the run before delivered everything; otherwise this one is void."""
+        return self._after is not None and self._after.is_done
+
+    def begin(self) -> None:
+        """Take over from the run before."""
+        self._after = None
         with self._pool.section():
             self._ledger.advance(self._book.groups)
         self._begin()
-        return True
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._words[W.LIMIT])
@@ -489,7 +491,7 @@ class MapRun:
 
     def _busy_with(self) -> str:
         """What the workers are at, for a message."""
-        busy = []
+        busy = self._pool.late()
         for lane in range(self._pool.lanes):
             at = self._dims.lane(lane)
             group = self._book.groups.get(self._words[at + W.L_GROUP] - 1)

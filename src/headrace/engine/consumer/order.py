@@ -1,109 +1,122 @@
 """The order in which indices are drawn, and how to draw the same again after a resume."""
 
-import base64
 import copy
+from collections import Counter
 from collections.abc import Iterator
-from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
-import torch
 from torch.utils.data import BatchSampler
 
 from headrace.core.errors import StateMismatch
-from headrace.engine.worker.stateful import is_stateful
-
-
-class NotYet(Enum):
-    """Neither something nor the end."""
-
-    NOT_YET = 0
-
-
-NOT_YET = NotYet.NOT_YET
+from headrace.engine.consumer import indices
+from headrace.engine.consumer.sources import source
+from headrace.engine.worker.stateful import is_stateful, load
 
 
 class Order:
-    """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``."""
+    """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``.
 
-    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None) -> None:
-        """``saved``: what ``state`` returned, to go on from there. Raises ``StateMismatch``."""
+    Where an epoch goes on and the sampler has no state of its own, what was drawn is drawn again at once.
+    """
+
+    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = ()) -> None:
+        """``saved``: what ``state`` returned, to go on from there; ``pending``: batches of indices that were drawn.
+
+        Raises ``StateMismatch``, also when pending ones are none of those drawn.
+        """
         self._sampler, self._inner = index_sampler, _innermost(index_sampler)
         self._saved = saved or {}
-        self._size = getattr(index_sampler, "batch_size", None)  # what is drawn at once; None: whatever comes
-        if self._saved.get("batch_size", self._size) != self._size:
-            msg = (
-                f"the state was taken with batch_size={self._saved['batch_size']}, this loader has "
-                f"batch_size={self._size}: batches are counted, so an epoch can only be resumed with the same size"
-            )
-            raise StateMismatch(msg)
+        self._source = source(index_sampler, self._inner)
+        self._promised: str | None = self._saved.get("random")
         self._random: str | None = None
-        self._started = self._exhausted = self._ended = False
+        self._started = self._exhausted = False
         self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
-        self.drawn = 0
-        self._base: tuple[int, Any] = (0, None)  # so many were drawn when a stateful sampler or iterator was so
-        self._last: tuple[int, Any] = (0, None)  # how many items were drawn here, and the last of them
+        self._previous = _Drawn(0, 0)  # what was drawn before the last item
+        self._last: tuple[_Drawn, Any] = (self._previous, None)  # what was drawn with it, and the item
+        self._base: tuple[_Drawn, tuple[str, Any] | None] = (self._previous, None)  # and how a stateful sampler stood
         self._drawing = False
+        self._owed: Counter[Any] = Counter(
+            index for group in pending for index in group if isinstance(index, (int, str))
+        )
         state = self._saved.get("sampler")
         if state is not None and is_stateful(self._inner):
-            self._inner.load_state_dict(copy.deepcopy(state))
+            load(self._inner, state, "sampler")
             self._exhausted = bool(self._saved.get("exhausted"))  # such a sampler stands at the start of its next pass
-        elif "epoch" in self._saved and hasattr(self._inner, "set_epoch"):
+        elif self._saved.get("epoch") is not None and hasattr(self._inner, "set_epoch"):
             self._inner.set_epoch(self._saved["epoch"])
-        self._iterator: Iterator[Any] = iter(index_sampler)
+        self._began = self._source.read() if self._source.at_iter else None
+        self._began = self._saved.get("began") or self._began
+        self._iterator = self._new()
+        if self._saved.get("drawn") or self._owed:
+            self._start()
+
+    def _new(self) -> Iterator[Any]:
+        with self._source.set_to(self._saved.get("began")):
+            return iter(self._sampler)
 
     def item(self, number: int) -> Any:
-        """The index, or batch of indices, drawn as so many-th here; the sampler's own exceptions come through.
+        """The index, or batch of indices, drawn as the one of that number; the sampler's own exceptions come through.
 
         Asked for the same one again, it is the same: an interrupt may keep the caller from noting it.
         """
-        if number <= self._last[0]:
+        if self._started and number <= self._last[0].count:
             return self._last[1]
         if self._drawing:
-            self._draw_again(number - 1)
+            self._recover()
         if self._exhausted:
             raise StopIteration
         self._drawing = True
         try:
-            self._note(number, self._next())
+            self._note(self._next())
         except StopIteration:
             self._exhausted = True
             self._drawing = False
             raise
         except Exception:
             # The sampler's own, or a signal handler's that ran in the middle of it: then it draws well the second time.
-            self._draw_again(number - 1)
             try:
-                self._note(number, self._next())
+                self._recover()
+                self._note(self._next())
             except Exception:  # noqa: BLE001  (its own: the first one is raised)
                 self._drawing = False
             raise
         return self._last[1]
 
-    def _note(self, number: int, item: Any) -> None:
-        self._ended = bool(self._full) and len(item) < self._full
-        self._last = number, item
+    def _note(self, item: Any) -> None:
+        before = self._last[0]
+        self._previous = before
+        self._last = _Drawn(before.count + 1, indices.digest(item, before.digest)), item
         self._drawing = False
 
     def _next(self) -> Any:
         if not self._started:
-            self._begin()
-            self._started = True
+            self._start()
         return next(self._iterator)
 
-    def _begin(self) -> None:
+    @property
+    def first(self) -> int:
+        """The number of the item that is drawn next, when nothing was drawn here."""
+        return 1 + int(self._saved.get("drawn", 0))
+
+    def _start(self) -> None:
         saved = self._saved
-        drawn = saved.get("drawn", 0)
+        drawn = _Drawn(saved.get("drawn", 0), saved.get("digest", 0))
         if saved.get("iterator") is not None and is_stateful(self._iterator):
-            self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
-            again: Any = self._iterator
-            self._pass(again, saved.get("again", 0))
+            load(self._iterator, saved["iterator"], "sampler's iterator")
+            self._pass(saved.get("again", 0))
         elif saved.get("sampler") is not None:
-            self._pass(self._iterator, saved.get("again", 0))
+            self._pass(saved.get("again", 0))
         else:
-            self._iterator = self._forward(self._iterator, drawn, saved.get("random"))
-        self.drawn = drawn
-        self._base = self._last[0], self._live()
+            self._draw_again(drawn)
+        self._previous = drawn
+        self._last = drawn, None
+        self._base = drawn, self._live()
+        self._started = True
+
+    def _is_short(self, item: Any) -> bool:
+        """Whether it was the last one, as its length says."""
+        return bool(self._full) and item is not None and len(item) < self._full
 
     def _live(self) -> tuple[str, Any] | None:
         """The state that a stateful sampler, or its iterator, says it has; None where none of them has any."""
@@ -113,72 +126,95 @@ class Order:
             return "iterator", copy.deepcopy(self._iterator.state_dict())
         return None
 
-    def _draw_again(self, drawn: int) -> None:
-        """An interrupt came while the sampler drew: where it stands is unknown, so it draws again what it drew here."""
-        before, state = self._base
-        if not self._started:
-            state = (
-                ("sampler", self._saved["sampler"]) if is_stateful(self._inner) and "sampler" in self._saved else None
-            )
-        if state is None and not self._started:
-            self._iterator = iter(self._sampler)
-            return
-        if state is None:
-            self._iterator = self._forward(iter(self._sampler), self.drawn + drawn, self._random)
-            return
-        kind, known = state
-        if kind == "sampler":
-            self._inner.load_state_dict(copy.deepcopy(known))
-        self._iterator = iter(self._sampler)
-        if kind == "iterator":
-            loading: Any = self._iterator
-            loading.load_state_dict(copy.deepcopy(known))
-        if self._started:
-            self._pass(self._iterator, drawn - before)
-
-    @staticmethod
-    def _pass(iterator: Iterator[Any], count: int) -> None:
-        for _ in islice(iterator, count):
+    def _pass(self, count: int) -> None:
+        for _ in islice(self._iterator, count):
             pass
 
-    def _forward(self, iterator: Iterator[Any], drawn: int, random: str | None) -> Iterator[Any]:
-        """Start the iterator from the random state it once started from, and pass over what was drawn."""
-        generator = getattr(self._inner, "generator", None)
-        own = generator if isinstance(generator, torch.Generator) else torch.default_generator
-        if random is None:
-            self._random = pack_random(own.get_state()) if hasattr(self._inner, "generator") else None
-            self._pass(iterator, drawn)
-            return iterator
-        # A sampler without a generator draws from the global one: that stands where it stood, for the first draw.
-        self._random = random
-        now = own.get_state()
-        own.set_state(unpack_random(random))
-        try:
-            first = list(islice(iterator, max(drawn, 1)))
-        finally:
-            if own is torch.default_generator:
-                own.set_state(now)
-        return _chain(first[drawn:], iterator)
+    def _draw_again(self, drawn: "_Drawn") -> None:
+        """Start the iterator from the random state it starts from, and pass over what was drawn."""
+        self._random = self._source.read()
+        if self._promised is None or (self._promised == self._random and drawn.count == 0):
+            first = self._passed(drawn)
+        else:
+            self._random = self._promised
+            with self._source.set_to(self._promised):
+                first = self._passed(drawn, and_one=1)
+        if first:
+            self._iterator = chain(first, self._iterator)
 
-    def state(self, drawn: int) -> dict[str, Any]:
-        """Where the draw stands after so many items drawn here; JSON-serialisable unless a sampler's own is not."""
-        state: dict[str, Any] = {"drawn": self.drawn + drawn, "batch_size": self._size}
+    def _passed(self, drawn: "_Drawn", and_one: int = 0) -> list[Any]:
+        """Draw what was drawn, and return what is drawn beyond."""
+        passed, digest = 0, 0
+        for item in islice(self._iterator, drawn.count):
+            passed += 1
+            digest = indices.digest(item, digest)
+            self._find(item)
+        if _Drawn(passed, digest) != drawn or self._owed:
+            raise StateMismatch(_ANOTHER_ORDER)
+        return list(islice(self._iterator, and_one))
+
+    def _find(self, item: Any) -> None:
+        """What was drawn may be pending."""
+        for index in item if isinstance(item, (list, tuple)) else (item,):
+            if isinstance(index, (int, str)) and index in self._owed:
+                self._owed[index] -= 1
+                if not self._owed[index]:
+                    del self._owed[index]
+
+    def _recover(self) -> None:
+        """An interrupt came while the sampler drew; where it stands is unknown, so it draws again what it had drawn."""
         if not self._started:
-            return dict(self._saved or state)
-        before, known = self._base
+            if self._saved.get("sampler") is not None and is_stateful(self._inner):
+                load(self._inner, self._saved["sampler"], "sampler")
+            self._iterator = self._new()
+            return
+        drawn, (before, state) = self._last[0], self._base
+        if state is not None and state[0] == "sampler":
+            load(self._inner, state[1], "sampler")
+        self._iterator = self._new()
+        if state is None:
+            self._promised = self._random
+            self._draw_again(drawn)
+            return
+        if state[0] == "iterator":
+            load(self._iterator, state[1], "sampler's iterator")
+        self._pass(drawn.count - before.count)
+
+    def state(self, number: int) -> dict[str, Any]:
+        """Where the draw stands after that many items; JSON-serialisable unless a sampler's own state is not."""
+        if not self._started and self._saved:
+            return dict(self._saved)
+        drawn = self._last[0] if number >= self._last[0].count else self._previous
+        state: dict[str, Any] = {"drawn": drawn.count, "digest": drawn.digest}
+        before, known = self._base if self._started else (drawn, self._live())
         if known is not None:
-            if self._drawing or drawn != self._last[0]:  # the sampler's own may be of one item more
-                state["again"] = drawn - before
+            if self._started and (self._drawing or drawn is not self._last[0]):
+                state["again"] = drawn.count - before.count  # the sampler's own may be of one item more
             else:
                 known = self._live() or known
             state[known[0]] = copy.deepcopy(known[1])
             if known[0] == "sampler":
-                state["exhausted"] = self._exhausted or (self._ended and drawn == self._last[0])
-        elif isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
+                state["exhausted"] = self._exhausted or (drawn is self._last[0] and self._is_short(self._last[1]))
+            return state
+        if isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
             state["epoch"] = self._inner.epoch
-        if self._random is not None:
-            state["random"] = self._random
-        return state
+        if not self._started:
+            # Whatever is drawn from the generator until then, the order will be the one that this state says.
+            self._random = self._promised = self._source.read()
+        return state | {"random": self._random, "began": self._began}
+
+
+class _Drawn(NamedTuple):
+    """So many items, and what they were."""
+
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    digest: int
+
+
+_ANOTHER_ORDER = (
+    "load_state_dict(state): the sampler does not draw what it had drawn when the state was taken, so the rest of the "
+    "epoch is not known. Give it what it had (its data, seed and epoch), or state_dict and load_state_dict methods"
+)
 
 
 def _innermost(sampler: Any) -> Any:
@@ -186,21 +222,6 @@ def _innermost(sampler: Any) -> Any:
     while (wrapped := getattr(sampler, "batch_sampler", None)) is not None:
         sampler = wrapped
     return getattr(sampler, "sampler", sampler)
-
-
-def _chain(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    yield from first
-    yield from rest
-
-
-def pack_random(state: torch.Tensor) -> str:
-    """A generator's state as text."""
-    return base64.b64encode(state.numpy().tobytes()).decode("ascii")
-
-
-def unpack_random(text: str) -> torch.Tensor:
-    """The state from its text."""
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
 
 
 class _At(NamedTuple):
@@ -223,7 +244,7 @@ class Groups:
         self._size = batch_size
         kept = tuple(list(group) for group in pending if group)
         flat = tuple(index for group in kept for index in group) if batch_size is not None else ()
-        self._at = _At(None, kept if batch_size is None else (), flat, 0)
+        self._at = _At(None, kept if batch_size is None else (), flat, order.first - 1)
 
     def head(self) -> list[Any] | None:
         """The next group, or None at the end of the epoch; the same one until it was ``taken``."""

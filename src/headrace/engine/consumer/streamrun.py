@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.hand import Hand, Hands
-from headrace.engine.consumer.order import NOT_YET
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
@@ -55,6 +54,8 @@ class StreamRun:
         self._delivered = Place(tuple(resumed), turn % pool.lanes)
         self.hands: Hands[Place] = deque()
         self._torn = False  # something was under way: after an interrupt, the queues are read from the ledger again
+        self.left: list[bytes | None] = [None] * pool.lanes
+        """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
         self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
         self._errors = errors
         with pool.section():
@@ -76,7 +77,10 @@ class StreamRun:
         now = self._delivered
         for hand in takewhile(lambda hand: hand.load is None, list(self.hands)):
             now = hand.then
-        streams = [{"batches": at.batches, "state": at.state, "ended": at.ended} for at in now.streams]
+        streams = [
+            {"batches": at.batches, "ended": at.ended, "state": at.state, "began": at.began, "random": at.random}
+            for at in now.streams
+        ]
         return {"streams": streams, "turn": now.turn}
 
     @property
@@ -154,7 +158,8 @@ class StreamRun:
         left = None if deadline is None else deadline - time.monotonic()
         self._torn = False
         if left is not None and left <= 0:
-            msg = f"DataLoader timed out after {self._timeout} seconds"
+            late = self._pool.late()
+            msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({'; '.join(late)})" if late else "")
             raise RuntimeError(msg)
         dead = self._pool.wait(left)
         self._torn = True
@@ -169,6 +174,9 @@ class StreamRun:
             if queue and self._ledger.is_ready(queue[0]):
                 return lane, (lane + 1) % self._pool.lanes
             if self._streams.ended(lane):
+                note = self._words[self._dims.slot(queue[0]) + S_STATE] if queue else 0
+                if note:
+                    self.left[lane] = self._delivery.state(queue[0], note - 1)[2]
                 while queue:
                     self._slots.release(queue.popleft())
             elif self._in_order:
@@ -180,12 +188,16 @@ class StreamRun:
         """The lane's next batch, or why there is none; an empty hand where that is only counted."""
         slot, before = self._queues[lane].popleft(), self._given.streams
         at, own = self._dims.slot(slot), before[lane]
-        items, failed, state, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
-        kept = self._delivery.state(slot, state - 1) if state and not failed else own.state
-        now = replace(own, batches=own.batches + 1, state=kept, ended=bool(last))
+        items, failed, note, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
+        error = self._delivery.error(slot) if failed else None
+        now = own
+        if error is None or not error[2]:
+            now = replace(own, batches=own.batches + 1, ended=bool(last))
+            if note:
+                state, began, random = self._delivery.state(slot, note - 1)
+                now = replace(now, state=state, began=began, random=random)
         place = Place((*before[:lane], now, *before[lane + 1 :]), turn)
         if failed:
-            error = self._delivery.error(slot)
             self._slots.release(slot)
             assert error is not None  # streams file every error with its text
             raised, original, fatal = error
@@ -215,15 +227,18 @@ class StreamRun:
             # The slots are the facts: it may have died between finishing a batch and counting it.
             made = taken + sum(1 for slot in self._queues[lane] if self._ledger.is_ready(slot))
             self._words[self._dims.lane(lane) + W.L_MADE] = made
+        ready = list(self._queues[lane])[: made - taken]
         given = self._given.streams[lane]
-        states = [given.state] + [
-            self._delivery.state(slot, self._words[self._dims.slot(slot) + S_STATE] - 1)
-            for slot in list(self._queues[lane])[: made - taken]
-            if self._words[self._dims.slot(slot) + S_STATE]
-        ]
-        batch = given.batches + made - taken
+        now = replace(given, batches=given.batches + made - taken, generation=self._words[W.GENERATION])
+        for slot in ready:
+            note, last = (self._words[self._dims.slot(slot) + word] for word in (S_STATE, S_LAST))
+            now = replace(now, ended=bool(last))
+            if note:
+                state, began, random = self._delivery.state(slot, note - 1)
+                now = replace(now, state=state, began=began, random=random)
+        batch = now.batches
         deaths = self._deaths[lane][1] + 1 if self._deaths[lane][0] == batch else 1
-        self._pool.start_one(lane, Resume(batch, states[-1], generation=self._words[W.GENERATION]))
+        self._pool.start_one(lane, now)
         self._deaths[lane] = batch, deaths
         self._pool.ring([lane])
         if deaths > W.DEATHS_ALLOWED:
