@@ -2,11 +2,10 @@
 
 import time
 import weakref
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol, Self
 
 import torch
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
@@ -62,22 +61,40 @@ class Resources:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
 
     def close(self) -> None:
-        """End the workers and give the memory back; idempotent."""
-        if not self.finished:
-            self.progress()
-        self.count()
-        run, self.run = self.run, None
-        early, self.early = self.early, None
-        pool, self.pool = self.pool, None
-        slab, self.slab = self.slab, None
+        """End the workers and give the memory back, whatever else raises on the way; idempotent."""
+        with ExitStack() as closing:  # from the last to the first
+            closing.push(self._give_back)
+            closing.callback(self._end_workers)
+            closing.callback(self._abandon, "early")
+            closing.callback(self._abandon, "run")
+            closing.callback(self.count)
+            if not self.finished:
+                closing.callback(self.progress)
+
+    def leave(self) -> None:
+        """The epoch is over; workers and memory are kept."""
+        self._abandon("run")
+
+    def _abandon(self, name: str) -> None:
+        run: Run | None = getattr(self, name)
+        setattr(self, name, None)
         if run is not None:
             run.abandon()
-        if early is not None:
-            early.abandon()
+
+    def _end_workers(self) -> None:
+        pool, self.pool = self.pool, None
         if pool is not None:
             pool.close()
-        if slab is not None:
+
+    def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
+        """The memory; not to be used again where something failed, which may have kept a part of it."""
+        slab, self.slab = self.slab, None
+        if slab is None:
+            return
+        if failed is None:
             self.shelf.put(slab)
+        else:
+            slab.close()
 
 
 class Iteration:
@@ -92,11 +109,11 @@ class Iteration:
     def reset(self) -> None:
         """Begin an epoch."""
         resources = self.resources
-        if resources.run is not None:
-            resources.run.abandon()
-            resources.run = None
+        run, resources.run = resources.run, None
         resources.yielded, resources.finished = 0, False
         try:
+            if run is not None:
+                run.abandon()
             self._resumed = self._assembly.begin()
         except BaseException:
             self.close()
@@ -121,8 +138,6 @@ class Iteration:
             asked = time.monotonic_ns()
             with self._assembly.tally.waiting():
                 batch = self._take()
-            if self._assembly.pin:
-                batch = pin_memory(batch)  # type: ignore[no-untyped-call]
             self.resources.yielded += 1
             self._assembly.tally.batches += 1
             self._show(asked)
@@ -141,23 +156,27 @@ class Iteration:
         if self.resources.run is None:
             raise StopIteration
         try:
-            return self.resources.run.next()
+            batch = self.resources.run.next()
         except StopIteration:
+            self._assembly.use_up()
             if self._resumed and self.resources.yielded == 0:
                 # The state was taken after the last batch: what follows it is a full epoch.
                 self._assembly.forget_seed()
                 self.reset()
                 return self._take()
             self.resources.finished = True
-            self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
-            if self.resources.trace is not None:
-                self.resources.trace.ended()
-            if self._assembly.persistent:
-                self.resources.run.abandon()
-                self.resources.run = None
-            else:
-                self.close()
+            try:
+                self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
+                if self.resources.trace is not None:
+                    self.resources.trace.ended()
+            finally:
+                if self._assembly.persistent:
+                    self.resources.leave()
+                else:
+                    self.close()
             raise
+        self._assembly.use_up()
+        return batch
 
     def __getstate__(self) -> Any:
         """An iteration is bound to its processes."""
@@ -179,11 +198,13 @@ class Assembly(Protocol):
     resources: Resources
     tally: Tally
     beacon: Beacon
-    pin: bool
     persistent: bool
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+
+    def use_up(self) -> None:
+        """The epoch has really begun: the state it goes on from is used up."""
 
     def forget_seed(self) -> None:
         """The next epoch begins as if with a new iteration."""

@@ -88,7 +88,7 @@ class Beacon:
             tally.hand_offs,
             tally.restarts,
             tally.repeats,
-            len(tally.skipped),
+            tally.skipped.count,
             int(tally.threshold_seconds * 1e9),
             time.monotonic_ns(),
             self._began,

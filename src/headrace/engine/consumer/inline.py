@@ -22,7 +22,11 @@ def collated(
 ) -> Any:
     """The samples, collated; noted if somebody looks."""
     began = time.monotonic_ns()
-    made = collate_fn(samples if batched else samples[0])
+    try:
+        made = collate_fn(samples if batched else samples[0])
+    except StopIteration as error:
+        msg = "collate_fn raised StopIteration, which would end the epoch"
+        raise RuntimeError(msg) from error
     if observer is not None:
         observer.collated(batch.batch, batch.samples, began)
     return made
@@ -98,7 +102,11 @@ class InlineRun:
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
         if self._seed is not None:
             seeding.seed_sample(*self._seed, seed)
-        return get(what)
+        try:
+            return get(what)
+        except StopIteration as error:
+            msg = f"the dataset raised StopIteration for {seed!r}, which would end the epoch"
+            raise RuntimeError(msg) from error
 
     def _collated(self, samples: Any, made: list[Any]) -> Any:
         if self._seed is not None and made:
@@ -139,7 +147,13 @@ class InlineStream:
 
     def progress(self) -> dict[str, Any]:
         """How far the stream has been delivered."""
-        stream = {"batches": self._delivered, "state": self._stream.state(), "ended": self._stream.ended}
+        stream = {
+            "batches": self._delivered,
+            "ended": self._stream.ended,
+            "state": self._stream.state(),
+            "began": None,  # this process's generators are the user's
+            "random": None,
+        }
         return {"streams": [stream], "turn": 0}
 
     def next(self, *, block: bool = True) -> Any:
@@ -158,4 +172,5 @@ class InlineStream:
             try:
                 return self._stream.items()
             except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
-                self._errors.failed(f"item of batch {self._delivered}", error, error)
+                self._delivered += 1
+                self._errors.failed(f"item of batch {self._delivered - 1}", error, error)

@@ -108,15 +108,17 @@ class MapRun:
             self._ledger.reset(free_order=free, limit=limit, displacement=displacement, epoch=epoch)
         self._begin()
 
-    def begin(self) -> bool:
-        """Take over from the run before. False when that one did not deliver everything: then this one is void."""
-        before, self._after = self._after, None
-        if before is None or not before.is_done:
-            return False
+    @property
+    def may_begin(self) -> bool:
+        """Whether the run before delivered everything; otherwise this one is void."""
+        return self._after is not None and self._after.is_done
+
+    def begin(self) -> None:
+        """Take over from the run before."""
+        self._after = None
         with self._pool.section():
             self._ledger.advance(self._book.groups)
         self._begin()
-        return True
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._words[W.LIMIT])

@@ -1,43 +1,53 @@
 """The order in which indices are drawn, and how to draw the same again after a resume."""
 
-import base64
 import copy
+from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
-import torch
 from torch.utils.data import BatchSampler
 
 from headrace.core.errors import StateMismatch
-from headrace.engine.worker.stateful import is_stateful
+from headrace.engine.consumer import indices
+from headrace.engine.consumer.sources import source
+from headrace.engine.worker.stateful import is_stateful, load
 
 
 class Order:
-    """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``."""
+    """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``.
 
-    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None) -> None:
-        """``saved``: what ``state`` returned, to go on from there. Raises ``StateMismatch``."""
+    Where an epoch goes on and the sampler has no state of its own, what was drawn is drawn again at once.
+    """
+
+    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = ()) -> None:
+        """``saved``: what ``state`` returned, to go on from there; ``pending``: batches of indices that were drawn.
+
+        Raises ``StateMismatch``, also when pending ones are none of those drawn.
+        """
         self._inner = _innermost(index_sampler)
         self._saved = saved or {}
-        self._size = getattr(index_sampler, "batch_size", None)  # what is drawn at once; None: whatever comes
-        if self._saved.get("batch_size", self._size) != self._size:
-            msg = (
-                f"the state was taken with batch_size={self._saved['batch_size']}, this loader has "
-                f"batch_size={self._size}: batches are counted, so an epoch can only be resumed with the same size"
-            )
-            raise StateMismatch(msg)
+        self._source = source(index_sampler, self._inner)
+        self._promised: str | None = self._saved.get("random")
         self._random: str | None = None
         self._started = self._exhausted = self._ended = False
         self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
-        self.drawn = 0
+        self.drawn = self._digest = 0
+        self._owed: Counter[Any] = Counter(
+            index for group in pending for index in group if isinstance(index, (int, str))
+        )
         state = self._saved.get("sampler")
         if state is not None and is_stateful(self._inner):
-            self._inner.load_state_dict(copy.deepcopy(state))
+            load(self._inner, state, "sampler")
             self._exhausted = bool(self._saved.get("exhausted"))  # such a sampler stands at the start of its next pass
-        elif "epoch" in self._saved and hasattr(self._inner, "set_epoch"):
+        elif self._saved.get("epoch") is not None and hasattr(self._inner, "set_epoch"):
             self._inner.set_epoch(self._saved["epoch"])
-        self._iterator: Iterator[Any] = iter(index_sampler)
+        self._began = self._source.read() if self._source.at_iter else None
+        with self._source.set_to(self._saved.get("began")):
+            self._iterator: Iterator[Any] = iter(index_sampler)
+        self._began = self._saved.get("began") or self._began
+        if self._saved.get("drawn") or self._owed:
+            self._start()
 
     def __iter__(self) -> "Order":
         """Itself."""
@@ -49,64 +59,82 @@ class Order:
             raise StopIteration
         try:
             if not self._started:
-                self._started = True
-                self._begin()
+                self._start()
             item = next(self._iterator)
         except StopIteration:
             self._exhausted = True
             raise
         self.drawn += 1
+        self._digest = indices.digest(item, self._digest)
         self._ended = bool(self._full) and len(item) < self._full
         return item
 
-    def _begin(self) -> None:
-        saved = self._saved
-        drawn = saved.get("drawn", 0)
+    def _start(self) -> None:
+        saved, drawn = self._saved, self._saved.get("drawn", 0)
         if saved.get("iterator") is not None and is_stateful(self._iterator):
-            self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
-            self.drawn = drawn
+            load(self._iterator, saved["iterator"], "sampler's iterator")
+            self._digest = saved["digest"]
         elif saved.get("sampler") is not None:
-            self.drawn = drawn
+            self._digest = saved["digest"]
         else:
-            self._iterator = self._forward(self._iterator, drawn, saved.get("random"))
+            self._draw_again(drawn)
+        self._started, self.drawn = True, drawn
 
-    def _forward(self, iterator: Iterator[Any], drawn: int, random: str | None) -> Iterator[Any]:
-        """Start the iterator from the random state it once started from, and pass over what was drawn."""
-        generator = getattr(self._inner, "generator", None)
-        own = generator if isinstance(generator, torch.Generator) else torch.default_generator
-        if random is None:
-            self._random = pack_random(own.get_state()) if hasattr(self._inner, "generator") else None
-            for _ in islice(iterator, drawn):
-                pass
-            self.drawn = drawn
-            return iterator
-        # A sampler without a generator draws from the global one: that stands where it stood, for the first draw.
-        self._random = random
-        now = own.get_state()
-        own.set_state(unpack_random(random))
-        try:
-            first = list(islice(iterator, max(drawn, 1)))
-        finally:
-            if own is torch.default_generator:
-                own.set_state(now)
-        self.drawn = drawn
-        return _chain(first[drawn:], iterator)
+    def _draw_again(self, drawn: int) -> None:
+        """Start the iterator from the random state it starts from, and pass over what was drawn."""
+        self._random = self._source.read()
+        if self._promised is None or (self._promised == self._random and drawn == 0):
+            first = self._passed(drawn)
+        else:
+            self._random = self._promised
+            with self._source.set_to(self._promised):
+                first = self._passed(drawn, and_one=1)
+        if first:
+            self._iterator = chain(first, self._iterator)
+
+    def _passed(self, drawn: int, and_one: int = 0) -> list[Any]:
+        """Draw what was drawn, and return what is drawn beyond."""
+        passed = 0
+        for item in islice(self._iterator, drawn):
+            passed += 1
+            self._digest = indices.digest(item, self._digest)
+            self._find(item)
+        if passed < drawn or (drawn and self._digest != self._saved["digest"]) or self._owed:
+            raise StateMismatch(_ANOTHER_ORDER)
+        return list(islice(self._iterator, and_one))
+
+    def _find(self, item: Any) -> None:
+        """What was drawn may be pending."""
+        for index in item if isinstance(item, (list, tuple)) else (item,):
+            if isinstance(index, (int, str)) and index in self._owed:
+                self._owed[index] -= 1
+                if not self._owed[index]:
+                    del self._owed[index]
 
     def state(self) -> dict[str, Any]:
         """Where the draw stands; JSON-serialisable unless a stateful sampler's own state is not."""
-        state: dict[str, Any] = {"drawn": self.drawn, "batch_size": self._size}
-        if not self._started:
-            return dict(self._saved or state)
+        if not self._started and self._saved:
+            return dict(self._saved)
+        state: dict[str, Any] = {"drawn": self.drawn, "digest": self._digest}
         if is_stateful(self._inner):
             state["sampler"] = copy.deepcopy(self._inner.state_dict())
             state["exhausted"] = self._exhausted or self._ended
-        elif is_stateful(self._iterator):
+            return state
+        if is_stateful(self._iterator):
             state["iterator"] = copy.deepcopy(self._iterator.state_dict())
-        elif isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
+            return state
+        if isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
             state["epoch"] = self._inner.epoch
-        if self._random is not None:
-            state["random"] = self._random
-        return state
+        if not self._started:
+            # Whatever is drawn from the generator until then, the order will be the one that this state says.
+            self._random = self._promised = self._source.read()
+        return state | {"random": self._random, "began": self._began}
+
+
+_ANOTHER_ORDER = (
+    "load_state_dict(state): the sampler does not draw what it had drawn when the state was taken, so the rest of the "
+    "epoch is not known. Give it what it had (its data, seed and epoch), or state_dict and load_state_dict methods"
+)
 
 
 def _innermost(sampler: Any) -> Any:
@@ -114,21 +142,6 @@ def _innermost(sampler: Any) -> Any:
     while (wrapped := getattr(sampler, "batch_sampler", None)) is not None:
         sampler = wrapped
     return getattr(sampler, "sampler", sampler)
-
-
-def _chain(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    yield from first
-    yield from rest
-
-
-def pack_random(state: torch.Tensor) -> str:
-    """A generator's state as text."""
-    return base64.b64encode(state.numpy().tobytes()).decode("ascii")
-
-
-def unpack_random(text: str) -> torch.Tensor:
-    """The state from its text."""
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
 
 
 class Groups:

@@ -42,8 +42,10 @@ class StreamRun:
         self._delivery = Delivery(pool.memory, slots)
         self._queues: list[deque[int]] = [deque() for _ in range(pool.lanes)]
         self._delivered = [resume.batches for resume in resumed]
-        self._states = [resume.state for resume in resumed]
+        self._after = [(resume.state, resume.began, resume.random) for resume in resumed]  # what streams noted last
         self._ended = [resume.ended for resume in resumed]
+        self.left: list[bytes | None] = [None] * pool.lanes
+        """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
         self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
         self._turn = turn % pool.lanes
         self._errors = errors
@@ -61,8 +63,8 @@ class StreamRun:
     def progress(self) -> dict[str, Any]:
         """How far each stream has been delivered, and whose turn it is."""
         streams = [
-            {"batches": batches, "state": state, "ended": self._ended[lane]}
-            for lane, (batches, state) in enumerate(zip(self._delivered, self._states, strict=True))
+            {"batches": batches, "ended": ended, "state": state, "began": began, "random": random}
+            for batches, ended, (state, began, random) in zip(self._delivered, self._ended, self._after, strict=True)
         ]
         return {"streams": streams, "turn": self._turn}
 
@@ -118,6 +120,9 @@ class StreamRun:
                 self._turn = (lane + 1) % self._pool.lanes
                 return lane
             if self._streams.ended(lane):
+                note = self._words[self._dims.slot(queue[0]) + S_STATE] if queue else 0
+                if note:
+                    self.left[lane] = self._delivery.state(queue[0], note - 1)[2]
                 while queue:
                     self._slots.release(queue.popleft())
             elif self._in_order:
@@ -129,11 +134,14 @@ class StreamRun:
         """The lane's next batch in a tuple; None when it failed and failures are skipped."""
         slot = self._queues[lane].popleft()
         at = self._dims.slot(slot)
-        self._delivered[lane] += 1
-        items, failed, state, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
-        self._ended[lane] = bool(last)
+        items, failed, note, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
+        error = self._delivery.error(slot) if failed else None
+        if error is None or not error[2]:
+            self._delivered[lane] += 1
+            self._ended[lane] = bool(last)
+            if note:
+                self._after[lane] = self._delivery.state(slot, note - 1)
         if failed:
-            error = self._delivery.error(slot)
             self._slots.release(slot)
             self._allow()
             assert error is not None  # streams file every error with its text
@@ -142,8 +150,6 @@ class StreamRun:
                 raise raised
             self._errors.failed(f"item of batch {self._delivered[lane] - 1} of worker {lane}", raised, original)
             return None
-        if state:
-            self._states[lane] = self._delivery.state(slot, state - 1)
         batch = self._words[at + W.S_BATCH]
         made = self._delivery.batch(slot)
         waiting = [slot for queue in self._queues for slot in queue]
@@ -166,15 +172,18 @@ class StreamRun:
             # The slots are the facts: it may have died between finishing a batch and counting it.
             made = taken + sum(1 for slot in self._queues[lane] if self._ledger.is_ready(slot))
             self._words[self._dims.lane(lane) + W.L_MADE] = made
-        states = [self._states[lane]] + [
-            self._delivery.state(slot, self._words[self._dims.slot(slot) + S_STATE] - 1)
-            for slot in list(self._queues[lane])[: made - taken]
-            if self._words[self._dims.slot(slot) + S_STATE]
-        ]
+        ready = list(self._queues[lane])[: made - taken]
+        ended, (state, began, random) = self._ended[lane], self._after[lane]
+        for slot in ready:
+            note, last = (self._words[self._dims.slot(slot) + word] for word in (S_STATE, S_LAST))
+            ended = bool(last)
+            if note:
+                state, began, random = self._delivery.state(slot, note - 1)
         batch = self._delivered[lane] + made - taken
         deaths = self._deaths[lane][1] + 1 if self._deaths[lane][0] == batch else 1
         self._deaths[lane] = batch, deaths
-        self._pool.start_one(lane, Resume(batch, states[-1], generation=self._words[W.GENERATION]))
+        resume = Resume(batch, state, ended, began, random, generation=self._words[W.GENERATION])
+        self._pool.start_one(lane, resume)
         self._pool.ring([lane])
         if deaths > W.DEATHS_ALLOWED:
             msg = (

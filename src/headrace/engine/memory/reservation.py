@@ -1,4 +1,4 @@
-"""One sparse shared mapping per run: the ledger's words, blobs and layouts, and a region for every batch slot.
+"""One sparse shared mapping per run: the ledger's words, blobs, and a record and a region for every batch slot.
 
 It is an anonymous memory file: it needs no ``/dev/shm``, one descriptor, and memory only where something was written.
 Because every slot is reserved far larger than any batch, no allocator is needed and a batch never has to move.
@@ -17,7 +17,7 @@ from headrace.engine.memory.limits import address_space, explained
 from headrace.sched.words import Dims
 
 BLOB = 8 << 20  # per group: pickled indices and errors
-LAYOUTS = 64 << 20
+RECORD = 256 << 10  # per slot: what its rows look like
 SLOT = 8 << 30
 LEAST, FAIR, USUAL = 1 << 20, 32 << 20, 128 << 20  # of no use if smaller; room for small batches; for most
 PAGE = mmap.PAGESIZE
@@ -51,7 +51,7 @@ class Extent:
 
 def fixed(dims: Dims) -> int:
     """Bytes that are not slots."""
-    return _page(8 * dims.words) + dims.groups * BLOB + LAYOUTS
+    return _page(8 * dims.words) + dims.groups * BLOB + dims.slots * RECORD
 
 
 ANY_ROWS = 1 << 20
@@ -64,8 +64,8 @@ class Reservation:
         """Reserve address space, or map ``fd`` that another process reserved."""
         self.dims, self.slot_bytes = dims, slot_bytes
         self.blobs = _page(8 * dims.words)
-        self.layouts = self.blobs + dims.groups * BLOB
-        self.slots = self.layouts + LAYOUTS
+        self.records = self.blobs + dims.groups * BLOB
+        self.slots = self.records + dims.slots * RECORD
         size = self.slots + dims.slots * slot_bytes
         with explained("make a memory file for batches"):
             self.fd = os.memfd_create("headrace", os.MFD_CLOEXEC) if fd is None else fd
@@ -117,6 +117,10 @@ class Reservation:
     def blob(self, group: int) -> int:
         """Where a group's blob begins."""
         return self.blobs + group * BLOB
+
+    def record(self, slot: int) -> int:
+        """Where a slot's record begins."""
+        return self.records + slot * RECORD
 
     def slot(self, slot: int) -> int:
         """Where a slot's data begins."""

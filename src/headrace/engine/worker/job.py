@@ -51,6 +51,10 @@ class Resume:
     """What the dataset's or its iterator's ``state_dict`` returned after those."""
     ended: bool = False
     """Nothing came after those."""
+    began: bytes | None = None
+    """The worker's random generators when its stream began, where they were not those of a new worker."""
+    random: bytes | None = None
+    """Those after the batches, where they had been drawn from."""
     generation: int = 0
     """The epoch this is about; a worker that begins with a later one starts at the beginning."""
 
