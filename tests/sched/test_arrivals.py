@@ -99,6 +99,14 @@ def test_free_order_does_not_wait_for_a_straggler():
     assert arrivals.waiting() == [["a"], ["d"]]
 
 
+@pytest.mark.parametrize("grouping", [Grouping.STRICT, Grouping.WHOLE])
+def test_groups_of_no_samples_are_published_too(grouping):
+    arrivals = Arrivals(grouping)
+    found = published(arrivals, [[1], [], [2, 3], [], []], [1, 2, 0])
+    assert sorted([[index for index, _ in group] for group in found]) == [[], [], [], [1], [2, 3]]
+    assert arrivals.is_empty
+
+
 @pytest.mark.parametrize("grouping", Grouping)
 def test_what_nobody_waits_for_is_refused(grouping):
     arrivals = Arrivals(grouping)

@@ -46,6 +46,8 @@ class _At(NamedTuple):
 class Group(NamedTuple, Generic[T]):
     """A group that may be published."""
 
+    place: int
+    """In the order of publishing."""
     numbers: list[int]
     indices: list[Any]
     payloads: list[T]
@@ -110,7 +112,7 @@ class Arrivals(Generic[T]):
             return None
         found = [(number, self._group_of(number)) for number in numbers]
         indices = [group.indices[number - group.numbers.start] for number, group in found if group is not None]
-        return Group(numbers, indices, [self._here[number] for number in numbers])
+        return Group(self._at.published, numbers, indices, [self._here[number] for number in numbers])
 
     def _first_whole(self) -> list[int] | None:
         at = self._at
@@ -150,8 +152,8 @@ class Arrivals(Generic[T]):
         gone, published = at.gone.union(group.numbers), at.published + 1
         # In free order the sizes of groups are wanted until as many are published.
         keep = published - at.over if self._grouping is Grouping.FREE else len(at.groups)
-        over = 0
-        while over < min(keep, len(at.groups)) and all(number in gone for number in at.groups[over].numbers):
+        over = 0 if group.numbers else 1  # one of no samples is published when it is the first
+        while over < min(keep, len(at.groups)) and _is_over(at.groups[over].numbers, gone):
             gone = gone.difference(at.groups[over].numbers)
             over += 1
         self._at = _At(at.groups[over:], gone, published, at.over + over)
@@ -160,8 +162,7 @@ class Arrivals(Generic[T]):
 
     def is_published(self, group: Group[T]) -> bool:
         """Whether ``publish`` was reached."""
-        at = self._at
-        return any(number in at.gone or self._group_of(number) is None for number in group.numbers)
+        return self._at.published > group.place
 
     def waiting(self, besides: AbstractSet[int] = frozenset()) -> list[list[Any]]:
         """What was drawn and not published, in the order of drawing, without the numbers ``besides``."""
@@ -182,3 +183,7 @@ class Arrivals(Generic[T]):
         self._at = _At((), frozenset(), at.published, at.over)
         self._here.clear()
         return absent, here
+
+
+def _is_over(numbers: range, gone: AbstractSet[int]) -> bool:
+    return bool(numbers) and all(number in gone for number in numbers)

@@ -46,11 +46,15 @@ class ArrivingGroups:
         self._head: Planned | None = None
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
         self._exhausted = False
+        self._before: ArrivingGroups | None = None  # what this one takes over from
 
     def head(self) -> Planned | NotYet | None:
         """The next group that is here, the same one until it was ``taken``; ``NOT_YET`` while rows are under way."""
         if self.drawn is not None:
             return self.drawn
+        if self._before is not None:
+            self._before.abandon()
+            self._before = None
         self._fetcher.pump()
         while not self._exhausted and self._arrivals.missing < self._fetcher.appetite:
             self._draw()
@@ -72,7 +76,7 @@ class ArrivingGroups:
         """The head is in somebody else's care."""
         if self._head is not None:
             self._arrivals.publish(self._head.group)
-            self._fetcher.taken(len(self._head))
+            self._fetcher.taken(sum(place is not None for place in self._head.places))
             self._head = None
 
     def _draw(self) -> None:
@@ -98,7 +102,7 @@ class ArrivingGroups:
 
     def _arrived(self, place: Arrived) -> None:
         if not self._arrivals.arrive(place.number, place):
-            self._fetcher.free([place])
+            self._fetcher.refuse([place])
 
     def _free(self, places: Iterable[Arrived]) -> None:
         freed = list(places)
@@ -106,17 +110,23 @@ class ArrivingGroups:
             self._live.pop(place.offset, None)
         self._fetcher.free(freed)
 
+    def waited_for(self) -> tuple[int, int]:
+        """A descriptor, and events of it, by which more groups announce themselves."""
+        return self._fetcher.waited_for()
+
     def again(self, pending: list[list[Any]]) -> "ArrivingGroups":
-        """The same, but ``pending`` first: their rows are asked for again."""
-        self.abandon()
+        """The same, but ``pending`` first: their rows are asked for again. This one stays as it is until then."""
         groups = self._groups.again(pending)
-        return ArrivingGroups(groups, self._fetcher, self._key, self._grouping, self._displacement)
+        following = ArrivingGroups(groups, self._fetcher, self._key, self._grouping, self._displacement)
+        following._before = self
+        return following
 
     def abandon(self) -> None:
         """Nothing of this epoch is needed any more."""
         absent, here = self._arrivals.give_up()
         self._fetcher.drop(absent)
-        self._free([*self._live.values(), *(place for place in here if place is not None)])
+        self._free(list(self._live.values()))
+        self._fetcher.refuse([place for place in here if place is not None])
 
     def progress(self, held: list[list[Any]], besides: list[Any] | None = None) -> dict[str, Any]:
         """For a resume: ``held``, drawn and not delivered, and what waits here; not the head if it is ``besides``."""

@@ -50,6 +50,7 @@ class Fetcher:
         self._torn = False
         self._deaths = 0
         self._numbers = 0
+        self._group = 1
         self.facts: dict[str, Any] = {}
         self.appetite = 2 * batch
         """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
@@ -68,17 +69,23 @@ class Fetcher:
 
     def ask(self, keys: Mapping[int, str], sink: Sink) -> None:
         """Have rows brought, each by a number; ``sink`` is given each of them once, by ``pump``."""
+        self._group = max(self._group, len(keys))
         self._asked.update((number, (key, sink)) for number, key in keys.items())
         if self._process is None:
             self._start()
         else:
-            self._outbox += wire.asks(keys.items())
+            self._outbox += wire.asks(keys.items(), len(keys))
 
     def free(self, places: Iterable[Arrived]) -> None:
         """Nobody needs these payloads any more."""
         offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
         if offsets and self._process is not None:
             self._outbox += wire.numbers(Kind.FREE, offsets)
+
+    def refuse(self, places: list[Arrived]) -> None:
+        """These were brought for nobody."""
+        self.free(places)
+        self.taken(len(places))
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more; what comes nevertheless is freed."""
@@ -132,7 +139,7 @@ class Fetcher:
                     self._asked[place.number][1](place)
                     self._asked.pop(place.number, None)
                 else:
-                    self.free([place])
+                    self.refuse([place])
         elif kind is Kind.FACTS:
             self.facts = json.loads(body)
             self.appetite = int(self.facts["appetite"])
@@ -165,7 +172,7 @@ class Fetcher:
         self._socket, self._frames = ours, wire.Frames()
         told = pickle.dumps(replace(self._orders, live=list(self._live.items())))
         asked = ((number, key) for number, (key, _) in self._asked.items())
-        self._outbox = bytearray(wire.frame(Kind.OPEN, told) + wire.asks(asked))
+        self._outbox = bytearray(wire.frame(Kind.OPEN, told) + wire.asks(asked, self._group))
 
     def _replace(self) -> None:
         """The fetcher is gone: what it had not brought is asked for again."""

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
+from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.book import Book, Group, Numbers, Settled
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.governor import Governor
@@ -44,7 +45,7 @@ class MapRun:
         self,
         pool: Pool,
         slots: Slots,
-        groups: Groups,
+        groups: Groups | ArrivingGroups,
         *,
         arrangement: Arrangement,
         window: int,
@@ -123,7 +124,7 @@ class MapRun:
         self._draw()
 
     @property
-    def _groups(self) -> Groups:
+    def _groups(self) -> Groups | ArrivingGroups:
         return self._facts[0]
 
     @property
@@ -135,14 +136,17 @@ class MapRun:
         """Those that its groups have in the ledger."""
         return self._book.numbers
 
-    def _draw(self, *, one_more: bool = False) -> None:
-        """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others."""
+    def _draw(self, *, one_more: bool = False) -> bool:
+        """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others.
+
+        False when there was room for a batch that could not be had.
+        """
         room = self._window * self._words[W.LIMIT]
         while not self._exhausted:
             if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
-                return
+                return True
             if not self._draw_one(force=not self._open or one_more):
-                return
+                return False
             one_more = False
         if self._follower is not None and len(self._open) < room and not self._words[W.LOCAL]:
             self._next = self._next or self._follower(self)
@@ -150,6 +154,7 @@ class MapRun:
                 self._next.draw_early(room - len(self._open))
             else:
                 self._follower = None
+        return True
 
     def draw_early(self, room: int) -> None:
         """Have ``room`` batches of this epoch made while the one before it is delivered."""
@@ -157,8 +162,10 @@ class MapRun:
             pass
 
     def _draw_one(self, *, force: bool) -> bool:
-        """Publish the next batch of the order, if there is one; False when there is no slot for it now."""
+        """Publish the next batch of the order, if there is one; False when it is not here, or finds no slot."""
         head = self._groups.head()
+        if head is NOT_YET:
+            return False
         if head is None:
             self._exhausted = True
             return True
@@ -223,6 +230,7 @@ class MapRun:
         while self._open:
             self._slots.release(self._open.popitem()[0])
         self.hands.clear()
+        self._groups.abandon()
 
     def next(self, *, block: bool = True) -> Hand[Settled] | NotYet:
         """The next batch, or what a sample raised, in a hand; raises StopIteration at the end.
@@ -274,8 +282,8 @@ class MapRun:
                     self._govern(made.delivered.ready)
                     self._idle_deaths = 0
                     return self._handed(made)
-            elif self._starved():
-                self._draw(one_more=True)
+            elif self._starved() and self._draw(one_more=True):
+                continue
             elif not block and (self._open or not self._exhausted):
                 return NOT_YET
             elif self._open or not self._exhausted:
@@ -478,7 +486,8 @@ class MapRun:
         began = time.monotonic()
         times = (left, self._watch.due(), None if self._open else NO_SLOT_SECONDS)
         self._torn = False
-        dead = self._pool.wait(min((seconds for seconds in times if seconds is not None), default=None))
+        seconds = min((seconds for seconds in times if seconds is not None), default=None)
+        dead = self._pool.wait(seconds, self._groups.waited_for())
         self._torn = True
         if self._governor is not None:
             self._governor.waited(time.monotonic() - began)

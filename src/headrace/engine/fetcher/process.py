@@ -77,6 +77,7 @@ class Fetching:
         self._store = Retrying(Observed(orders.store, self._tally), orders.retry, self._tally)
         self._queue: deque[tuple[int, str]] = deque()
         self._flying: dict[int, asyncio.Task[None]] = {}
+        self._least = 1  # rows that are needed at once: nothing is taken before they are all here
         self._held = 0  # arrived, and not said to be taken
         self._arrived: list[Arrived] = []
         self._outbox = bytearray()
@@ -88,7 +89,9 @@ class Fetching:
     def told(self, kind: Kind, body: bytes) -> None:
         """What the training process says."""
         if kind is Kind.ASK:
-            self._queue.extend(wire.read_asks(body))
+            wanted, group = wire.read_asks(body)
+            self._queue.extend(wanted)
+            self._least = max(self._least, group)
         elif kind is Kind.FREE:
             for offset in wire.read_numbers(body):
                 self._extents.free(offset)
@@ -115,7 +118,7 @@ class Fetching:
             return
         while True:
             self._wake.clear()
-            while self._queue and self._window.room:
+            while self._queue and (self._window.room or self._window.outstanding < self._least):
                 number, key = self._queue.popleft()
                 self._window.requested()
                 self._flying[number] = asyncio.create_task(self._fetch(session, number, key))

@@ -7,7 +7,7 @@ the first frame, by which the training process says what to read, is a pickle, a
 import enum
 import json
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.core import errors
@@ -48,6 +48,7 @@ class Arrived(NamedTuple):
 
 
 NO_LABEL, NUMBER_LABEL, BLOB_LABEL = 0, 1, 2
+NOWHERE = Arrived(0, failed=False, label_kind=NO_LABEL, offset=-1, size=0, label=0, began=0, took=0, retries=0)
 
 
 def frame(kind: Kind, body: bytes) -> bytes:
@@ -55,22 +56,24 @@ def frame(kind: Kind, body: bytes) -> bytes:
     return _HEAD.pack(len(body), kind) + body
 
 
-def asks(wanted: Iterable[tuple[int, str]]) -> bytes:
-    """Numbers and the keys they are for."""
-    parts = []
+def asks(wanted: Iterable[tuple[int, str]], group: int) -> bytes:
+    """Numbers and the keys they are for. ``group``: so many of them are needed at once."""
+    parts = [_NUMBER.pack(group)]
     for number, key in wanted:
         text = key.encode()
         parts += [_ASK.pack(number, len(text)), text]
     return frame(Kind.ASK, b"".join(parts))
 
 
-def read_asks(body: bytes) -> Iterator[tuple[int, str]]:
+def read_asks(body: bytes) -> tuple[list[tuple[int, str]], int]:
     """What ``asks`` wrote."""
-    at = 0
+    (group,), at = _NUMBER.unpack_from(body), _NUMBER.size
+    found = []
     while at < len(body):
         number, size = _ASK.unpack_from(body, at)
         at += _ASK.size + size
-        yield number, body[at - size : at].decode()
+        found.append((number, body[at - size : at].decode()))
+    return found, group
 
 
 def numbers(kind: Kind, values: Iterable[int]) -> bytes:
@@ -90,7 +93,22 @@ def rows(arrived: Iterable[Arrived]) -> bytes:
 
 def read_rows(body: bytes) -> list[Arrived]:
     """What ``rows`` wrote."""
-    return [Arrived(values[0], bool(values[1]), *values[2:]) for values in _ROW.iter_unpack(body)]
+    return [_arrived(values) for values in _ROW.iter_unpack(body)]
+
+
+def _arrived(values: tuple[int, ...]) -> Arrived:
+    return Arrived(values[0], bool(values[1]), *values[2:])
+
+
+def places(found: Iterable[Arrived | None]) -> bytes:
+    """Where the rows of a group lie, for a worker; None: nowhere."""
+    return b"".join(_ROW.pack(*(NOWHERE if place is None else place)) for place in found)
+
+
+def read_places(body: memoryview, count: int) -> list[Arrived | None]:
+    """What ``places`` wrote for ``count`` rows."""
+    found = (_arrived(values) for values in _ROW.iter_unpack(body[: count * _ROW.size]))
+    return [None if place.offset < 0 else place for place in found]
 
 
 def facts(kind: Kind, values: dict[str, Any]) -> bytes:
