@@ -7,7 +7,9 @@
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
-    └── TraceError          a trace that cannot be written or read                              (ValueError)
+    ├── TraceError          a trace that cannot be written or read                              (ValueError)
+    └── SplitError          samples that cannot be divided as asked, a split file that is none  (ValueError)
+        └── FilterError     a filter that cannot be read, or does not suit the columns
 
 Each also derives from the built-in that torch's DataLoader raises in the same place, so ``except RuntimeError``
 written for torch keeps working. Errors raised by user code keep their own type.
@@ -44,3 +46,11 @@ class StateMismatch(HeadraceError, ValueError):
 
 class TraceError(HeadraceError, ValueError):
     """A trace file that cannot be written, or that is none."""
+
+
+class SplitError(HeadraceError, ValueError):
+    """Samples cannot be divided as asked, or a split file or a split in it is not what it should be."""
+
+
+class FilterError(SplitError):
+    """A filter that cannot be read, or that asks of a column what it does not have."""
