@@ -1,15 +1,15 @@
 """A filter over metadata in the SQL everybody knows, as a tree of values. Pure; nothing is ever evaluated as code.
 
-    condition  := term (OR term)*
-    term       := factor (AND factor)*
-    factor     := NOT factor | ( condition ) | predicate
-    predicate  := operand (= | == | != | <> | < | <= | > | >=) operand
-                | operand [NOT] IN ( [literal, ...] )
-                | operand [NOT] LIKE 'pattern'
-                | operand [NOT] BETWEEN operand AND operand
-                | operand IS [NOT] NULL
-    operand    := column | "column" | literal
-    literal    := number | 'text' | TRUE | FALSE
+condition  := term (OR term)*
+term       := factor (AND factor)*
+factor     := NOT factor | ( condition ) | predicate
+predicate  := operand (= | == | != | <> | < | <= | > | >=) operand
+            | operand [NOT] IN ( [literal, ...] )
+            | operand [NOT] LIKE 'pattern'
+            | operand [NOT] BETWEEN operand AND operand
+            | operand IS [NOT] NULL
+operand    := column | "column" | literal
+literal    := number | 'text' | TRUE | FALSE
 """
 
 from dataclasses import dataclass
