@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from headrace.core.errors import FilterError
 from headrace.store.splits import filter as F
-from headrace.store.splits.frame import INTEGER, OTHER, REAL, TEXT, Bools, Column, Frame
+from headrace.store.splits.frame import INTEGER, NOTHING, OTHER, REAL, TEXT, Bools, Column, Frame
 
 _OPERATORS = {
     "=": operator.eq,
@@ -47,6 +47,12 @@ def _answer(condition: F.Condition, frame: Frame) -> _Answer:
         case F.Any(parts):
             found = [_answer(part, frame) for part in parts]
             return _Answer(~_all([~each.yes for each in found]), _all([each.no for each in found]))
+        case _:
+            return _predicate(condition, frame)
+
+
+def _predicate(condition: F.Predicate, frame: Frame) -> _Answer:
+    match condition:
         case F.IsNull(operand):
             empty = _column(operand, frame).null if isinstance(operand, F.Name) else np.zeros(frame.rows, np.bool_)
             return _Answer(empty, ~empty)
@@ -59,7 +65,7 @@ def _answer(condition: F.Condition, frame: Frame) -> _Answer:
 
 
 def _all(parts: list[Bools]) -> Bools:
-    return np.logical_and.reduce(parts)
+    return np.asarray(np.logical_and.reduce(parts), np.bool_)
 
 
 def _known(yes: Bools, null: Bools) -> _Answer:
@@ -89,9 +95,11 @@ def _compared(sign: str, left: F.Operand, right: F.Operand, frame: Frame) -> _An
 
 def _columns_compared(sign: str, left: Column, right: Column) -> _Answer:
     kinds = {left.kind, right.kind}
+    null = left.null | right.null
+    if NOTHING in kinds:
+        return _known(null, null)
     if OTHER in kinds or (TEXT in kinds and len(kinds) == 2):
         raise FilterError(f"{left.name} has {left.kind} and {right.name} has {right.kind}: they cannot be compared")
-    null = left.null | right.null
     compare = _OPERATORS[sign]
     if len(kinds) == 2:  # Python compares integers and floats exactly, numpy rounds
         pairs = zip(left.values.tolist(), right.values.tolist(), strict=True)
@@ -101,6 +109,8 @@ def _columns_compared(sign: str, left: Column, right: Column) -> _Answer:
 
 def _against(sign: str, column: Column, value: float | str) -> Bools:
     """A column compared with a literal; exact also where a number has no float, or no int64, of its own."""
+    if column.kind == NOTHING:
+        return column.null
     if column.kind == OTHER or (column.kind == TEXT) != isinstance(value, str):
         raise FilterError(_mismatch(column, value))
     if column.kind == INTEGER:
@@ -119,7 +129,7 @@ def _mismatch(column: Column, value: float | str) -> str:
 
 
 def _integers_against(sign: str, values: npt.NDArray[Anything], value: float) -> Bools:
-    if isinstance(value, float) and math.isfinite(value):
+    if not isinstance(value, int) and math.isfinite(value):
         if value.is_integer():
             value = int(value)
         elif sign in {"=", "!="}:
@@ -171,6 +181,8 @@ def _like(operand: F.Operand, pattern: str, frame: Frame) -> _Answer:
         one = matches(_lowered(operand.value)) is not None
         return _known(np.full(frame.rows, one), np.zeros(frame.rows, np.bool_))
     column = _column(operand, frame)
+    if column.kind == NOTHING:
+        return _known(column.null, column.null)
     if column.kind != TEXT:
         raise FilterError(f"LIKE is for text, and {column.name} has {column.kind}")
     texts: list[str] = column.values.tolist()

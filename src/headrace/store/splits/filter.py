@@ -1,4 +1,4 @@
-"""A filter over metadata in the SQL everybody knows, as a tree of values. Pure; nothing is ever evaluated as code.
+"""A filter over metadata in the SQL everybody knows, as a tree of values.
 
 condition  := term (OR term)*
 term       := factor (AND factor)*
@@ -94,7 +94,8 @@ class Any:
     parts: tuple["Condition", ...]
 
 
-Condition = Compare | In | Like | IsNull | Not | All | Any
+Predicate = Compare | In | Like | IsNull
+Condition = Predicate | Not | All | Any
 
 
 def parse(source: str) -> Condition:

@@ -3,7 +3,7 @@
 Neither pandas nor pyarrow is imported: their objects are asked for what they have.
 """
 
-import datetime
+import datetime as dt
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,10 @@ from headrace.core.errors import SplitError
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-INTEGER, REAL, TEXT, OTHER = "integers", "numbers", "text", "values that cannot be compared"
+INTEGER, REAL, TEXT = "integers", "numbers", "text"
+OTHER, NOTHING = "values that cannot be compared", "no values"
 
-_AS_TEXT = (uuid.UUID, datetime.date, datetime.time, os.PathLike)
+_AS_TEXT = (uuid.UUID, dt.date, dt.time, os.PathLike)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class Column:
     """The values of one column. Where ``null`` is set, the value is a filler of the same type.
 
     ``kind`` is INTEGER (int64 values, booleans included), REAL (float64), TEXT (str objects; dates, times and UUIDs in
-    their ISO forms) or OTHER (objects as they came).
+    their ISO forms), OTHER (objects as they came) or NOTHING (objects, all of them missing).
     """
 
     name: str
@@ -131,12 +132,14 @@ def _of_objects(name: str, values: list[Any]) -> Column:
     if null.any():
         values = [None if empty else value for value, empty in zip(values, null.tolist(), strict=True)]
     kinds = set(map(type, values)) - {type(None)}
-    if kinds and all(issubclass(kind, (int, np.integer, np.bool_)) for kind in kinds):
+    if not kinds:
+        return Column(name, NOTHING, _objects(values), null)
+    if all(issubclass(kind, (int, np.integer, np.bool_)) for kind in kinds):
         try:
             return Column(name, INTEGER, np.array([0 if v is None else int(v) for v in values], np.int64), null)
         except OverflowError:
             return Column(name, OTHER, _objects(values), null)
-    if kinds and all(issubclass(kind, (int, float, np.integer, np.floating, np.bool_)) for kind in kinds):
+    if all(issubclass(kind, (int, float, np.integer, np.floating, np.bool_)) for kind in kinds):
         return Column(name, REAL, np.array([0.0 if v is None else float(v) for v in values], np.float64), null)
     if all(issubclass(kind, (str, *_AS_TEXT)) for kind in kinds):
         return Column(name, TEXT, _objects([_text(value) for value in values]), null)
@@ -151,7 +154,7 @@ def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, (datetime.date, datetime.time)):
+    if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
