@@ -101,4 +101,57 @@ class Skip:
             raise ValueError(msg)
 
 
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """How far ahead of their use samples are fetched from a store behind a network.
+
+    ``window``: batches requested and not yet used, at most; ``None`` follows bandwidth × delay by itself.
+    ``ramp``: one extra batch is requested for every so many used until the window is open, so that a start is no
+    burst; 0 opens it at once. ``memory``: bytes of samples fetched or being fetched, at most, whatever the window.
+    """
+
+    window: int | None = None
+    ramp: int = 4
+    memory: int = 512 * 2**20
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured, by name."""
+        if self.window is not None and self.window < 1:
+            msg = f"Prefetch(window=...) takes a positive number of batches, not {self.window!r}"
+            raise ValueError(msg)
+        if self.ramp < 0:
+            msg = f"Prefetch(ramp=...) takes a number of batches, or 0, not {self.ramp!r}"
+            raise ValueError(msg)
+        if self.memory <= 0:
+            msg = f"Prefetch(memory=...) takes a positive number of bytes, not {self.memory!r}"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a request that failed for a passing reason is made again.
+
+    Pauses double from ``first`` to at most ``ceiling`` seconds, each shortened at random, so that many clients do not
+    come back at once. It ends after ``attempts``, or when the next one would begin more than ``budget`` seconds after
+    the first. ``patience``: seconds that one attempt may take.
+    """
+
+    attempts: int = 10
+    budget: float = 60.0
+    first: float = 0.05
+    ceiling: float = 5.0
+    patience: float = 20.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured, by name."""
+        if self.attempts < 1:
+            msg = f"Retry(attempts=...) takes a positive number, not {self.attempts!r}"
+            raise ValueError(msg)
+        for name in ("budget", "first", "ceiling", "patience"):
+            value = getattr(self, name)
+            if not value > 0:
+                msg = f"Retry({name}=...) takes a positive number of seconds, not {value!r}"
+                raise ValueError(msg)
+
+
 OnError = Raise | Skip

@@ -110,7 +110,7 @@ class Catalogue(Protocol):
         ...
 
     def keys(self) -> list[str]:
-        """Every key once, in an order that is the same in every process as long as nobody writes."""
+        """Every key once, sorted."""
         ...
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
