@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = {
     *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "SlabError", "StateMismatch"),
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
+    *("FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
     *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
 }
 

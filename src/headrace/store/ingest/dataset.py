@@ -16,6 +16,8 @@ from headrace.store.ingest.options import Reading
 from headrace.store.ingest.source import Item, Loaded, Shape
 
 INDEX = "index"
+LOOKED_AT = 100
+"""Samples that may be bad before the dataset is called so."""
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
 _ELSEWHERE = ("root", "download")
 """Arguments that say where the data lie, not what they are."""
@@ -48,13 +50,23 @@ class MapDataset:
         number = len(dataset)
         if not number:
             raise IngestError(f"{self.name}: the dataset is empty")
-        label = _pair(dataset[0])[1]
+        label = self._first_label(dataset, number)
         kinds = {INDEX: Kind.INTEGER}
         classes = self._names() if _integer(label) is not None else None
         if classes is not None:
             kinds[CLASS] = Kind.TEXT
         labels = LabelKind.NONE if label is None else LabelKind.BLOB if _integer(label) is None else LabelKind.INTEGER
         return Shape(labels, kinds, classes, number)
+
+    def _first_label(self, dataset: Any, number: int) -> Any:
+        """The label of the first sample that can be read: it stands for all."""
+        failed: Exception | None = None
+        for index in range(min(number, LOOKED_AT)):
+            try:
+                return _pair(dataset[index])[1]
+            except Exception as error:  # noqa: BLE001  (the user's code; one bad sample is no bad dataset)
+                failed = failed or error
+        raise IngestError(f"{self.name}: none of its first samples can be read: {type(failed).__name__}: {failed}")
 
     def items(self) -> Iterator[Item]:
         for index in range(len(self._dataset())):

@@ -12,9 +12,9 @@ from headrace.store.columns import CLASS
 from headrace.store.ingest.identity import key
 from headrace.store.ingest.options import Encoding, Reading
 from headrace.store.ingest.outcome import Failure, Tally
-from headrace.store.ingest.pictures import stored, stored_label
 from headrace.store.ingest.source import Item, Loaded, Source, open_source
 from headrace.store.locate import open_writable
+from headrace.store.pictures import stored, stored_label
 
 AT_ONCE = 16 * 2**20
 """Bytes of contents that are held before they are written, or one content where that is larger."""

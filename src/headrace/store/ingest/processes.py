@@ -1,11 +1,12 @@
 """Several processes that ingest: chunks of items out through pipes, tallies back.
 
 A process that dies (killed for memory, say) is replaced and its chunk begun again, which is safe because storing twice
-is storing once; an item that kills its process twice is a failure. If this process dies, the others see their pipes end
-and go.
+is storing once; an item that kills its process twice is a failure. If this process dies, the others follow.
 """
 
 import multiprocessing
+import os
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -131,6 +132,7 @@ class _Crew:
 
 def _work(job: Job, pipe: Connection) -> None:
     """A process's life: chunks until the pipe ends."""
+    threading.Thread(target=_follow, daemon=True).start()
     with suppress(EOFError, OSError, KeyboardInterrupt):
         try:
             with Ingester(job) as ingester:
@@ -139,3 +141,11 @@ def _work(job: Job, pipe: Connection) -> None:
                     pipe.send(ingester.take(items))
         except HeadraceError as error:
             pipe.send(error)
+
+
+def _follow() -> None:
+    """Into death, also out of a long read: what is stored is stored, and nobody waits for the rest."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -7,6 +7,7 @@ headrace installed. A task that Spark runs again stores nothing twice.
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -56,6 +57,17 @@ def _partition(job: Job) -> Any:
 
 @contextmanager
 def _context(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # on pandas, which is not used here
+        session = _session(master, settings)
+    try:
+        session.sparkContext.setLogLevel("ERROR")
+        yield session.sparkContext
+    finally:
+        session.stop()
+
+
+def _session(master: str, settings: Mapping[str, str]) -> Any:
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
     except ImportError:
@@ -65,19 +77,15 @@ def _context(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
         SparkSession.builder.master(master).appName("headrace ingest").config("spark.ui.showConsoleProgress", "false")
     )
     if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         for name, value in (("ui.enabled", "false"), ("driver.host", "127.0.0.1"), ("driver.bindAddress", "127.0.0.1")):
             builder = builder.config(f"spark.{name}", value)
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        return builder.getOrCreate()
     except Exception as error:
         raise IngestError(f"Spark at {master} cannot be reached: {_cause(error)}") from error
-    try:
-        session.sparkContext.setLogLevel("ERROR")
-        yield session.sparkContext
-    finally:
-        session.stop()
 
 
 def _cause(error: Exception) -> str:

@@ -43,13 +43,17 @@ def array_bytes(array: Any) -> bytes:
     return out.getvalue()
 
 
-def decoded(payload: bytes | memoryview) -> Any:
-    """The picture as a numpy array: height × width, × channels where there are several."""
+def decoded(payload: bytes | memoryview, *, mask: bool = False) -> Any:
+    """The picture as a numpy array, height × width × channels, or height × width.
+
+    Colours and grey tones of eight bits become RGB, so that all pictures of a dataset have one shape; deeper pixels
+    stay what they are. A mask keeps its values: palette indices, grey tones, truth values.
+    """
     image = _opened(bytes(payload))
-    if image.mode in {"P", "CMYK", "YCbCr", "LAB", "HSV", "PA"}:
+    if mask:
+        return np.asarray(image.convert("L") if image.mode == "1" else image)
+    if image.mode != "RGB" and not image.mode.startswith(("I", "F")):
         image = image.convert("RGB")
-    elif image.mode in {"1", "LA"}:
-        image = image.convert("L")
     return np.asarray(image)
 
 
