@@ -52,8 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Ingest with a bar on the terminal; exit code 1 where single items failed."""
     from headrace.core.errors import HeadraceError
-    from headrace.store.ingest.options import Encoding
     from headrace.store.ingest.run import Working, ingest
+    from headrace.store.pictures import Encoding
 
     try:
         encoding = Encoding(_size(options.resize), _format(options.encode), options.quality)

@@ -1,16 +1,48 @@
 """Pictures read, resized and written: the only module of the stores that knows Pillow."""
 
 import io
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from headrace.core.errors import MissingDriver
-from headrace.store.ingest.options import Encoding
+from headrace.core.errors import IngestError, MissingDriver
 
 NAMES = {"jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "tiff": "TIFF", "bmp": "BMP"}
 WITHOUT_FORMAT = "PNG"
 """For pictures that are no files: nothing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How pictures are stored; without anything said, files stay what they are, byte by byte.
+
+    ``resize``: the length of the shorter side, or width and height. ``format``: one of ``NAMES``; the picture's own
+    by default, PNG for one that has none. ``quality``: of JPEG and WebP.
+    """
+
+    resize: int | tuple[int, int] | None = None
+    format: str | None = None
+    quality: int = 90
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured, by name."""
+        sides = () if self.resize is None else (self.resize,) if isinstance(self.resize, int) else self.resize
+        if any(side < 1 for side in sides):
+            raise IngestError(f"resize: a side of {min(sides)} pixels is no picture")
+        if self.format is not None and self.format not in NAMES:
+            raise IngestError(f"encode: {self.format!r} is not among {', '.join(NAMES)}")
+        if not 1 <= self.quality <= 100:
+            raise IngestError(f"quality: {self.quality} is not between 1 and 100")
+
+    @property
+    def changes(self) -> bool:
+        """Whether pictures are read and written again."""
+        return self.resize is not None or self.format is not None
+
+    def tag(self) -> str:
+        """What makes two encodings of one picture two samples."""
+        return f"{self.resize}/{self.format}/{self.quality}" if self.changes else ""
 
 
 class NotStorable(ValueError):

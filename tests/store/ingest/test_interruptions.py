@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.core.errors import HeadraceError, StoreUnavailable
+from headrace.core.errors import HeadraceError, StoreError, StoreUnavailable
 from headrace.store import open_store
-from headrace.store.ingest import Working, ingest, job
+from headrace.store.ingest import Working, ingest
 from headrace.store.ingest.job import Ingester
 from tests.store.ingest.support import ROOT, class_folders, contents
 
@@ -112,12 +112,11 @@ def test_a_store_that_is_gone_ends_it(tmp_path):
 
 
 class TestWritesThatFail:
-    """Writers that fail now and then: what a store behind a network does."""
+    """What a store behind a network may do."""
 
     def prepared(self, tmp_path, monkeypatch, put):
         class_folders(tmp_path / "in", 5)
         url = f"sqlite:///{tmp_path}/s.db"
-        monkeypatch.setattr(job, "FIRST_PAUSE_S", 0.001)
         enter = Ingester.__enter__
 
         def entered(ingester):
@@ -130,19 +129,7 @@ class TestWritesThatFail:
         monkeypatch.setattr(Ingester, "__enter__", entered)
         return str(tmp_path / "in"), url
 
-    def test_a_pause_may_help(self, tmp_path, monkeypatch):
-        calls = []
-
-        def put(original, records):
-            calls.append(len(records))
-            if len(calls) < 3:
-                raise StoreUnavailable("busy")
-            original(records)
-
-        assert ingest(*self.prepared(tmp_path, monkeypatch, put)).written == 5
-        assert calls == [5, 5, 5]
-
-    def test_not_for_ever(self, tmp_path, monkeypatch):
+    def test_a_store_that_does_not_answer_ends_it(self, tmp_path, monkeypatch):
         def put(original, records):
             raise StoreUnavailable("nobody answers")
 
@@ -150,8 +137,6 @@ class TestWritesThatFail:
             ingest(*self.prepared(tmp_path, monkeypatch, put))
 
     def test_the_row_at_fault_is_found(self, tmp_path, monkeypatch):
-        from headrace.core.errors import StoreError
-
         def put(original, records):
             if any(record.metadata["path"] == "dog/001.png" for record in records):
                 raise StoreError("too large")

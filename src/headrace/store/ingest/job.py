@@ -1,6 +1,5 @@
 """The work itself: items in, rows of a store out. Done alike in one process, in several, or by Spark."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -10,17 +9,14 @@ from headrace.core.errors import MissingDriver, StoreError, StoreRefused, StoreU
 from headrace.store.base import LabelKind, Record, Scalar, Writer
 from headrace.store.columns import CLASS
 from headrace.store.ingest.identity import key
-from headrace.store.ingest.options import Encoding, Reading
+from headrace.store.ingest.options import Reading
 from headrace.store.ingest.outcome import Failure, Tally
 from headrace.store.ingest.source import Item, Loaded, Source, open_source
 from headrace.store.locate import open_writable
-from headrace.store.pictures import stored, stored_label
+from headrace.store.pictures import Encoding, stored, stored_label
 
 AT_ONCE = 16 * 2**20
 """Bytes of contents that are held before they are written, or one content where that is larger."""
-ATTEMPTS = 6
-FIRST_PAUSE_S = 0.25
-"""Writes to a store that does not answer are tried again, after pauses that double from this."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,7 @@ class Ingester:
 
     def _store(self, part: list[_Ready], tally: Tally) -> None:
         assert self._writer is not None
-        writer = self._writer
-        keys = [ready.key for ready in part]
-        there: set[str] = set() if self._job.rewrite else _persistently(lambda: writer.present(keys))
+        there = set() if self._job.rewrite else self._writer.present([ready.key for ready in part])
         records: dict[str, tuple[str, Record]] = {}
         for ready in part:
             if ready.key in there or ready.key in records:
@@ -117,9 +111,8 @@ class Ingester:
         if not records:
             return
         assert self._writer is not None
-        writer = self._writer
         try:
-            _persistently(lambda: writer.put([record for _, record in records]))
+            self._writer.put([record for _, record in records])
         except (StoreUnavailable, StoreRefused):
             raise
         except StoreError as error:
@@ -143,17 +136,6 @@ class Ingester:
         elif self._job.labels is LabelKind.BLOB and label is not None:
             label = stored_label(label, self._job.encoding)
         return Record(ready.key, stored(ready.loaded.content, self._job.encoding), label, metadata)
-
-
-def _persistently(request: Any) -> Any:
-    pause = FIRST_PAUSE_S
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return request()
-        except StoreUnavailable:
-            time.sleep(pause)
-            pause *= 2
-    return request()
 
 
 def _size(content: Any) -> int:

@@ -11,12 +11,13 @@ from headrace.store.base import Schema, WritableStore
 from headrace.store.columns import CLASS
 from headrace.store.ingest.job import Ingester, Job
 from headrace.store.ingest.labels import numbered
-from headrace.store.ingest.options import Encoding, Reading
+from headrace.store.ingest.options import Reading
 from headrace.store.ingest.outcome import Outcome, Progress, Tally
 from headrace.store.ingest.processes import by_processes
 from headrace.store.ingest.source import Item, Shape, Source, open_source
 from headrace.store.ingest.spark import by_spark
 from headrace.store.locate import open_writable
+from headrace.store.pictures import Encoding
 from headrace.store.url import StoreUrl
 
 CHUNK = 64
