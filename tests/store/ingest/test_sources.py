@@ -2,6 +2,7 @@
 
 import io
 import json
+import tarfile
 
 import datasets
 import numpy as np
@@ -261,6 +262,79 @@ def test_kinds_are_guessed(texts, kind):
     assert guess.kind is kind
     for text in texts:
         converted(text, kind)
+
+
+class TestTars:
+    def shard(self, path, samples):
+        with tarfile.open(path, "w") as tar:
+            for name, content in samples:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+        return path
+
+    def samples(self, numbers, label=lambda n: str(n % 3)):
+        for n in numbers:
+            yield f"photos/{n:04d}.png", picture(n)
+            yield f"photos/{n:04d}.cls", label(n).encode()
+            yield f"photos/{n:04d}.json", json.dumps({"age": n, "who": f"P{n}", "boxes": [1, 2]}).encode()
+
+    def test_members_of_one_name_are_a_sample(self, tmp_path, url):
+        self.shard(tmp_path / "s-00.tar", self.samples(range(5)))
+        self.shard(tmp_path / "s-01.tar", self.samples(range(5, 8)))
+        for source in (tmp_path, f"{tmp_path}/s-{{00..01}}.tar", f"{tmp_path}/s-*.tar"):
+            outcome = ingest(str(source), url)
+            assert (outcome.written + outcome.present, outcome.failures) == (8, ())
+        rows = contents(url)
+        assert len(rows) == 8
+        for payload, label, metadata in rows.values():
+            n = metadata["age"]
+            assert (payload, label, metadata["who"]) == (picture(n), n % 3, f"P{n}")
+            assert metadata["path"] == f"s-0{n // 5}.tar/photos/{n:04d}"
+            assert set(metadata) == {"age", "who", "path"}
+
+    def test_labels_by_name_and_captions(self, tmp_path, url):
+        path = self.shard(
+            tmp_path / "s.tar",
+            [("a.jpg", b"1"), ("a.cls", b"dog\n"), ("a.txt", b"a dog"), ("b.jpg", b"2"), ("b.cls", b"cat")],
+        )
+        ingest(str(path), url)
+        found = {
+            payload: (label, metadata["class"], metadata["txt"]) for payload, label, metadata in contents(url).values()
+        }
+        assert found == {b"1": (1, "dog", "a dog"), b"2": (0, "cat", None)}
+
+    def test_masks_and_other_extensions(self, tmp_path, url):
+        path = self.shard(tmp_path / "s.tar", [("a.left.jpg", b"l"), ("a.right.jpg", b"r"), ("a.seg.png", b"mask")])
+        ingest(str(path), url, Reading(payload="right.jpg", label_files="seg.png"))
+        assert [(payload, label) for payload, label, _ in contents(url).values()] == [(b"r", b"mask")]
+
+    def test_a_shard_that_ends_too_early_gives_what_it_has(self, tmp_path, url):
+        whole = self.shard(tmp_path / "s-0.tar", self.samples(range(6)))
+        self.shard(tmp_path / "s-1.tar", self.samples(range(6, 9)))
+        whole.write_bytes(whole.read_bytes()[:6000])
+        outcome = ingest(str(tmp_path), url, working=Working(workers=0))
+        assert outcome.written >= 4
+        assert any(item.startswith("s-0.tar") for item, _ in outcome.failures)
+
+    def test_what_is_wrong_with_a_sample_concerns_that_sample(self, tmp_path, url):
+        path = self.shard(
+            tmp_path / "s.tar",
+            [("a.png", b"1"), ("a.cls", b"0"), ("b.png", b"2"), ("c.cls", b"1"), ("d.png", b"4"), ("d.json", b"{")],
+        )
+        outcome = ingest(str(path), url)
+        assert outcome.written == 1
+        told = dict(outcome.failures)
+        assert told["s.tar/b"] == "it has no label: no member .cls"
+        assert told["s.tar/c"] == "it has no member .*, only .cls"
+        assert "s.tar/d" in told
+
+    def test_mistakes(self, tmp_path, url):
+        with pytest.raises(IngestError, match=r"there is no file .*s-2\.tar"):
+            ingest(f"{tmp_path}/s-{{2..3}}.tar", url)
+        (tmp_path / "bad.tar").write_bytes(b"no tar" * 1000)
+        with pytest.raises(IngestError, match="there is no sample in it"):
+            ingest(f"{tmp_path}/bad.tar", url)
 
 
 class TestDatasets:

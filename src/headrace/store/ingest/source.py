@@ -81,7 +81,7 @@ def _kind(text: str) -> tuple[str, list[str]]:
         return "huggingface", [rest]
     if path.is_dir():
         return _of_folder(path, text)
-    if path.is_file() or "{" in path.name:
+    if path.is_file() or (path.suffix == ".tar" and not {"{", "*"}.isdisjoint(text)):
         return _of_file(path, text)
     if rest and scheme.replace(".", "_").isidentifier():
         return "dataset", [text]
@@ -94,8 +94,9 @@ def _kind(text: str) -> tuple[str, list[str]]:
 def _of_folder(path: Path, text: str) -> tuple[str, list[str]]:
     if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
         return "huggingface", [text]
-    tars = any(entry.suffix == ".tar" for entry in path.iterdir())
-    return "stored", [f"{'wds' if tars else 'file'}://{path.resolve()}"]
+    if any(entry.suffix == ".tar" for entry in path.iterdir()):
+        return "tars", [text]
+    return "stored", [f"file://{path.resolve()}"]
 
 
 def _of_file(path: Path, text: str) -> tuple[str, list[str]]:
@@ -103,13 +104,19 @@ def _of_file(path: Path, text: str) -> tuple[str, list[str]]:
     if suffix in {".csv", ".tsv", ".parquet"}:
         return "manifest", [text]
     if suffix == ".tar":
-        return "stored", [f"wds://{path.absolute()}"]
+        return "tars", [text]
     if suffix == ".arrow":
         return "huggingface", [text]
     raise IngestError(f"{text}: a file to ingest from is a .csv, .tsv, .parquet, .tar or .arrow file")
 
 
-_CLASSES = {"stored": "StoredSource", "manifest": "Manifest", "huggingface": "Saved", "dataset": "MapDataset"}
+_CLASSES = {
+    "stored": "StoredSource",
+    "manifest": "Manifest",
+    "tars": "Tars",
+    "huggingface": "Saved",
+    "dataset": "MapDataset",
+}
 
 
 def _made(module: str, arguments: list[Any]) -> Source:
