@@ -42,6 +42,7 @@ def stop(name: str) -> bool:
         known = Running.known(name)
         if known is not None:
             known.stop()
+        (HOME / "run" / f"{name}.json").unlink(missing_ok=True)
         shutil.rmtree(HOME / "data" / name, ignore_errors=True)
     return known is not None
 
@@ -60,7 +61,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("what", choices=["start", "stop", "status"])
     what = parser.parse_args(arguments).what
     if what == "stop":
-        for name in SERVICES:
+        others = sorted({path.stem for path in (HOME / "run").glob("*.json")} - set(SERVICES))
+        for name in [*SERVICES, *others]:  # others: nodes of tests that were killed
             print(f"{name}: {'stopped' if stop(name) else 'was not running'}")
         return 0
     if what == "status":

@@ -87,7 +87,6 @@ class CassandraServer:
     port: int
     user: str | None = cassandra.USER
     password: str | None = cassandra.PASSWORD
-    keyspaces: list[str] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -100,28 +99,24 @@ class CassandraServer:
         )
         return f"cassandra://{login}{at or self.address}/{keyspace}/{table}?{query}"
 
-    def keyspace(self) -> str:
-        """A name of its own for one test, dropped after it."""
-        self.keyspaces.append(f"k{uuid.uuid4().hex[:12]}")
-        return self.keyspaces[-1]
+    @contextlib.contextmanager
+    def keyspace(self) -> Iterator[str]:
+        """A name nobody else has; whatever is made under it is dropped at the end."""
+        name = f"k{uuid.uuid4().hex[:12]}"
+        yield name
+        self.execute(f"DROP KEYSPACE IF EXISTS {name}")
 
-    def execute(self, *statements: str, tls: Material | None = None) -> None:
-        asyncio.run(self._execute(statements, tls))
+    def execute(self, *statements: str) -> None:
+        asyncio.run(self._execute(statements))
 
-    async def _execute(self, statements: tuple[str, ...], tls: Material | None) -> None:
-        files = {} if tls is None else {"ca": tls.ca, "cert": tls.client.cert, "key": tls.client.key}
-        url = StoreUrl.parse(self.url("any", **files, timeout=30))
+    async def _execute(self, statements: tuple[str, ...]) -> None:
+        url = StoreUrl.parse(self.url("any", timeout=30))
         session = await connect(options(url)[0], Login(self.user, self.password), str(url))
         try:
             for statement in statements:
                 await session.query(statement)
         finally:
             await session.close()
-
-    def drop_keyspaces(self, tls: Material | None = None) -> None:
-        dropped, self.keyspaces = self.keyspaces, []
-        if dropped:
-            self.execute(*(f"DROP KEYSPACE IF EXISTS {name}" for name in dropped), tls=tls)
 
 
 @pytest.fixture(scope="session")
@@ -135,8 +130,8 @@ def cassandra_server() -> Iterator[CassandraServer]:
 
 @pytest.fixture
 def keyspace(cassandra_server: CassandraServer) -> Iterator[str]:
-    yield cassandra_server.keyspace()
-    cassandra_server.drop_keyspaces()
+    with cassandra_server.keyspace() as name:
+        yield name
 
 
 def _started(nodes: list[cassandra.Node]) -> list[Running]:

@@ -73,7 +73,9 @@ class Running:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
-        _children.pop(self.pid, None)
+        child = _children.pop(self.pid, None)
+        if child is not None:
+            child.wait()
         return True
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:

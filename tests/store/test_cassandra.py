@@ -11,13 +11,13 @@ class TestReading(StoreConformance):
     options = "consistency=ONE"
 
     @pytest.fixture(scope="class")
-    def filled(self, cassandra_server):
-        keyspace = cassandra_server.keyspace()
-        records = sample_records(labels=self.labels)
-        made = store.open_writable(f"{cassandra_server.url(keyspace)}&{self.options}")
-        fill(made, records, self.labels)
-        yield made, records
-        cassandra_server.drop_keyspaces()
+    @classmethod
+    def filled(cls, cassandra_server):
+        records = sample_records(labels=cls.labels)
+        with cassandra_server.keyspace() as keyspace:
+            made = store.open_writable(f"{cassandra_server.url(keyspace)}&{cls.options}")
+            fill(made, records, cls.labels)
+            yield made, records
 
     @pytest.fixture(autouse=True)
     def given(self, filled):
