@@ -73,6 +73,11 @@ class TestFolders:
         assert (payload, label, metadata) == (b"1", None, {"path": "a.npy"})
         assert info(url).labels is LabelKind.NONE
 
+    def test_names_may_have_any_characters(self, tmp_path, url):
+        made = class_folders(tmp_path / "what? 100% #1 é", 4, ("a&b", "c d"))
+        assert ingest(str(tmp_path / "what? 100% #1 é"), url, Reading(extensions=("png",))).written == 4
+        assert {metadata["path"] for _, _, metadata in contents(url).values()} == set(made)
+
     def test_paths_can_be_the_keys(self, tmp_path, url):
         made = class_folders(tmp_path / "pictures", 6)
         ingest(str(tmp_path / "pictures"), url, Reading(key="path"))

@@ -139,7 +139,11 @@ class Ingester:
 
 
 def _size(content: Any) -> int:
-    return len(content) if isinstance(content, (bytes, bytearray, memoryview)) else int(getattr(content, "nbytes", 0))
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        return len(content)
+    if hasattr(content, "mode"):  # a picture
+        return int(content.size[0] * content.size[1] * len(content.getbands()))
+    return int(getattr(content, "nbytes", 0))
 
 
 def _told(error: Exception) -> str:

@@ -36,14 +36,13 @@ class Manifest:
 
     def items(self) -> Iterator[Item]:
         known = self._columns()
-        seen: dict[str, set[int]] = {}
+        firsts: dict[int, int] = {}
         for number, row in enumerate(self._rows(), 1):
             item = self._item(row, known, number)
             if item.problem is None:
                 # A path that comes again with other values is another sample; with the same ones it is the same.
-                others = seen.setdefault(item.ident, set())
-                others.add(hash((item.label, item.key, *item.metadata.items())))
-                if len(others) > 1:
+                values = hash((item.label, item.key, *item.metadata.items()))
+                if firsts.setdefault(hash(item.ident), values) != values:
                     item = item._replace(ident=f"{item.ident}\0{_row_text(row)}")
             yield item
 

@@ -6,6 +6,7 @@ is storing once; an item that kills its process twice is a failure. If this proc
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -132,8 +133,9 @@ class _Crew:
 
 def _work(job: Job, pipe: Connection) -> None:
     """A process's life: chunks until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that began it, which ends this one
     threading.Thread(target=_follow, daemon=True).start()
-    with suppress(EOFError, OSError, KeyboardInterrupt):
+    with suppress(EOFError, OSError):
         try:
             with Ingester(job) as ingester:
                 while True:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
@@ -96,7 +97,7 @@ def _of_folder(path: Path, text: str) -> tuple[str, list[str]]:
         return "huggingface", [text]
     if any(entry.suffix == ".tar" for entry in path.iterdir()):
         return "tars", [text]
-    return "stored", [f"file://{path.resolve()}"]
+    return "stored", [f"file://{quote(str(path.resolve()))}"]
 
 
 def _of_file(path: Path, text: str) -> tuple[str, list[str]]:

@@ -1,8 +1,8 @@
 """What lies in another store: class folders, WebDataset tars, MDS shards, a database that is to be copied."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 from headrace.core.errors import IngestError, StoreError
 from headrace.store.base import Columns, Kind, LabelKind, LocalStore
@@ -26,14 +26,14 @@ class StoredSource:
     def __init__(self, url: str, reading: Reading) -> None:
         given = [name for name in ("label", "label_files", "root", "types") if getattr(reading, name)]
         if given:
-            raise IngestError(f"{given[0].replace('_', '-')} says how a manifest is read, and {url} is none")
-        scheme, _, path = url.partition("://")
-        if scheme == "file":
-            options = f"?extensions={','.join(reading.extensions)}" if reading.extensions else ""
-            url = f"file://{quote(path)}{options}" if "?" not in path else url
-        elif reading.extensions:
-            raise IngestError("extensions choose the files of a folder")
+            raise IngestError(
+                f"{given[0].replace('_', '-')} says how a manifest is read, and {StoreUrl.parse(url)} is none"
+            )
         parsed = StoreUrl.parse(url)
+        if reading.extensions:
+            if parsed.scheme != "file":
+                raise IngestError("extensions choose the files of a folder")
+            parsed = replace(parsed, options={**parsed.options, "extensions": ",".join(reading.extensions)})
         self.name = parsed.redacted
         self._files = parsed.scheme in FILES
         self._base = parsed.path.rstrip("/").rpartition("/")[2]
