@@ -1,13 +1,17 @@
 """Feeds training samples to an accelerator: a DataLoader whose batches never wait for a slow sample."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import (
     BatchNotSendable,
     DeviceUnavailable,
+    FilterError,
     HeadraceError,
+    IngestError,
     LimitReached,
     SlabError,
+    SplitError,
     StateMismatch,
     TooManyErrors,
     TraceError,
@@ -18,8 +22,11 @@ from headrace.core.stats import Failure, Operation, Stats
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
+    from headrace.dataset import StoreDataset
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
+    from headrace.store.splits.division import split
+    from headrace.store.splits.result import Splits
 
 __version__ = "0.1.0"
 
@@ -28,7 +35,9 @@ __all__ = [
     "DataLoader",
     "DeviceUnavailable",
     "Failure",
+    "FilterError",
     "HeadraceError",
+    "IngestError",
     "LimitReached",
     "Loading",
     "Operation",
@@ -37,27 +46,33 @@ __all__ = [
     "Seeding",
     "Skip",
     "SlabError",
+    "SplitError",
+    "Splits",
     "StateMismatch",
     "Stats",
+    "StoreDataset",
     "TooManyErrors",
     "TraceError",
     "WorkerDied",
+    "split",
     "traced",
     "tracing",
 ]
 
 
+_LATER = {
+    "DataLoader": "headrace.loader",
+    "Splits": "headrace.store.splits.result",
+    "StoreDataset": "headrace.dataset",
+    "split": "headrace.store.splits.division",
+    "traced": "headrace.integrations.torch_loader",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is first used, so that the command line starts without torch."""
-    if name == "DataLoader":
-        from headrace.loader import DataLoader
-
-        globals()[name] = DataLoader
-        return DataLoader
-    if name == "traced":
-        from headrace.integrations.torch_loader import traced
-
-        globals()[name] = traced
-        return traced
+    """What needs torch or much else is imported when it is first used, so that the command line starts without it."""
+    if name in _LATER:
+        globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        return globals()[name]
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

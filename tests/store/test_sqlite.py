@@ -7,10 +7,10 @@ from headrace import store
 from headrace.core.errors import StoreError, StoreRefused, StoreUnavailable
 from headrace.store import LabelKind, Record, Schema
 from headrace.store import sqlite as module
-from headrace.testing.stores import WritableConformance, fill, sample_records
+from headrace.testing.stores import StoreConformance, WritableConformance, fill, sample_records
 
 
-class TestSqlite(WritableConformance):
+class TestSqlite(StoreConformance, WritableConformance):
     @pytest.fixture(autouse=True)
     def given(self, tmp_path):
         self.records = sample_records()
@@ -20,7 +20,7 @@ class TestSqlite(WritableConformance):
         self.store.close()
 
 
-class TestBlobLabels(WritableConformance):
+class TestBlobLabels(StoreConformance, WritableConformance):
     labels = LabelKind.BLOB
 
     @pytest.fixture(autouse=True)

@@ -5,17 +5,14 @@ that pause, ``Retrying`` makes new ones.
 """
 
 import asyncio
-import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-from headrace.core.errors import StoreError, StoreUnavailable
+from headrace.core.errors import StoreError
 from headrace.core.options import Retry
 from headrace.store.base import Columns, Info, RemoteStore, Row, Session
-from headrace.store.events import Attempted, Connected, Observer, Retried
-
-T = TypeVar("T")
+from headrace.store.events import Attempted, Connected, Observer
+from headrace.store.perseverance import Perseverance
 
 
 class Wrapper(RemoteStore):
@@ -124,7 +121,7 @@ class Retrying(Wrapper):
 
     def __init__(self, store: RemoteStore, retry: Retry | None = None, observer: Observer | None = None) -> None:
         super().__init__(store)
-        self._policy = _Policy(store.name, retry or Retry(), observer)
+        self._policy = Perseverance(store.name, retry or Retry(), observer)
 
     async def connect(self) -> Session:
         session = await self._policy.run(None, self._store.connect)
@@ -132,41 +129,9 @@ class Retrying(Wrapper):
 
 
 class _RetryingSession(WrappedSession):
-    def __init__(self, session: Session, policy: "_Policy") -> None:
+    def __init__(self, session: Session, policy: Perseverance) -> None:
         super().__init__(session)
         self._policy = policy
 
     async def get(self, key: str) -> Row:
         return await self._policy.run(key, lambda: self._session.get(key))
-
-
-class _Policy:
-    def __init__(self, name: str, retry: Retry, observer: Observer | None) -> None:
-        self._name = name
-        self._retry = retry
-        self._observer = observer
-
-    async def run(self, key: str | None, attempt: Callable[[], Awaitable[T]]) -> T:
-        retry, began = self._retry, time.monotonic()
-        for number in range(1, retry.attempts + 1):
-            patience = asyncio.timeout(retry.patience)
-            try:
-                async with patience:
-                    return await attempt()
-            except TimeoutError as error:
-                if not patience.expired():
-                    raise
-                message = f"{self._name}: no answer within {retry.patience:g} s"
-                failure: StoreError = StoreUnavailable(message, server=self._name, key=key)
-                failure.__cause__ = error
-            except StoreUnavailable as error:
-                failure = error
-            pause = random.uniform(0.5, 1.0) * min(retry.ceiling, retry.first * 2 ** (number - 1))
-            spent = time.monotonic() - began
-            if number == retry.attempts or spent + pause > retry.budget:
-                tried = f"tried {number} time{'s' if number > 1 else ''} in {spent:.1f} s"
-                raise StoreUnavailable(f"{failure} ({tried})", server=failure.server, key=key) from failure
-            if self._observer is not None:
-                self._observer(Retried(key, number, pause, failure))
-            await asyncio.sleep(pause)
-        raise AssertionError("a retry allows at least one attempt")
