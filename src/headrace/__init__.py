@@ -17,8 +17,8 @@ from headrace.core.errors import (
     TraceError,
     WorkerDied,
 )
-from headrace.core.options import Loading, Raise, Scheduling, Seeding, Skip
-from headrace.core.stats import Failure, Operation, Stats
+from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
+from headrace.core.stats import Failure, Network, Operation, Stats
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
@@ -40,8 +40,11 @@ __all__ = [
     "IngestError",
     "LimitReached",
     "Loading",
+    "Network",
     "Operation",
+    "Prefetch",
     "Raise",
+    "Retry",
     "Scheduling",
     "Seeding",
     "Skip",

@@ -91,7 +91,7 @@ def test_a_killed_fetcher_is_replaced_and_nothing_is_lost(fetcher_of, tmp_path):
     rows = brought(fetcher, 200)
     assert sorted(rows) == list(range(200))
     assert all(row.label == number for number, row in rows.items())
-    assert fetcher.restarts >= 3
+    assert fetcher.network.restarts >= 3
 
 
 def all_of(fetcher, numbers):

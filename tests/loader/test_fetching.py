@@ -13,14 +13,13 @@ from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
 from tests.engine.remote import RemoteNumbers
 
-QUICK = Loading(retry=Retry(attempts=2, first=0.01))
-
 
 class Numbers(Dataset):
     """The rows of a ``RemoteNumbers`` as (label, length of the payload); dies if it has to read for itself."""
 
     def __init__(self, store):
         self.store, self.keys = store, store.keys()
+        self.retry = Retry(attempts=2, first=0.01)
 
     def __len__(self):
         return len(self.keys)
@@ -36,7 +35,7 @@ class Numbers(Dataset):
 
 
 def loader_of(store, **options):
-    options = {"batch_size": 8, "num_workers": 2, "loading": QUICK} | options
+    options = {"batch_size": 8, "num_workers": 2} | options
     return headrace.DataLoader(Numbers(store), **options)
 
 
@@ -136,7 +135,7 @@ class Deadly(Numbers):
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_worker_killed_on_the_way_costs_no_row(in_order, tmp_path):
     dataset, options = Deadly(RemoteNumbers(200), tmp_path / "dead"), {"shuffle": not in_order, "in_order": in_order}
-    with headrace.DataLoader(dataset, batch_size=8, num_workers=2, loading=QUICK, **options) as loader:
+    with headrace.DataLoader(dataset, batch_size=8, num_workers=2, **options) as loader:
         assert sorted(labels(loader)) == list(range(200))
         assert loader.stats().restarts == 1
 

@@ -76,13 +76,12 @@ class Loading:
 
     ``memory_limit`` bounds, in bytes, the shared memory that holds batches, those the user keeps included; ``None``
     is a quarter of what is free when the iteration starts. Once it is reached, batches are copied out.
-    ``prefetch`` and ``retry``: for datasets whose samples come from a store behind a network.
+    ``prefetch``: for datasets whose samples come from a store behind a network.
     """
 
     seeding: Seeding = Seeding.SAMPLE
     memory_limit: int | None = None
     prefetch: Prefetch = Prefetch()
-    retry: Retry = Retry()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name."""
@@ -90,10 +89,10 @@ class Loading:
         if not isinstance(seeding, Seeding):
             msg = f"Loading(seeding=...) takes Seeding.SAMPLE or Seeding.WORKER, not {self.seeding!r}"
             raise TypeError(msg)
-        for name, kind in (("prefetch", Prefetch), ("retry", Retry)):
-            if not isinstance(getattr(self, name), kind):
-                msg = f"Loading({name}=...) takes {kind.__name__}(...), not {getattr(self, name)!r}"
-                raise TypeError(msg)
+        prefetch: object = self.prefetch
+        if not isinstance(prefetch, Prefetch):
+            msg = f"Loading(prefetch=...) takes Prefetch(...), not {self.prefetch!r}"
+            raise TypeError(msg)
         if self.memory_limit is not None and self.memory_limit <= 0:
             msg = f"Loading(memory_limit=...) takes a positive number of bytes, not {self.memory_limit!r}"
             raise ValueError(msg)

@@ -334,8 +334,8 @@ class IterationAssembly:
         if rows is None:
             return groups
         if resources.fetcher is None:
-            loading = settings.loading
-            resources.fetcher = Fetcher(rows.store, loading.prefetch, loading.retry, settings.batch_size or 1)
+            prefetch, batch = settings.loading.prefetch, settings.batch_size or 1
+            resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
         displacement = settings.scheduling.max_displacement or 0
         return ArrivingGroups(groups, resources.fetcher, rows.key, _GROUPINGS[settings.arrangement], displacement)
 

@@ -69,6 +69,8 @@ class Resources:
         """Bring what workers know of samples and operations into the tally."""
         if self.slab is not None:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
+        if self.fetcher is not None:
+            self.tally.network = self.fetcher.network
 
     def close(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from headrace.core.errors import StoreError, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
+from headrace.core.stats import Network
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
@@ -36,8 +37,18 @@ ROOM, LEAST_ROOM = 4, 64 << 20
 class Fetcher:
     """One store's fetcher over the epochs of an iteration. Used by one thread; never waits."""
 
-    def __init__(self, store: RemoteStore, prefetch: Prefetch, retry: Retry, batch: int) -> None:
-        """Reserves the arena; the process starts when something is asked for. ``batch``: rows in a batch."""
+    def __init__(
+        self,
+        store: RemoteStore,
+        prefetch: Prefetch,
+        retry: Retry,
+        batch: int,
+        before: Network = Network(),  # noqa: B008
+    ) -> None:
+        """Reserves the arena; the process starts when something is asked for. ``batch``: rows in a batch.
+
+        ``before``: what fetchers before this one came to.
+        """
         self._orders = Orders(store, prefetch, retry, batch)
         self.arena = Arena(max(ROOM * prefetch.memory, LEAST_ROOM))
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,10 +62,9 @@ class Fetcher:
         self._deaths = 0
         self._numbers = 0
         self._group = 1
-        self.facts: dict[str, Any] = {}
+        self.network = self._before = before
         self.appetite = 2 * batch
         """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
-        self.restarts = 0
 
     @property
     def pid(self) -> int | None:
@@ -141,8 +151,9 @@ class Fetcher:
                 else:
                     self.refuse([place])
         elif kind is Kind.FACTS:
-            self.facts = json.loads(body)
-            self.appetite = int(self.facts["appetite"])
+            facts = json.loads(body)
+            self.appetite = int(facts["appetite"])
+            self.network = _added(self._before, facts)
         elif kind is Kind.FATAL:
             self._refused = wire.rebuilt(json.loads(body))
             raise self._refused
@@ -178,7 +189,8 @@ class Fetcher:
         """The fetcher is gone: what it had not brought is asked for again."""
         code = self._end()
         self._deaths += 1
-        self.restarts += 1
+        self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
+        self.network = self._before
         if self._deaths > DEATHS_ALLOWED:
             server = self._orders.store.name
             msg = (
@@ -207,3 +219,10 @@ class Fetcher:
         """End the process and give the memory back; idempotent."""
         self._end()
         self.arena.close()
+
+
+def _added(before: Network, facts: dict[str, Any]) -> Network:
+    """What a process says it has done, added to what was done before it."""
+    sums = ("rows", "bytes", "seconds", "retries", "failures", "connections")
+    added = {name: getattr(before, name) + facts[name] for name in sums}
+    return replace(before, **added, in_flight=facts["in_flight"], window=facts["window"])

@@ -11,7 +11,7 @@ import pickle
 import signal
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 
 from headrace.core.options import Prefetch, Retry
@@ -20,7 +20,7 @@ from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.extents import Extents
 from headrace.engine.fetcher.wire import Arrived, Kind
 from headrace.store.base import RemoteStore, Row, Session
-from headrace.store.events import Tally
+from headrace.store.events import Event, Retried, Tally
 from headrace.store.window import Window
 from headrace.store.wrappers import Observed, Retrying
 
@@ -74,7 +74,8 @@ class Fetching:
         self._extents = Extents(arena.size, orders.live)
         self._window, self._batch = Window(orders.prefetch, orders.batch), orders.batch
         self._tally = Tally()
-        self._store = Retrying(Observed(orders.store, self._tally), orders.retry, self._tally)
+        self._retried: Counter[str] = Counter()
+        self._store = Retrying(Observed(orders.store, self._tally), orders.retry, self._noted)
         self._queue: deque[tuple[int, str]] = deque()
         self._flying: dict[int, asyncio.Task[None]] = {}
         self._least = 1  # rows that are needed at once: nothing is taken before they are all here
@@ -85,6 +86,12 @@ class Fetching:
         self._sending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._main = asyncio.create_task(self._run())
+
+    def _noted(self, event: Event) -> None:
+        """A request is made again."""
+        self._tally(event)
+        if isinstance(event, Retried) and event.key is not None:
+            self._retried[event.key] += 1
 
     def told(self, kind: Kind, body: bytes) -> None:
         """What the training process says."""
@@ -153,12 +160,13 @@ class Fetching:
             self._place(number, began, Row(row.key, _words(words, self._store.name, row.key), None), failed=True)
             return
         assert offset is not None, "an error message finds room: payloads never fill the arena to its end"
+        retries = min(31, self._retried.pop(row.key, 0))
         self._arena.write(offset, row.payload, blob)
         self._flying.pop(number, None)
         self._held += 1
         if not failed:
             self._window.arrived(now / 1e9, (now - began) / 1e9, size)
-        self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, 0))
+        self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._tell)
         self._wake.set()

@@ -4,8 +4,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch.utils.data import Subset
 
+from headrace.core.options import Retry
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.worker.observer import Observer
 from headrace.store.base import RemoteStore, Row
 
 
@@ -28,6 +30,7 @@ class Rows:
         """``indices``: of the samples that are wanted, if these are a part of the dataset."""
         self._dataset, self._indices = dataset, indices
         self.store: RemoteStore = dataset.store
+        self.retry: Retry = getattr(dataset, "retry", Retry())
 
     @classmethod
     def of(cls, dataset: Any) -> "Rows | None":
@@ -56,9 +59,9 @@ class Rows:
 class Brought:
     """``dataset[index]``, of what lies in the arena where there is something."""
 
-    def __init__(self, dataset: Any, arena: Arena | None) -> None:
+    def __init__(self, dataset: Any, arena: Arena | None, observer: Observer) -> None:
         """``arena``: None where nothing is ever brought."""
-        self._dataset, self._arena = dataset, arena
+        self._dataset, self._arena, self._observer = dataset, arena, observer
         self._rows = None if arena is None else Rows.of(dataset)
         self.place: Arrived | None = None
         """Where the row of the next sample lies."""
@@ -68,4 +71,5 @@ class Brought:
         place, self.place = self.place, None
         if place is None or self._arena is None or self._rows is None:
             return self._dataset[index]
+        self._observer.brought(place.size, place.retries, place.began, place.took)
         return self._rows.sample(index, self._arena.read(place, self._rows.key(index)))

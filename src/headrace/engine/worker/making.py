@@ -40,7 +40,7 @@ class SampleMaker:
         self.desk, self.ledger, self.words = desk, desk.ledger, desk.words
         self.dataset, self.collator = task.dataset, Collator(job, desk, observer)
         self.observer, self.stream = observer, observer.stream
-        self._brought = Brought(task.dataset, task.arena)
+        self._brought = Brought(task.dataset, task.arena, observer)
         self._get = observer.samples(self._brought)
         self.batched, self.standard, self.seed_samples = (
             task.batched,
