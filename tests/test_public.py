@@ -19,6 +19,8 @@ NAMES = {
     *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "SlabError", "StateMismatch"),
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
     *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
+    *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
+    *("Fetching", "Prefetch", "Retry", "fetch"),
 }
 
 

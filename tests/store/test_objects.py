@@ -22,6 +22,8 @@ def endpoint():
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())
     urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=10).close()
+    with pytest.raises(StoreRefused):
+        store.open_store(url_of(address, "")).keys()  # the client opens what it keeps for the life of a process
     yield address
     server.stop()
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headrace.core.errors import StoreRefused
@@ -11,7 +12,7 @@ from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, LabelKind, RemoteStore, Schema, Session
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import options
-from headrace.store.cassandra.session import CassandraSession, Shape, column_types, shape_of
+from headrace.store.cassandra.session import CassandraSession, Shape, column_types, settled, shape_of
 from headrace.store.cassandra.writer import CassandraWriter
 from headrace.store.columns import check_kinds, check_labels, check_schema, chosen, column, describe
 from headrace.store.url import StoreUrl
@@ -73,20 +74,19 @@ class CassandraStore(RemoteStore):
         try:
             connection = background.run(self._connect())
             try:
-                shape = background.run(shape_of(connection, self._tables, self.name))
-                yield background.run(self._prepared_writer(connection, shape, background))
+                yield background.run(self._writer(connection, background))
             finally:
                 background.run(connection.close())
         finally:
             background.close()
 
-    async def _prepared_writer(
-        self, connection: driver.Connection, shape: Shape, background: Background
-    ) -> CassandraWriter:
-        if not shape.has_metadata:
-            message = f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata"
-            raise StoreRefused(message, server=self.name)
-        writer = await CassandraWriter.prepared(connection, self._tables, shape, background, self.name)
+    async def _writer(self, connection: driver.Connection, background: Background) -> CassandraWriter:
+        try:
+            shape = await settled(lambda: self._whole_shape(connection))
+            writer = CassandraWriter(connection, shape, background, self.name)
+            await settled(lambda: writer.prepare(self._tables))
+        except driver.Failure as error:
+            raise driver.told(error, self.name) from error
         writer.quorum = self._reach.consistency is None
         return writer
 
@@ -159,16 +159,26 @@ class CassandraStore(RemoteStore):
                 if dc is None:
                     dc = (await connection.query(cql.DATA_CENTRE)).first().column_value("data_center")
                 await connection.query(cql.create_keyspace(tables, dc))
-            await connection.query(cql.create_data(tables, schema.labels))
-            shape = await shape_of(connection, tables, self.name)
+            await settled(lambda: connection.query(cql.create_data(tables, schema.labels)))
+            shape = await settled(lambda: shape_of(connection, tables, self.name))
             check_labels(schema.labels, shape.labels, self.name)
-            await connection.query(cql.create_metadata(tables, schema.labels, shape.id_type))
-            shape = await shape_of(connection, tables, self.name)
+            await settled(lambda: connection.query(cql.create_metadata(tables, schema.labels, shape.id_type)))
+            shape = await settled(lambda: self._whole_shape(connection))
             for name in check_kinds(schema.columns, shape.kinds, self.name):
-                try:
-                    await connection.query(cql.add_column(tables, name, schema.columns[name]))
-                except driver.Failure:
-                    # Another process may have added it in the meantime.
-                    types = await column_types(connection, tables.keyspace, tables.metadata)
-                    if name not in types:
-                        raise
+                await settled(partial(self._add, connection, name, schema.columns[name]))
+
+    async def _add(self, connection: driver.Connection, name: str, kind: Kind) -> None:
+        try:
+            await connection.query(cql.add_column(self._tables, name, kind))
+        except driver.Failure:
+            # Another process may have added it in the meantime.
+            if name not in await column_types(connection, self._tables.keyspace, self._tables.metadata):
+                raise
+
+    async def _whole_shape(self, connection: driver.Connection) -> Shape:
+        """The shape of tables that are both there."""
+        shape = await shape_of(connection, self._tables, self.name)
+        if not shape.has_metadata:
+            message = f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata"
+            raise StoreRefused(message, server=self.name)
+        return shape
