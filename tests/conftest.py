@@ -18,6 +18,8 @@ import psutil
 import pytest
 import torch
 
+from headrace.engine.worker import generators
+
 pytest_plugins = ["tests.services.fixtures"]
 
 SEED = 20_240_601
@@ -178,3 +180,10 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         leaked = Holdings.now().beyond(before)
     if leaked:
         pytest.fail("the test left behind\n  " + "\n  ".join(leaked), pytrace=False)
+
+
+@pytest.fixture
+def unseeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose generator nobody has seeded, whatever tests did before."""
+    torch.seed()
+    monkeypatch.setattr(generators, "_OURS", torch.initial_seed())

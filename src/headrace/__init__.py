@@ -8,8 +8,12 @@ from headrace.core.errors import (
     BatchNotSendable,
     DeviceUnavailable,
     HeadraceError,
+<<<<<<< HEAD
     MissingDriver,
     MissingKey,
+=======
+    LimitReached,
+>>>>>>> main
     SlabError,
     StateMismatch,
     StoreError,
@@ -40,6 +44,7 @@ __all__ = [
     "Failure",
     "Fetching",
     "HeadraceError",
+    "LimitReached",
     "Loading",
     "MissingDriver",
     "MissingKey",
