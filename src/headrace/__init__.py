@@ -8,12 +8,9 @@ from headrace.core.errors import (
     BatchNotSendable,
     DeviceUnavailable,
     HeadraceError,
-<<<<<<< HEAD
+    LimitReached,
     MissingDriver,
     MissingKey,
-=======
-    LimitReached,
->>>>>>> main
     SlabError,
     StateMismatch,
     StoreError,
