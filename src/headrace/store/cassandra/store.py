@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from headrace.core.errors import StoreRefused
+from headrace.core.options import Retry
 from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, LabelKind, RemoteStore, Schema, Session
 from headrace.store.cassandra import cql, driver
@@ -15,6 +16,7 @@ from headrace.store.cassandra.options import options
 from headrace.store.cassandra.session import CassandraSession, Shape, column_types, settled, shape_of
 from headrace.store.cassandra.writer import CassandraWriter
 from headrace.store.columns import check_kinds, check_labels, check_schema, chosen, column, describe
+from headrace.store.perseverance import Perseverance
 from headrace.store.url import StoreUrl
 
 ARCS = 32
@@ -134,6 +136,13 @@ class CassandraStore(RemoteStore):
         text = cql.scan(cql.table(tables.keyspace, source), id_column, names)
         prepared = await connection.create_prepared(text)
         turns = asyncio.Semaphore(ARCS_AT_ONCE)
+        again = Perseverance(self.name, Retry(), None)
+
+        async def execute(statement: Any) -> Any:
+            try:
+                return await connection.execute(statement)
+            except driver.Failure as error:
+                raise driver.told(error, self.name) from error
 
         async def arc(after: int, up_to: int) -> list[tuple[Any, ...]]:
             async with turns:
@@ -141,7 +150,7 @@ class CassandraStore(RemoteStore):
                 statement.set_is_idempotent(True)
                 rows: list[tuple[Any, ...]] = []
                 while True:
-                    result = await connection.execute(statement)
+                    result = await again.run(None, partial(execute, statement))
                     rows += [tuple(row.as_tuple()) for row in result.all()]
                     if not result.has_more_pages():
                         return rows

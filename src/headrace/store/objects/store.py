@@ -125,7 +125,9 @@ class ObjectStore(RemoteStore):
         return found, schema
 
     async def _rows(self) -> dict[str, dict[str, Any]]:
-        parts = await each(self._bucket.get, await self._bucket.names("metadata"))
+        again = Perseverance(self.name, Retry(), None)
+        names = await again.run(None, lambda: self._bucket.names("metadata"))
+        parts = await each(lambda name: again.run(None, lambda: self._bucket.get(name)), names)
         rows: dict[str, dict[str, Any]] = {}
         try:
             for part in parts:
