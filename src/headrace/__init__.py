@@ -4,15 +4,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import (
+    BadRow,
+    BadStoreUrl,
     BatchNotSendable,
     DeviceUnavailable,
     FilterError,
     HeadraceError,
     IngestError,
     LimitReached,
+    MissingDriver,
+    MissingKey,
     SlabError,
     SplitError,
     StateMismatch,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
     TooManyErrors,
     TraceError,
     WorkerDied,
@@ -25,21 +32,28 @@ if TYPE_CHECKING:
     from headrace.dataset import StoreDataset
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
+    from headrace.store.client import Fetching
+    from headrace.store.fetch import fetch
     from headrace.store.splits.division import split
     from headrace.store.splits.result import Splits
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadRow",
+    "BadStoreUrl",
     "BatchNotSendable",
     "DataLoader",
     "DeviceUnavailable",
     "Failure",
+    "Fetching",
     "FilterError",
     "HeadraceError",
     "IngestError",
     "LimitReached",
     "Loading",
+    "MissingDriver",
+    "MissingKey",
     "Network",
     "Operation",
     "Prefetch",
@@ -54,9 +68,13 @@ __all__ = [
     "StateMismatch",
     "Stats",
     "StoreDataset",
+    "StoreError",
+    "StoreRefused",
+    "StoreUnavailable",
     "TooManyErrors",
     "TraceError",
     "WorkerDied",
+    "fetch",
     "split",
     "traced",
     "tracing",
@@ -65,8 +83,10 @@ __all__ = [
 
 _LATER = {
     "DataLoader": "headrace.loader",
+    "Fetching": "headrace.store.client",
     "Splits": "headrace.store.splits.result",
     "StoreDataset": "headrace.dataset",
+    "fetch": "headrace.store.fetch",
     "split": "headrace.store.splits.division",
     "traced": "headrace.integrations.torch_loader",
 }

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headrace.store.cassandra.driver import Login, connect
-from headrace.store.cassandra.options import options
-from headrace.store.url import StoreUrl
 from tests.services import Unavailable, cassandra
 from tests.services.__main__ import ensure, stop
 from tests.services.process import Running, free_port
@@ -110,6 +107,10 @@ class CassandraServer:
         asyncio.run(self._execute(statements))
 
     async def _execute(self, statements: tuple[str, ...]) -> None:
+        from headrace.store.cassandra.driver import Login, connect
+        from headrace.store.cassandra.options import options
+        from headrace.store.url import StoreUrl
+
         url = StoreUrl.parse(self.url("any", timeout=30))
         session = await connect(options(url)[0], Login(self.user, self.password), str(url))
         try:

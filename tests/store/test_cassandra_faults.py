@@ -206,6 +206,7 @@ class TestNetwork:
 
 class TestCluster:
     @pytest.mark.timeout(400)
+    @pytest.mark.leaks_ok("nodes of the cluster are started again, and stopped with it")
     def test_an_epoch_stays_exact_while_a_node_dies_and_returns(self, cassandra_cluster):
         url = cassandra_cluster.url("epochs", replication=2)
         made = store.open_writable(url)
