@@ -11,7 +11,7 @@ import torch.utils.data
 from headrace import decoding
 from headrace.core.errors import SplitError
 from headrace.core.options import Retry
-from headrace.store.base import Label, LocalStore, Row, Store
+from headrace.store.base import Columns, Label, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
 from headrace.store.keys import Keys
 from headrace.store.locate import open_store
@@ -112,7 +112,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         From the split file where that has them, else from the store's metadata, once; payloads are not read.
         """
         if self._labels is None:
-            columns = self.store.columns()
+            columns = self._columns()
             if "label" not in columns:
                 return None
             number = dict(zip(columns["key"].tolist(), columns["label"].tolist(), strict=True))
@@ -124,7 +124,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     @property
     def classes(self) -> list[str]:
         """The names of the classes, a class's label being its place; numbers where the store has no names for them."""
-        columns = self.store.columns()
+        columns = self._columns()
         if "label" not in columns:
             return []
         labels = columns["label"].tolist()
@@ -133,7 +133,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 
     def check(self) -> None:
         """Raises ``SplitError`` where keys of the split are not in the store. Reads the store's keys, no payloads."""
-        there = set(self.store.keys())
+        there = set(self._listed())
         missing = [key for key in self.keys if key not in there]
         if missing:
             shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
@@ -150,9 +150,22 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _listed(self) -> list[str]:
+        """Read and let go of the store: a process that only starts workers holds nothing open."""
+        try:
+            return self.store.keys()
+        finally:
+            self.store.close()
+
+    def _columns(self) -> Columns:
+        try:
+            return self.store.columns()
+        finally:
+            self.store.close()
+
     def _chosen(self, split: str | Sequence[str] | None) -> Keys:
         if split is None:
-            return Keys(self.store.keys())
+            return Keys(self._listed())
         if not isinstance(split, str):
             return Keys(split)
         splits, name = chosen(split)

@@ -12,6 +12,7 @@ from headrace.store.ingest.options import Reading
 from headrace.store.ingest.source import Item, Loaded, Shape
 
 SPLIT = "split"
+BATCH = 1000
 _KINDS = {"int": Kind.INTEGER, "uint": Kind.INTEGER, "float": Kind.NUMBER, "bool": Kind.TRUTH, "string": Kind.TEXT}
 
 
@@ -58,8 +59,7 @@ class Saved:
             key = self._reading.key
             plain = dataset.select_columns([*dict.fromkeys([*wanted, *filter(None, [self._label, key])])])
             names = None if self._label is None else getattr(features[self._label], "names", None)
-            for index in range(len(dataset)):
-                row = plain[index] if plain.column_names else {}
+            for index, row in enumerate(_rows(plain, len(dataset))):
                 metadata: dict[str, Scalar] = {name: row[name] for name in wanted}
                 if several:
                     metadata[SPLIT] = split
@@ -72,7 +72,7 @@ class Saved:
 
     def load(self, item: Item) -> Loaded:
         split, index = item.place
-        row = self._opened()[split][index]
+        [row] = self._opened()[split][index].to_pylist()
         files = self._reading.label_files
         return Loaded(_content(row[self._payload]), None if files is None else _content(row[files]))
 
@@ -146,11 +146,16 @@ class Saved:
 
 
 def _raw(dataset: Any) -> Any:
-    """Pictures and sound as the bytes they lie there as."""
-    for name, feature in dataset.features.items():
-        if type(feature).__name__ in {"Image", "Audio"}:
-            dataset = dataset.cast_column(name, type(feature)(decode=False))
-    return dataset.with_format(None)
+    """Pictures and sound as the bytes they lie there as: tables of what is stored, nothing decoded."""
+    return dataset.with_format("arrow")
+
+
+def _rows(plain: Any, number: int) -> Iterator[dict[str, Any]]:
+    if not plain.column_names:
+        yield from ({} for _ in range(number))
+        return
+    for table in plain.iter(BATCH):
+        yield from table.to_pylist()
 
 
 def _content(value: Any) -> bytes:
