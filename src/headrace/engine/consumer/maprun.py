@@ -8,9 +8,9 @@ from itertools import takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
+from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.book import Book, Group, Numbers
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.governor import Governor
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
@@ -20,7 +20,6 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
-from headrace.plan.lanes import LanePolicy
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 
@@ -60,18 +59,18 @@ class MapRun:
         errors: Errors,
         tally: Tally,
         seed: tuple[int, int],
-        spares: int,
+        spares: Callable[[int], int],
         displacement: int,
-        policy: LanePolicy | None,
+        automatic: Automatic | None,
         stragglers: Stragglers | None = None,
         follower: "Callable[[MapRun], MapRun | None] | None" = None,
         after: "MapRun | None" = None,
     ) -> None:
         """``window``: batches per lane drawn and not delivered, at most. ``collate``: a worker must collate each batch.
 
-        ``spares``: processes beyond the pool's first ones that may stand in for those busy with slow samples.
+        ``spares``: processes that may stand in for those busy with slow samples, from the number of lanes.
         ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
-        ``policy``: decides how many lanes work; None leaves it at the pool's.
+        ``automatic``: decides how many lanes work; None leaves it at the pool's.
         ``stragglers``: samples to begin as soon as they are drawn; None where a batch is made by one lane.
         ``follower``: makes the run of the next epoch, for lanes that find nothing left in this one; None: they wait.
         ``after``: the run that this one follows.
@@ -82,7 +81,7 @@ class MapRun:
         self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
         self._ledger = ConsumerLedger(self._words, self._dims)
         self._book = Book(pool.memory, Numbers() if after is None else after.numbers)
-        self._spares, self._policy, self._stragglers = spares, policy, stragglers
+        self._spares, self._automatic, self._stragglers = spares, automatic, stragglers
         self._follower, self._after = follower, after
         self._next: MapRun | None = None
         self._delivery = Delivery(pool.memory, slots)
@@ -103,7 +102,7 @@ class MapRun:
                 self._ledger.follow(epoch)
             return
         with pool.section():
-            limit = self._words[W.LIMIT] if policy is not None and pool.seasoned else pool.workers
+            limit = pool.workers if automatic is None else automatic.lanes
             free = arrangement is Arrangement.FREE
             self._ledger.reset(free_order=free, limit=limit, displacement=displacement, epoch=epoch)
         self._begin()
@@ -122,11 +121,7 @@ class MapRun:
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._words[W.LIMIT])
-        self._watch = Watch(self._pool, self._ledger, self._spares, self._tally)
-        self._governor = None
-        if self._policy is not None:
-            self._governor = Governor(self._pool, self._ledger, self._policy, self._tally)
-        self._pool.seasoned = True
+        self._watch = Watch(self._pool, self._ledger, self._tally, self._spares, self._automatic)
         self._draw()
 
     @property
@@ -230,7 +225,7 @@ class MapRun:
             if self._samples_cannot_travel():
                 self._stay_local()
                 continue
-            self._watch.look()
+            self._watch.look(draining=self._exhausted and self._next is None)
             self._raise_failures()
             if not self._open and self._exhausted:
                 self._watch.count()
@@ -243,7 +238,7 @@ class MapRun:
             elif slot is not None:
                 made = self._deliver(slot)
                 if made is not None:
-                    self._govern()
+                    self._watch.delivered(self.delivered.ready / max(1, self._window * self._words[W.LIMIT]))
                     self._idle_deaths = 0
                     return made[0]
             elif self._starved():
@@ -285,11 +280,6 @@ class MapRun:
         self._owner.clear()
         self._undelivered = self._lost = self._seen_failures = self._examined = 0
         self._exhausted = False
-
-    def _govern(self) -> None:
-        if self._governor is not None:
-            share = self.delivered.ready / max(1, self._window * self._words[W.LIMIT])
-            self._governor.delivered(self._size, share)
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
@@ -432,8 +422,7 @@ class MapRun:
         due = self._watch.due()
         began = time.monotonic()
         dead = self._pool.wait(due if left is None else left if due is None else min(left, due))
-        if self._governor is not None:
-            self._governor.waited(time.monotonic() - began)
+        self._watch.waited(time.monotonic() - began)
         for lane in dead:
             self._replace(lane)
 
