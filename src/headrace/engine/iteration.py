@@ -9,6 +9,7 @@ import torch
 
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.hand import Hand, Hands, waiting
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered, RunTrace
@@ -18,11 +19,12 @@ from headrace.engine.memory.slab import Shelf, Slab
 class Run(Protocol):
     """One epoch."""
 
-    delivered: Delivered
-    """The batch that ``next`` returned last."""
+    @property
+    def hands(self) -> Hands[Any]:
+        """What ``next`` returned and was not delivered, or not noted as such; oldest first."""
 
     def next(self, *, block: bool = True) -> Any:
-        """The next batch, or StopIteration."""
+        """The next batch or error, in a hand; or StopIteration. Interrupted, it can be called again."""
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here."""
@@ -45,9 +47,15 @@ class Resources:
         self.slab: Slab | None = None
         self.epoch = 0
         self.base_seed = 0
-        self.yielded = 0
+        self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
         self.finished = False
         self._last: dict[str, Any] = {}
+
+    @property
+    def yielded(self) -> int:
+        """Batches of this epoch that the user has."""
+        hand, count = self.counted
+        return count - (hand is not None and hand.load is not None)
 
     def progress(self) -> dict[str, Any]:
         """Where the epoch stands, or stood when it was left."""
@@ -92,6 +100,8 @@ class Resources:
         if slab is None:
             return
         if failed is None:
+            slab.slots.forget()
+            slab.slots.reclaim()
             self.shelf.put(slab)
         else:
             slab.close()
@@ -110,7 +120,7 @@ class Iteration:
         """Begin an epoch."""
         resources = self.resources
         run, resources.run = resources.run, None
-        resources.yielded, resources.finished = 0, False
+        resources.counted, resources.finished = (None, 0), False
         try:
             if run is not None:
                 run.abandon()
@@ -133,30 +143,47 @@ class Iteration:
         return self._assembly.length()
 
     def __next__(self) -> Any:
-        """The next batch."""
+        """The next batch. It counts as delivered from the store before it is returned; nothing comes after that."""
+        hand, batch = self._handed()
+        load = hand.load
+        try:
+            hand.load = None
+            if isinstance(load, BaseException):
+                raise load
+            return batch
+        except BaseException as raised:
+            hand.load, load = (None if raised is load else load), None  # the traceback refers to this frame
+            raise
+
+    def _handed(self) -> tuple[Hand[Any], Any]:
+        """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""
         with _profiled() if _autograd._profiler_enabled() else nullcontext():  # noqa: SLF001  (as torch asks itself)
             asked = time.monotonic_ns()
             with self._assembly.tally.waiting():
-                batch = self._take()
-            self.resources.yielded += 1
-            self._assembly.tally.batches += 1
-            self._show(asked)
-            self._assembly.check_length(self.resources.yielded)
-            return batch
+                hand = self._take()
+            if not isinstance(hand.load, tuple):
+                return hand, None
+            batch = hand.load[0]
+            resources = self.resources
+            if resources.counted[0] is not hand:
+                resources.counted = hand, resources.counted[1] + 1
+                self._assembly.tally.batches += 1
+                self._show(hand.delivered, asked)
+                self._assembly.check_length(resources.counted[1])
+            return hand, batch
 
-    def _show(self, asked: int) -> None:
+    def _show(self, delivered: Delivered, asked: int) -> None:
         """Tell those who look on that a batch was delivered."""
         resources = self.resources
-        if resources.run is not None:
-            self._assembly.beacon.show(resources.epoch, resources.run.delivered)
-            if resources.trace is not None:
-                resources.trace.delivered(resources.run.delivered, asked)
+        self._assembly.beacon.show(resources.epoch, delivered)
+        if resources.trace is not None:
+            resources.trace.delivered(delivered, asked)
 
-    def _take(self) -> Any:
+    def _take(self) -> Hand[Any]:
         if self.resources.run is None:
             raise StopIteration
         try:
-            batch = self.resources.run.next()
+            hand = waiting(self.resources.run.hands) or self.resources.run.next()
         except StopIteration:
             self._assembly.use_up()
             if self._resumed and self.resources.yielded == 0:
@@ -175,8 +202,9 @@ class Iteration:
                 else:
                     self.close()
             raise
-        self._assembly.use_up()
-        return batch
+        if isinstance(hand.load, tuple):
+            self._assembly.use_up()
+        return hand
 
     def __getstate__(self) -> Any:
         """An iteration is bound to its processes."""

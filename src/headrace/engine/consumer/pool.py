@@ -9,10 +9,11 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
+from types import TracebackType
 
 from headrace.engine.consumer.children import Child, Nursed, Own, kill
 from headrace.engine.consumer.nursery import Nursery, NurseryGone
@@ -37,6 +38,40 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Section:
+    """Excludes the workers and this process's other threads. Where an interrupt kept it from ending, ``end`` does."""
+
+    def __init__(self, lock: Lock) -> None:
+        """``lock``: the run's."""
+        self._lock, self._threads = lock, threading.RLock()
+
+    def __enter__(self) -> None:
+        """Wait for both."""
+        try:
+            self._threads.acquire()
+            self._lock.__enter__()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let both go."""
+        try:
+            self._lock.__exit__(kind, error, trace)
+        finally:
+            with suppress(RuntimeError):  # an interrupt came before it was taken
+                self._threads.release()
+
+    def end(self) -> None:
+        """Nothing is locked by this thread any more."""
+        self._lock.__exit__(None, None, None)
+        with suppress(RuntimeError):
+            while True:
+                self._threads.release()
 
 
 class Pool:
@@ -66,7 +101,7 @@ class Pool:
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
         self._dead: set[int] = set()
-        self._threads = threading.Lock()
+        self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
         self.closed = False
         memory.words[W.FOREGROUND] = 0
@@ -169,11 +204,9 @@ class Pool:
             resume=resume,
         )
 
-    @contextmanager
-    def section(self) -> Iterator[None]:
-        """The run's critical section, entered by the consumer."""
-        with self._threads, uninterrupted(), self._wiring.lock:
-            yield
+    def section(self) -> Section:
+        """The run's critical section, entered by the consumer: ``with pool.section():``."""
+        return self._section
 
     def wait(self, seconds: float | None) -> list[int]:
         """Sleep until a worker rings, dies, time is up, or sooner; the lanes that died, until they are replaced."""
@@ -216,7 +249,7 @@ class Pool:
         """Of the workers."""
         return [child.pid for child in self._children if child is not None]
 
-    def ring(self, lanes: list[int]) -> None:
+    def ring(self, lanes: Iterable[int]) -> None:
         """Wake these workers."""
         for lane in lanes:
             self._bells[lane].ring()

@@ -176,8 +176,14 @@ class Errors:
 
     def failed(self, index: Any, raised: BaseException, original: BaseException | None) -> None:
         """A sample failed: count it, or raise what the policy says."""
+        error = self.judged(index, raised, original)
+        if error is not None:
+            raise error
+
+    def judged(self, index: Any, raised: BaseException, original: BaseException | None) -> BaseException | None:
+        """A sample failed: what is to be raised, or None where it is only counted."""
         if not isinstance(self._policy, Skip):
-            raise raised
+            return raised
         self._skipped += 1
         self._seen += 1
         self._tally.skipped.add(index, original if original is not None else raised)
@@ -187,4 +193,7 @@ class Errors:
                 f"{self._skipped} of {total} samples failed, more than max_fraction={self._policy.max_fraction} "
                 f"allows; the last was index {index!r}. stats().skipped lists the last ones"
             )
-            raise TooManyErrors(msg) from raised
+            error = TooManyErrors(msg)
+            error.__cause__ = raised
+            return error
+        return None

@@ -44,6 +44,7 @@ class Desk:
         self._slot0, self._slot_stride = memory.dims.slot0, memory.dims.slot_stride
         self._collating = -1
         self._view: memoryview | None = None  # of the slot being collated
+        self._resting: list[weakref.ref[Any]] = []  # what user code kept of slots
         self._cautious = False  # user code keeps what it was given: give it memory of its own
 
     def account(self, operations: int) -> W.Words:
@@ -173,19 +174,22 @@ class Desk:
     def collating(self, slot: int) -> Iterator[None]:
         """While open, ``allocate`` and ``locate`` speak of this slot; nothing of it must be referred to afterwards.
 
-        If user code does keep something, the slot is given up and what follows gets memory of its own.
+        If user code does keep something, the slot rests until it is let go, and what follows gets memory of its own.
         """
         owner: Any = np.frombuffer(self.memory.map, np.uint8, self.memory.slot_bytes, self.memory.slot(slot))
         self._collating, self._view = slot, memoryview(owner)
+        word, words = self.memory.dims.slot(slot) + W.S_KEPT, self.words
         kept = weakref.ref(owner)
         del owner
         try:
             yield
         finally:
             self._collating, self._view = -1, None
-            if kept() is not None:
+            owner = kept()
+            if owner is not None:
                 self._cautious = True
-                self.words[self.memory.dims.slot(slot) + W.S_KEPT] = 1
+                words[word] = self.number + 1
+                self._resting.append(weakref.ref(owner, lambda _: words.__setitem__(word, 0)))
 
     def allocate(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
         """Memory in the slot being collated; None outside collation or where it would not fit."""

@@ -63,11 +63,18 @@ class Stream:
             except Exception:
                 self._kept = items if self._keep else []
                 raise
+            except BaseException:
+                self._kept = items
+                raise
             if self._restart:
                 self._restart = False
                 restart(self._dataset)
         short = self._size is not None and len(items) < self._size
         return None if not items or (short and self._drop_last) else items
+
+    def reads(self, iterator: Iterator[Any]) -> bool:
+        """Whether that is where its items come from."""
+        return iterator is self._iterator
 
     @property
     def ended(self) -> bool:
