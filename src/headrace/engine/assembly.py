@@ -11,6 +11,7 @@ import torch
 
 from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
 from headrace.engine.consumer.arriving import ArrivingGroups
+from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import free_memory, most_lanes
 from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
@@ -40,7 +41,6 @@ from headrace.engine.worker.job import Resume, Task
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.stateful import load
-from headrace.plan.lanes import RULES
 from headrace.sched import words as W
 from headrace.sched.arrivals import Grouping
 from headrace.trace.file import Recording
@@ -94,9 +94,9 @@ class Settings:
     def extent(self) -> Extent:
         """How much work there can be at once."""
         working = most_lanes() if self.adaptive else self.workers
-        lanes = max(working, self.workers) + self.scheduling.spares_for(self.workers)
+        most = max(working, self.workers)
         rows = (self.batch_size or 1) if self.own_batches or self.iterable else None
-        return Extent(lanes, self.prefetch * max(working, self.workers), rows)
+        return Extent(most + self.scheduling.spares_for(most), self.prefetch * most, rows)
 
     @property
     def facts(self) -> Facts:
@@ -125,6 +125,7 @@ class Course:
         self.epoch = 0
         self.saved: dict[str, Any] | None = None
         self.stragglers = Stragglers()
+        self.automatic: Automatic | None = None
 
     def begin(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, if any."""
@@ -356,13 +357,22 @@ class IterationAssembly:
             errors=Errors(settings.on_error, self.tally, self._epoch_samples()),
             tally=self.tally,
             seed=(self.resources.base_seed, epoch),
-            spares=settings.scheduling.spares_for(settings.workers),
+            spares=settings.scheduling.spares_for,
             displacement=settings.scheduling.max_displacement or 0,
-            policy=RULES[settings.scheduling.lanes](most_lanes()) if settings.adaptive else None,
+            automatic=self._automatic(),
             stragglers=self._course.stragglers if standard and not settings.bulk else None,
             follower=self._follow if settings.overlaps else None,
             after=after,
         )
+
+    def _automatic(self) -> Automatic | None:
+        """Who decides how many lanes work, if the user does not."""
+        settings, course = self._settings, self._course
+        if not settings.adaptive or settings.iterable:
+            return None
+        if course.automatic is None:
+            course.automatic = Automatic(settings.dataset, settings.scheduling.lanes)
+        return course.automatic
 
     def _stream_run(self, saved: dict[str, Any] | None) -> Run:
         settings = self._settings

@@ -9,9 +9,9 @@ from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.arriving import ArrivingGroups
+from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.book import Book, Group, Numbers, Settled
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.governor import Governor
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pool import Pool
@@ -22,7 +22,6 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
-from headrace.plan.lanes import LanePolicy
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 
@@ -55,18 +54,18 @@ class MapRun:
         errors: Errors,
         tally: Tally,
         seed: tuple[int, int],
-        spares: int,
+        spares: Callable[[int], int],
         displacement: int,
-        policy: LanePolicy | None,
+        automatic: Automatic | None,
         stragglers: Stragglers | None = None,
         follower: "Callable[[MapRun], MapRun | None] | None" = None,
         after: "MapRun | None" = None,
     ) -> None:
         """``window``: batches per lane drawn and not delivered, at most. ``collate``: a worker must collate each batch.
 
-        ``spares``: processes beyond the pool's first ones that may stand in for those busy with slow samples.
+        ``spares``: processes that may stand in for those busy with slow samples, from the number of lanes.
         ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
-        ``policy``: decides how many lanes work; None leaves it at the pool's.
+        ``automatic``: decides how many lanes work; None leaves it at the pool's.
         ``stragglers``: samples to begin as soon as they are drawn; None where a batch is made by one lane.
         ``follower``: makes the run of the next epoch, for lanes that find nothing left in this one; None: they wait.
         ``after``: the run that this one follows.
@@ -77,7 +76,7 @@ class MapRun:
         self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
         self._ledger = ConsumerLedger(self._words, self._dims)
         self._facts = groups, Book(pool.memory, Numbers() if after is None else after.numbers)
-        self._spares, self._policy, self._stragglers = spares, policy, stragglers
+        self._spares, self._automatic, self._stragglers = spares, automatic, stragglers
         self._follower, self._after = follower, after
         self._next: MapRun | None = None
         self._delivery = Delivery(pool.memory, slots)
@@ -97,7 +96,7 @@ class MapRun:
                 self._ledger.follow(epoch)
             return
         with pool.section():
-            limit = self._words[W.LIMIT] if policy is not None and pool.seasoned else pool.workers
+            limit = pool.workers if automatic is None else automatic.lanes
             free = arrangement is Arrangement.FREE
             self._ledger.reset(free_order=free, limit=limit, displacement=displacement, epoch=epoch)
         self._begin()
@@ -116,11 +115,7 @@ class MapRun:
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._words[W.LIMIT])
-        self._watch = Watch(self._pool, self._ledger, self._spares, self._tally)
-        self._governor = None
-        if self._policy is not None:
-            self._governor = Governor(self._pool, self._ledger, self._policy, self._tally)
-        self._pool.seasoned = True
+        self._watch = Watch(self._pool, self._ledger, self._tally, self._spares, self._automatic)
         self._draw()
 
     @property
@@ -265,7 +260,7 @@ class MapRun:
             if self._samples_cannot_travel():
                 self._begin_again(local=True)
                 continue
-            self._watch.look()
+            self._watch.look(draining=self._exhausted and self._next is None)
             failed = self._failure()
             if failed is not None:
                 return self._handed(failed)
@@ -279,7 +274,7 @@ class MapRun:
             elif slot is not None:
                 made = self._deliver(slot)
                 if made is not None:
-                    self._govern(made.delivered.ready)
+                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._words[W.LIMIT]))
                     self._idle_deaths = 0
                     return self._handed(made)
             elif self._starved() and self._draw(one_more=True):
@@ -332,11 +327,6 @@ class MapRun:
         self._slots.reclaim()
         self._lost = self._seen_failures = self._examined = 0
         self._exhausted = False
-
-    def _govern(self, ready: int) -> None:
-        if self._governor is not None:
-            share = ready / max(1, self._window * self._words[W.LIMIT])
-            self._governor.delivered(self._size, share)
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
@@ -489,8 +479,7 @@ class MapRun:
         seconds = min((seconds for seconds in times if seconds is not None), default=None)
         dead = self._pool.wait(seconds, self._groups.waited_for())
         self._torn = True
-        if self._governor is not None:
-            self._governor.waited(time.monotonic() - began)
+        self._watch.waited(time.monotonic() - began)
         for lane in dead:
             self._replace(lane)
 

@@ -104,7 +104,6 @@ class Pool:
         self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
         self.closed = False
-        self.seasoned = False  # whether its number of lanes was found by an earlier epoch
         memory.words[W.FOREGROUND] = 0
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
