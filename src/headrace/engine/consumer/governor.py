@@ -70,7 +70,7 @@ class Governor:
         with pool.section():
             more = lanes - self._words[W.LIMIT]
             self._words[W.LIMIT] = lanes
-            asleep = self._ledger.wake(pool.lanes) if more > 0 else []
+            asleep = self._ledger.rouse(pool.lanes) if more > 0 else []
         pool.ring(asleep)
         for _ in range(lanes - pool.lanes):
             pool.add(Resume())

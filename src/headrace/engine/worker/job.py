@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.engine.memory.lock import Bell, Lock
+from headrace.engine.memory.lock import Bell, Lock, Mutex
 from headrace.engine.memory.reservation import Reservation
 from headrace.trace.file import Recording
 
@@ -14,7 +14,7 @@ class Wiring:
     """What all processes of a run share."""
 
     memory: Reservation
-    lock: Lock
+    lock: Lock | Mutex
     consumer: Bell
     """Rung when something the consumer waits for is there."""
 
