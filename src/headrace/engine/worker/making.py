@@ -21,6 +21,10 @@ from headrace.sched.moves import Appetite, Eats, Found, Next, Room, Rows, Ticket
 
 CHUNK_SECONDS = 0.0005
 """Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
+EVEN_SECONDS, EVEN = 0.01, 4.0
+"""And for this long while none took so many times what they take on average: nothing slow can be behind another."""
+FORGETS = 0.98
+"""By this factor a chunk's worst sample counts less with every further chunk."""
 WHOLE_SECONDS = 0.02
 """A batch for a user's collate_fn that takes no longer than this is made by one worker, so samples need not travel."""
 EVERYTHING = Appetite(Eats.EVERYTHING)
@@ -51,6 +55,7 @@ class SampleMaker:
         self._bulk = None if bulk is None else observer.bulk(bulk)
         self._made: tuple[int, int, int] | None = None  # samples, nanoseconds each, bin: to be told to the ledger
         self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
+        self._worst = 0.0  # and the worst of them, which is forgotten slowly
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
@@ -86,7 +91,8 @@ class SampleMaker:
             return EVERYTHING
         if self._cost == 0.0:
             return Appetite(Eats.CHUNKS if self.standard else Eats.WHOLE)
-        chunk = int(CHUNK_SECONDS / self._cost)
+        even = self._worst < EVEN * self._cost
+        chunk = int((EVEN_SECONDS if even else CHUNK_SECONDS) / self._cost)
         if self.standard:
             return Appetite(Eats.CHUNKS, chunk, self._share)
         return Appetite(Eats.WHOLE, chunk, self._share, int(WHOLE_SECONDS / self._cost))
@@ -123,9 +129,11 @@ class SampleMaker:
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
         clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
-        began = clock()
+        began = last = clock()
+        worst = 0
         for position in range(start, end):
-            w[began_word] = clock()
+            w[began_word] = now = clock()
+            worst, last = max(worst, now - last), now
             w[position_word] = position
             if self.stream is not None:
                 self.observer.repeated = w[self.desk.memory.dims.ticket(group) + position] >> 4 & 15 > 0
@@ -142,7 +150,9 @@ class SampleMaker:
                 self._place(group, slot, first, samples)
                 samples, first = [], position + 1
                 self._fail(group, position, slot, self.refusal or failure.pack(error, self.where))
-        self._observe(time.monotonic_ns() - began, end - start)
+        now = clock()
+        self._worst = max(FORGETS * self._worst, max(worst, now - last) / 1e9)
+        self._observe(now - began, end - start)
         w[position_word] = end
         self._place(group, slot, first, samples)
 
