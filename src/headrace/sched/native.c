@@ -203,7 +203,7 @@ static int observe(Ledger *l, i64 lane, const Made *made)
     if (made->cost > W_STRAGGLER_NS && made->samples == 1 && w[W_THRESHOLD] > 0 &&
         W_STRAGGLES * w[W_THRESHOLD] < made->cost) {
         i64 group = w[lane + W_L_GROUP] - 1, at = GROUP(group);
-        if (group >= 0 && w[at + W_G_KIND] == W_INTEGERS && w[at + W_G_SERIAL] == w[lane + W_L_SERIAL]) {
+        if (group >= 0 && !(w[at + W_G_KIND] & W_PICKLED) && w[at + W_G_SERIAL] == w[lane + W_L_SERIAL]) {
             PUT(W_LOG + w[W_LOGGED] % W_LOG_SIZE, w[l->index0 + group * l->group_stride + w[lane + W_L_START]]);
             PUT(W_LOGGED, w[W_LOGGED] + 1);
         }
