@@ -21,6 +21,8 @@ NAMES = {
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
     *("FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
     *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
+    *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
+    *("Fetching", "Prefetch", "Retry", "fetch"),
 }
 
 

@@ -4,20 +4,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import (
+    BadRow,
+    BadStoreUrl,
     BatchNotSendable,
     DeviceUnavailable,
     FilterError,
     HeadraceError,
     IngestError,
     LimitReached,
+    MissingDriver,
+    MissingKey,
     SlabError,
     SplitError,
     StateMismatch,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
     TooManyErrors,
     TraceError,
     WorkerDied,
 )
-from headrace.core.options import Loading, Raise, Scheduling, Seeding, Skip
+from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
 from headrace.core.stats import Failure, Operation, Stats
 from headrace.trace.session import tracing
 
@@ -25,23 +32,32 @@ if TYPE_CHECKING:
     from headrace.dataset import StoreDataset
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
+    from headrace.store.client import Fetching
+    from headrace.store.fetch import fetch
     from headrace.store.splits.division import split
     from headrace.store.splits.result import Splits
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadRow",
+    "BadStoreUrl",
     "BatchNotSendable",
     "DataLoader",
     "DeviceUnavailable",
     "Failure",
+    "Fetching",
     "FilterError",
     "HeadraceError",
     "IngestError",
     "LimitReached",
     "Loading",
+    "MissingDriver",
+    "MissingKey",
     "Operation",
+    "Prefetch",
     "Raise",
+    "Retry",
     "Scheduling",
     "Seeding",
     "Skip",
@@ -51,9 +67,13 @@ __all__ = [
     "StateMismatch",
     "Stats",
     "StoreDataset",
+    "StoreError",
+    "StoreRefused",
+    "StoreUnavailable",
     "TooManyErrors",
     "TraceError",
     "WorkerDied",
+    "fetch",
     "split",
     "traced",
     "tracing",
@@ -62,8 +82,10 @@ __all__ = [
 
 _LATER = {
     "DataLoader": "headrace.loader",
+    "Fetching": "headrace.store.client",
     "Splits": "headrace.store.splits.result",
     "StoreDataset": "headrace.dataset",
+    "fetch": "headrace.store.fetch",
     "split": "headrace.store.splits.division",
     "traced": "headrace.integrations.torch_loader",
 }

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.errors import StoreError
-from headrace.store.cassandra.driver import Login, connect
-from headrace.store.cassandra.options import options
 from headrace.store.url import StoreUrl
 from tests.services import HOME, Unavailable, locked
 from tests.services.process import Running, free_port, get, spawn, tool
@@ -151,6 +149,9 @@ class Node:
         return asyncio.run(self._log_in())
 
     async def _log_in(self) -> bool:
+        from headrace.store.cassandra.driver import Login, connect
+        from headrace.store.cassandra.options import options
+
         tls = material()
         files = f"&ca={tls.ca}&cert={tls.client.cert}&key={tls.client.key}" if self.mutual else ""
         url = StoreUrl.parse(f"cassandra://{self.host}:{self.port}/any/any?timeout=5&connections=1&io_threads=1{files}")

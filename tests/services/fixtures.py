@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headrace.store.cassandra.driver import Login, connect
-from headrace.store.cassandra.options import options
-from headrace.store.url import StoreUrl
 from tests.services import Unavailable, cassandra
 from tests.services.__main__ import ensure, stop
 from tests.services.process import Running, free_port
@@ -110,6 +107,10 @@ class CassandraServer:
         asyncio.run(self._execute(statements))
 
     async def _execute(self, statements: tuple[str, ...]) -> None:
+        from headrace.store.cassandra.driver import Login, connect
+        from headrace.store.cassandra.options import options
+        from headrace.store.url import StoreUrl
+
         url = StoreUrl.parse(self.url("any", timeout=30))
         session = await connect(options(url)[0], Login(self.user, self.password), str(url))
         try:
@@ -154,8 +155,7 @@ def mutual_server() -> Iterator[CassandraServer]:
     try:
         yield CassandraServer(["127.0.0.1"], node.port, None, None)
     finally:
-        for process in running:
-            process.stop()
+        running[0].kill()  # nothing of it is kept
         stop(node.name)
 
 
@@ -184,7 +184,7 @@ def cassandra_cluster() -> Iterator[CassandraCluster]:
         yield cluster
     finally:
         for process in cluster.running:
-            process.stop()
+            process.kill()
         for node in nodes:
             stop(node.name)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.services import HOME, Unavailable
 
-_children: dict[int, subprocess.Popen[bytes]] = {}
-"""Those this process started itself, and has to wait for."""
+_children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
+"""By pid and start time, those this process started itself and has to wait for."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Running:
 
     @property
     def alive(self) -> bool:
-        child = _children.get(self.pid)
+        child = _children.get((self.pid, self.began))
         if child is not None and child.poll() is not None:
             return False
-        return _began(self.pid) == self.began
+        return self.began != 0 and _began(self.pid) == self.began
 
     def save(self) -> None:
         path = HOME / "run" / f"{self.name}.json"
@@ -73,7 +73,7 @@ class Running:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
-        child = _children.pop(self.pid, None)
+        child = _children.pop((self.pid, self.began), None)
         if child is not None:
             child.wait()
         return True
@@ -105,8 +105,8 @@ def spawn(
             env={**os.environ, **env},
             start_new_session=True,
         )
-    _children[child.pid] = child
     running = Running(name, child.pid, _began(child.pid), dict(ports), str(log))
+    _children[running.pid, running.began] = child
     running.save()
     return running
 

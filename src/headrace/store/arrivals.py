@@ -30,7 +30,7 @@ async def arrivals(
     crashed: list[Exception] = []
     changed = asyncio.Event()
     running: set[asyncio.Task[None]] = set()
-    exhausted, following = False, 0
+    exhausted, started, following = False, 0, 0
 
     async def one(number: int, key: str) -> None:
         began = time.monotonic()
@@ -53,6 +53,7 @@ async def arrivals(
                 except StopIteration:
                     exhausted = True
                     break
+                started += 1
                 window.requested()
                 task = asyncio.create_task(one(number, key))
                 running.add(task)
@@ -65,7 +66,7 @@ async def arrivals(
                 following += 1
                 window.consumed()
                 yield fetched
-            elif exhausted and not running:
+            elif exhausted and following == started:
                 return
             else:
                 changed.clear()

@@ -40,6 +40,7 @@ class Background:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         if not self._loop.is_closed():
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 

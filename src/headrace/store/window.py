@@ -6,8 +6,11 @@ from headrace.core.options import Prefetch
 
 GAIN = 2.0
 """Twice what the path holds: as much again waits, ready, for a consumer that takes it in bursts."""
+PROBE_GAIN = 0.5
 ROUND_S = 0.01
-ROUND_ARRIVALS = 16
+ROUND_ARRIVALS = 256
+ROUND_DELAYS = 2.0
+"""A round is long enough that slow arrivals are among those it counts, and not only the first to come."""
 ROUNDS = 10
 """The rate is the best of so many rounds."""
 PROBE_EVERY_S = 10.0
@@ -22,7 +25,7 @@ class Window:
     its goal. Where no size is given, the goal is ``GAIN`` times the rate at which samples arrive times the time they
     take on an idle path. While the path is not full, a larger window raises the rate, and the goal with it; once it
     is, the rate stays and so does the goal. A full window makes requests queue, which looks like a longer path:
-    every ``PROBE_EVERY_S`` the goal is halved for a moment, which empties the queue, and the time is measured anew.
+    every ``PROBE_EVERY_S`` the goal is lowered for a moment, which shortens the queue, and the time is measured anew.
     """
 
     def __init__(self, prefetch: Prefetch, batch: int) -> None:
@@ -51,7 +54,7 @@ class Window:
         elif self._delay is None or not self._rates:
             wanted = self._floor
         else:
-            wanted = max(self._floor, (1.0 if self._probe_left else GAIN) * max(self._rates) * self._delay)
+            wanted = max(self._floor, (PROBE_GAIN if self._probe_left else GAIN) * max(self._rates) * self._delay)
         return max(1, min(int(wanted), most))
 
     @property
@@ -92,7 +95,7 @@ class Window:
         began, count, total = self._round
         count, total = count + 1, total + took
         self._round = began, count, total
-        if count >= ROUND_ARRIVALS and now - began >= max(ROUND_S, total / count):
+        if count >= ROUND_ARRIVALS and now - began >= max(ROUND_S, ROUND_DELAYS * total / count):
             self._round = now, 0, 0.0
             self._measured(now, count / (now - began), total / count)
 
@@ -106,4 +109,4 @@ class Window:
             # The old minimum is forgotten: what was measured since the last probe stands, and this one adds to it.
             self._delay, self._fresh = self._fresh, None
             self._probe_due = now + PROBE_EVERY_S
-            self._probe_left = 2 * self._outstanding
+            self._probe_left = max(2 * self._outstanding, 2 * ROUND_ARRIVALS)

@@ -168,4 +168,6 @@ def _tls(tls: Tls, store: str) -> dict[str, Any]:
 
 Failure = errors.CassException
 """What the driver raises."""
+NotThere = errors.CassErrorServerInvalidQuery
+"""A statement that names what the server does not know, or does not know yet."""
 LOCAL_QUORUM = acsylla.Consistency.LOCAL_QUORUM

@@ -1,15 +1,18 @@
 """What the tables look like, and the reading of single rows."""
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.core.errors import BadRow, MissingKey, StoreRefused
 from headrace.store.base import Kind, LabelKind, Row
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import Tables
+
+T = TypeVar("T")
 
 ID_TYPES = {"text", "varchar", "ascii", "uuid", "timeuuid", *cql.INTEGERS}
 
@@ -28,6 +31,16 @@ async def column_types(connection: driver.Connection, keyspace: str, table: str)
     """The columns of a table; empty where there is no such table."""
     result = await connection.query(cql.COLUMNS_OF, [keyspace, table])
     return dict(row.as_tuple() for row in result.all())
+
+
+async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
+    """What it gives, tried for some seconds: a table that was just made is not known to every server at once."""
+    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+        try:
+            return await attempt()
+        except (driver.NotThere, StoreRefused):
+            await asyncio.sleep(pause)
+    return await attempt()
 
 
 async def shape_of(connection: driver.Connection, tables: Tables, store: str) -> Shape:

@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headrace.core.errors import StoreRefused
+from headrace.core.options import Retry
 from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, LabelKind, RemoteStore, Schema, Session
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import options
-from headrace.store.cassandra.session import CassandraSession, Shape, column_types, shape_of
+from headrace.store.cassandra.session import CassandraSession, Shape, column_types, settled, shape_of
 from headrace.store.cassandra.writer import CassandraWriter
 from headrace.store.columns import check_kinds, check_labels, check_schema, chosen, column, describe
+from headrace.store.perseverance import Perseverance
 from headrace.store.url import StoreUrl
 
 ARCS = 32
@@ -73,20 +76,19 @@ class CassandraStore(RemoteStore):
         try:
             connection = background.run(self._connect())
             try:
-                shape = background.run(shape_of(connection, self._tables, self.name))
-                yield background.run(self._prepared_writer(connection, shape, background))
+                yield background.run(self._writer(connection, background))
             finally:
                 background.run(connection.close())
         finally:
             background.close()
 
-    async def _prepared_writer(
-        self, connection: driver.Connection, shape: Shape, background: Background
-    ) -> CassandraWriter:
-        if not shape.has_metadata:
-            message = f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata"
-            raise StoreRefused(message, server=self.name)
-        writer = await CassandraWriter.prepared(connection, self._tables, shape, background, self.name)
+    async def _writer(self, connection: driver.Connection, background: Background) -> CassandraWriter:
+        try:
+            shape = await settled(lambda: self._whole_shape(connection))
+            writer = CassandraWriter(connection, shape, background, self.name)
+            await settled(lambda: writer.prepare(self._tables))
+        except driver.Failure as error:
+            raise driver.told(error, self.name) from error
         writer.quorum = self._reach.consistency is None
         return writer
 
@@ -134,6 +136,13 @@ class CassandraStore(RemoteStore):
         text = cql.scan(cql.table(tables.keyspace, source), id_column, names)
         prepared = await connection.create_prepared(text)
         turns = asyncio.Semaphore(ARCS_AT_ONCE)
+        again = Perseverance(self.name, Retry(), None)
+
+        async def execute(statement: Any) -> Any:
+            try:
+                return await connection.execute(statement)
+            except driver.Failure as error:
+                raise driver.told(error, self.name) from error
 
         async def arc(after: int, up_to: int) -> list[tuple[Any, ...]]:
             async with turns:
@@ -141,7 +150,7 @@ class CassandraStore(RemoteStore):
                 statement.set_is_idempotent(True)
                 rows: list[tuple[Any, ...]] = []
                 while True:
-                    result = await connection.execute(statement)
+                    result = await again.run(None, partial(execute, statement))
                     rows += [tuple(row.as_tuple()) for row in result.all()]
                     if not result.has_more_pages():
                         return rows
@@ -159,16 +168,26 @@ class CassandraStore(RemoteStore):
                 if dc is None:
                     dc = (await connection.query(cql.DATA_CENTRE)).first().column_value("data_center")
                 await connection.query(cql.create_keyspace(tables, dc))
-            await connection.query(cql.create_data(tables, schema.labels))
-            shape = await shape_of(connection, tables, self.name)
+            await settled(lambda: connection.query(cql.create_data(tables, schema.labels)))
+            shape = await settled(lambda: shape_of(connection, tables, self.name))
             check_labels(schema.labels, shape.labels, self.name)
-            await connection.query(cql.create_metadata(tables, schema.labels, shape.id_type))
-            shape = await shape_of(connection, tables, self.name)
+            await settled(lambda: connection.query(cql.create_metadata(tables, schema.labels, shape.id_type)))
+            shape = await settled(lambda: self._whole_shape(connection))
             for name in check_kinds(schema.columns, shape.kinds, self.name):
-                try:
-                    await connection.query(cql.add_column(tables, name, schema.columns[name]))
-                except driver.Failure:
-                    # Another process may have added it in the meantime.
-                    types = await column_types(connection, tables.keyspace, tables.metadata)
-                    if name not in types:
-                        raise
+                await settled(partial(self._add, connection, name, schema.columns[name]))
+
+    async def _add(self, connection: driver.Connection, name: str, kind: Kind) -> None:
+        try:
+            await connection.query(cql.add_column(self._tables, name, kind))
+        except driver.Failure:
+            # Another process may have added it in the meantime.
+            if name not in await column_types(connection, self._tables.keyspace, self._tables.metadata):
+                raise
+
+    async def _whole_shape(self, connection: driver.Connection) -> Shape:
+        """The shape of tables that are both there."""
+        shape = await shape_of(connection, self._tables, self.name)
+        if not shape.has_metadata:
+            message = f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata"
+            raise StoreRefused(message, server=self.name)
+        return shape

@@ -38,18 +38,11 @@ class CassandraWriter:
         self._metadata: Any = None
         self._present: Any = None
 
-    @classmethod
-    async def prepared(
-        cls, connection: driver.Connection, tables: Tables, shape: Shape, background: Background, store: str
-    ) -> "CassandraWriter":
-        writer = cls(connection, shape, background, store)
-        try:
-            writer._row = await connection.create_prepared(cql.write_row(tables, shape.labels))
-            writer._metadata = await connection.create_prepared(cql.write_metadata(tables, writer._columns))
-            writer._present = await connection.create_prepared(cql.is_present(tables))
-        except driver.Failure as error:
-            raise driver.told(error, store) from error
-        return writer
+    async def prepare(self, tables: Tables) -> None:
+        """Raises what the driver raises."""
+        self._row = await self._connection.create_prepared(cql.write_row(tables, self._shape.labels))
+        self._metadata = await self._connection.create_prepared(cql.write_metadata(tables, self._columns))
+        self._present = await self._connection.create_prepared(cql.is_present(tables))
 
     def put(self, records: Sequence[Record]) -> None:
         for record in records:
