@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-.PHONY: help setup tools check test services services-stop demo bench clean
+.PHONY: help setup tools check test services services-stop demo bench figures clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -65,6 +65,10 @@ $(PEERS): $(STAMP)
 
 bench: $(PEERS)  ## run the benchmarks, with the libraries they compare with
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.figures
+
+figures: setup  ## write the table of figures in README.md from benchmarks/results
+	$(BIN)/python -m benchmarks.figures
 
 clean:  ## remove caches and build outputs; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/out

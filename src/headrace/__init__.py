@@ -25,7 +25,7 @@ from headrace.core.errors import (
     WorkerDied,
 )
 from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
-from headrace.core.stats import Failure, Operation, Stats
+from headrace.core.stats import Failure, Network, Operation, Stats
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ __all__ = [
     "Loading",
     "MissingDriver",
     "MissingKey",
+    "Network",
     "Operation",
     "Prefetch",
     "Raise",

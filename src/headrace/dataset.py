@@ -1,6 +1,7 @@
 """A store as a torch dataset."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch.utils.data
 from headrace import decoding
 from headrace.core.errors import SplitError
 from headrace.core.options import Retry
-from headrace.store.base import Columns, Label, LocalStore, Store
+from headrace.store.base import Columns, Label, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
 from headrace.store.keys import Keys
 from headrace.store.locate import open_store
@@ -45,7 +46,9 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
             raise TypeError("StoreDataset(augment=..., augment_both=...): one of them is enough")
         self.store: Store = open_store(url) if isinstance(url, str) else url
         """Where the samples are."""
-        self._reader: LocalStore = _readable(self.store, retry or Retry())
+        self.retry = retry or Retry()
+        """How reads are tried again."""
+        self._reader: LocalStore = _readable(self.store, self.retry)
         self._decode, self._augment, self._augment_both = decode or decoding.decode, augment, augment_both
         self._split = split if isinstance(split, str) else None
         self._labels: npt.NDArray[np.int64] | None = None
@@ -58,8 +61,19 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return len(self.keys)
 
     def __getitem__(self, index: int) -> Any:
-        try:
+        with self._named(index):
             return self.augment(self.decode(self.fetch(index)))
+
+    def made_of(self, index: int, row: Row) -> Any:
+        """What ``self[index]`` is, given its row: for a loader that has read it."""
+        with self._named(index):
+            return self.augment(self.decode(_encoded(row)))
+
+    @contextmanager
+    def _named(self, index: int) -> Iterator[None]:
+        """Errors say which sample they are about."""
+        try:
+            yield
         except Exception as error:
             if -len(self.keys) <= index < len(self.keys):
                 error.add_note(f"in sample {index} with the key {self.keys[index]!r} of {self.store.name}")
@@ -71,9 +85,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 
     def fetch(self, index: int) -> bytes | tuple[bytes, Label]:
         """The stored bytes, with the label that was stored with them."""
-        row = self._reader.get(self.keys[index])
-        payload = bytes(row.payload)
-        return payload if row.label is None else (payload, row.label)
+        return _encoded(self._reader.get(self.keys[index]))
 
     def decode(self, encoded: bytes | tuple[bytes, Label]) -> Any:
         """What ``fetch`` gave, as data and label."""
@@ -161,6 +173,11 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         if labels is not None and all(isinstance(label, int) for label in labels):
             self._labels = np.array(labels, np.int64)
         return Keys(splits.keys(name))
+
+
+def _encoded(row: Row) -> bytes | tuple[bytes, Label]:
+    payload = bytes(row.payload)
+    return payload if row.label is None else (payload, row.label)
 
 
 def _readable(store: Store, retry: Retry) -> LocalStore:
