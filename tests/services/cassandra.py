@@ -137,7 +137,7 @@ class Node:
         """Until one can log in. What it said before it ended is in its own log."""
         try:
             running.wait_until(self._started, 90.0)
-            running.wait_until(self._lets_in, 30.0)
+            running.wait_until(self._lets_in, 150.0)
         except Unavailable as error:
             words = [line for line in _lines(self.log) if line.startswith("ERROR")]
             raise Unavailable(f"{error}{'; ' + words[-1][:300] if words else ''}") from None

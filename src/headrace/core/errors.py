@@ -9,6 +9,9 @@
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
     ├── TraceError          a trace that cannot be written or read                              (ValueError)
+    ├── SplitError          samples that cannot be divided as asked, a split file that is none  (ValueError)
+    │   └── FilterError     a filter that cannot be read, or does not suit the columns
+    ├── IngestError         a source that cannot be read as asked                               (ValueError)
     └── StoreError          a store did not give or take what was asked for                     (RuntimeError)
         ├── StoreUnavailable    nobody answers, or not in time: may pass, is tried again
         ├── StoreRefused        credentials, certificate, permission, a table that is not there: stays
@@ -56,6 +59,18 @@ class StateMismatch(HeadraceError, ValueError):
 
 class TraceError(HeadraceError, ValueError):
     """A trace file that cannot be written, or that is none."""
+
+
+class SplitError(HeadraceError, ValueError):
+    """Samples cannot be divided as asked, or a split file or a split in it is not what it should be."""
+
+
+class FilterError(SplitError):
+    """A filter that cannot be read, or that asks of a column what it does not have."""
+
+
+class IngestError(HeadraceError, ValueError):
+    """A source of samples that is not there, or cannot be read as asked."""
 
 
 class StoreError(HeadraceError, RuntimeError):
