@@ -6,6 +6,7 @@
     ├── TooManyErrors       more samples failed than ``Skip(max_fraction=...)`` allows          (RuntimeError)
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
+    ├── CacheError          a cache that cannot be had, or is used in a way it cannot serve          (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
     └── TraceError          a trace that cannot be written or read                              (ValueError)
 
@@ -36,6 +37,10 @@ class SlabError(HeadraceError, RuntimeError):
 
 class DeviceUnavailable(HeadraceError, RuntimeError):
     """The accelerator asked for does not exist in this process."""
+
+
+class CacheError(HeadraceError, RuntimeError):
+    """A cache that cannot be opened, is of another kind than asked for, or was asked for what it cannot do."""
 
 
 class StateMismatch(HeadraceError, ValueError):
