@@ -19,9 +19,6 @@ from headrace.cache.policies import Policy
 from headrace.cache.words import Array, Dims, Words
 from headrace.core.errors import CacheError
 
-VERSION = 1
-MAGIC = 0x68726C6564676572  # "hrledger"
-
 
 class Serving(NamedTuple):
     """A sample to be delivered: from which form (``words.NOWHERE``: from the store), and in which to keep it."""
@@ -43,10 +40,8 @@ class Answer(NamedTuple):
 
 def found(words: Words, dims: Dims, budget: tuple[int, int, int]) -> None:
     """Lay out an empty ledger in memory that is zero."""
-    words[W.SAMPLES] = dims.samples
     set_budget(words, budget)
-    words[W.VERSION] = VERSION
-    words[W.MAGIC] = MAGIC
+    words[W.SAMPLES] = dims.samples
 
 
 def set_budget(words: Words, budget: tuple[int, int, int]) -> None:

@@ -15,8 +15,7 @@ class Words(Protocol):
 
 
 # Header
-MAGIC, VERSION = 0, 1
-SAMPLES = 2
+MAGIC, VERSION, SIZE = 0, 1, 2  # as a memory file has them; bytes in all
 DIRTY = 3  # 1: somebody is, or died, inside a method; derived facts must be computed again
 COUNT = 4  # entries in the dense list (derived)
 LOGGED = 5  # entries ever added to it; the newest stand in the log (a jump by more than LOG: look at all of them)
@@ -25,6 +24,7 @@ BUDGET = 9  # three words: bytes each form may hold
 HITS = 12  # three words: samples served from each form
 MISSES, EXCHANGED, ADMITTED, EVICTED, REFUSED, LOST = 15, 16, 17, 18, 19, 20
 REFILLED = 21  # samples to be read for nobody in particular
+SAMPLES = 23  # 0: the ledger is yet to be laid out
 REBUILT = 22  # times the derived facts were computed again
 HEADER = 32
 
