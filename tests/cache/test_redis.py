@@ -79,10 +79,9 @@ def test_a_cluster_s_entries_lie_on_all_servers(nodes):
 
 
 @pytest.mark.parametrize("clustered", [False, True])
-def test_a_place_taken_by_who_died_is_found(clustered, request, monkeypatch):
+def test_a_place_taken_by_who_died_is_found(clustered, server, nodes):
     """The count says it is there, and it is not: a writer died in between, or the server dropped it."""
-    where = request.getfixturevalue("nodes" if clustered else "server")
-    address = f"redis://127.0.0.1:{where[0].port}" if clustered else url(where)
+    address = f"redis://127.0.0.1:{nodes[0].port}" if clustered else url(server)
     tier = RedisTier(address, LIMIT, secrets.token_hex(4))
     assert put(tier, 1, b"a" * 1000)
     tier._client.delete(tier._value(key(1)))
@@ -125,7 +124,7 @@ def test_a_lost_server_is_a_miss_and_is_found_again(tmp_path, monkeypatch, caplo
             assert got(tier, 1, 2) == [None, None]
         assert not put(tier, 2, b"y" * 1000)
         tier.delete([key(1)])
-        assert list(tier.keys()) == []
+        assert list(tier.listed()) == []
         assert tier.usage().entries == 0
         assert PASSWORD not in caplog.text
         assert "going on without it" in caplog.text

@@ -180,7 +180,7 @@ class RedisTier:
             pipeline.execute()
         self._give(keys=self._books, args=[key.text() for key in keys])
 
-    def keys(self) -> Iterator[tuple[Key, int]]:
+    def listed(self) -> Iterator[tuple[Key, int]]:
         """See ``Tier``."""
         cursor: int | None = None
         while cursor != 0:
@@ -194,7 +194,7 @@ class RedisTier:
 
     def clear(self) -> None:
         """See ``Tier``."""
-        self.delete([key for key, _ in self.keys()])
+        self.delete([key for key, _ in self.listed()])
 
     def usage(self) -> Usage:
         """See ``Tier``."""

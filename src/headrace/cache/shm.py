@@ -182,7 +182,7 @@ class SharedMemoryTier:
                 arena.delete(_name(key))
             arena.reclaim()
 
-    def keys(self) -> Iterator[tuple[Key, int]]:
+    def listed(self) -> Iterator[tuple[Key, int]]:
         """See ``Tier``; a snapshot."""
         here = self._here
         with here.locked():
@@ -196,7 +196,7 @@ class SharedMemoryTier:
 
     def clear(self) -> None:
         """See ``Tier``. The memory goes back to the host with the file: ``remove``."""
-        self.delete([key for key, _ in self.keys()])
+        self.delete([key for key, _ in self.listed()])
 
     def usage(self) -> Usage:
         """See ``Tier``."""

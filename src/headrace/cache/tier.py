@@ -65,7 +65,7 @@ class Tier(Protocol):
     def delete(self, keys: Sequence[Key]) -> None:
         """Those that are there. Who reads them at the moment goes on reading what they were."""
 
-    def keys(self) -> Iterator[tuple[Key, int]]:
+    def listed(self) -> Iterator[tuple[Key, int]]:
         """What is there, with the size of each, in no order. May miss what comes or goes meanwhile."""
 
     def clear(self) -> None:

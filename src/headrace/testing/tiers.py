@@ -91,7 +91,7 @@ class TierSuite:
     def test_space_serves_other_sizes_again(self) -> None:
         """Filled with small entries, emptied, filled with large ones."""
         with self.opened() as tier:
-            for size in (3000, self.limit // 10, 900, self.limit // 5):
+            for size in (3000, self.limit // 10, 8000, self.limit // 5):
                 count = sum(put(tier, sample, bytes(size)) for sample in range(2 * self.limit // size))
                 assert count * size >= self.limit * 0.6
                 tier.clear()
@@ -139,7 +139,7 @@ class TierSuite:
                 assert put(tier, sample, bytes(100 + sample))
             assert put(tier, 7, bytes(50), scope=OTHER)
             expected = [(key(sample), 100 + sample) for sample in range(5)] + [(key(7, scope=OTHER), 50)]
-            assert sorted(tier.keys()) == sorted(expected)
+            assert sorted(tier.listed()) == sorted(expected)
             assert tier.usage().entries == 6
             assert tier.usage().bytes >= 560
 
