@@ -22,6 +22,7 @@ EXPERIMENTS = (
     "memory",
     "pressure",
     "gpu",
+    "delivery",
     "busy",
     "profilers",
     "attribution",

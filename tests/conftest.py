@@ -18,6 +18,8 @@ import psutil
 import pytest
 import torch
 
+from headrace.engine.worker import generators
+
 SEED = 20_240_601
 GRACE_S = 3.0
 """How long teardown may take after the test returned before what remains is a leak."""
@@ -176,3 +178,10 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         leaked = Holdings.now().beyond(before)
     if leaked:
         pytest.fail("the test left behind\n  " + "\n  ".join(leaked), pytrace=False)
+
+
+@pytest.fixture
+def unseeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose generator nobody has seeded, whatever tests did before."""
+    torch.seed()
+    monkeypatch.setattr(generators, "_OURS", torch.initial_seed())

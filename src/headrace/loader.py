@@ -5,6 +5,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -15,20 +16,20 @@ from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.engine.assembly import Course, IterationAssembly, Settings
+from headrace.engine.consumer import saved
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import automatic_workers
-from headrace.engine.consumer.order import pack_random
+from headrace.engine.consumer.sources import pack_random
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.memory.slab import Shelf
+from headrace.engine.worker import generators
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate
 from headrace.trace import session
 from headrace.trace.file import Recording
 
 T_co = TypeVar("T_co", covariant=True)
-
-STATE_VERSION = 1
 
 
 class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # torch 2.14 and later may have two
@@ -130,7 +131,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             if self._iterator is None:
                 self._iterator = self._new_iteration()
             else:
-                self._iterator.reset()
+                iteration, self._iterator = self._iterator, None  # one that cannot begin is not tried again
+                iteration.reset()
+                self._iterator = iteration
             return self._iterator
         return self._new_iteration()
 
@@ -179,7 +182,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     def _keeps_order(self) -> bool:
         """What ``in_order=None`` means: completion order only where the order was ours to draw, from no fixed seed."""
         ours = self._shuffles and getattr(self.batch_sampler, "sampler", self.sampler) is self.sampler
-        return not ours or self.generator is not None or torch.are_deterministic_algorithms_enabled()
+        asked = self.generator is not None or torch.are_deterministic_algorithms_enabled() or generators.are_seeded()
+        return not ours or asked
 
     def _reported_length(self) -> int | None:
         reported: int | None = self._IterableDataset_len_called
@@ -214,35 +218,36 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             return {}
         latest = self._latest
         state: dict[str, Any] = {
-            "version": STATE_VERSION,
+            "version": saved.VERSION,
+            "loader": self._settings().facts.plain(),
             "epoch": latest.epoch,
             "base_seed": latest.base_seed,
+            "yielded": latest.yielded,
+            "finished": latest.finished,
         }
-        state["yielded"] = latest.yielded
-        if latest.finished:
-            state["finished"] = True
-            if self.generator is not None:
-                state["generator"] = pack_random(self.generator.get_state())
-        else:
-            state |= copy.deepcopy(latest.progress())
+        if not latest.finished:
+            state |= saved.plain(copy.deepcopy(latest.progress()))
+        elif self.generator is not None:
+            state["generator"] = pack_random(self.generator.get_state())
         if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
-        return state
+        return saved.sealed(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up where ``state`` was taken, at the next ``iter()``. An empty state starts over."""
-        if not state:
+        """Take up where ``state`` was taken, at the next ``iter()``. An empty state starts over.
+
+        Raises ``StateMismatch`` for whatever is not a state of a loader like this one, and is then as it was. The
+        state stays loaded until the epoch that goes on from it has delivered a batch.
+        """
+        if isinstance(self.dataset, _PIPES) and state:
+            msg = "load_state_dict(state): data pipes run on torch's own engine, which has no state"
+            raise StateMismatch(msg)
+        if state == {}:
             self._course.epoch, self._course.saved, self._latest = 0, None, None
             return
-        if state.get("version") != STATE_VERSION:
-            msg = f"load_state_dict(state): version {state.get('version')!r} is not one this release can read"
-            raise StateMismatch(msg)
-        iterable = isinstance(self.dataset, IterableDataset)
-        if not state.get("finished") and iterable != ("streams" in state):
-            kind = "an iterable" if iterable else "a map-style"
-            msg = f"load_state_dict(state): the state was not taken from a loader over {kind} dataset, as this one is"
-            raise StateMismatch(msg)
-        self._course.saved = copy.deepcopy(state)
+        checked = copy.deepcopy(saved.checked(state))
+        saved.compare(checked, self._settings().facts)
+        self._course.saved = checked
 
     def stats(self) -> Stats:
         """What was counted since the loader was made."""
@@ -256,10 +261,11 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         Batches stay valid. The loader can be iterated again.
         """
         self._iterator = None
-        for resources in list(self._live):
-            resources.close()
-        self._shelf.close()
-        self._recording = self._beacon = None
+        with ExitStack() as closing:  # whatever raises, the others are closed
+            closing.callback(self._shelf.close)
+            for resources in list(self._live):
+                closing.callback(resources.close)
+            self._recording = self._beacon = None
 
     def __enter__(self) -> "DataLoader[T_co]":
         """Itself."""

@@ -2,18 +2,17 @@
 
 import os
 import time
-from pathlib import Path
 
 import pytest
 
-from headrace.engine.consumer import cores
+from headrace.engine.consumer import cgroup, cores
 
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """Eight cores, no quota; a clock and CPU times that stand still until they are moved."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(cores, "_quota", lambda _: None)
+    monkeypatch.setattr(cgroup, "cores", lambda _: None)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     state = {"clock": 100.0, "ran": 0.0, "waited": 0.0}
     monkeypatch.setattr(time, "monotonic", lambda: state["clock"])
@@ -31,7 +30,7 @@ def test_ranks_share_the_cores(machine, monkeypatch, ranks, workers, most):
 
 
 def test_a_quota_is_shared_too(machine, monkeypatch):
-    monkeypatch.setattr(cores, "_quota", lambda _: 6.0)
+    monkeypatch.setattr(cgroup, "cores", lambda _: 6.0)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert cores.automatic_workers() == 3
 
@@ -71,12 +70,11 @@ def test_a_process_that_is_gone_counts_nothing():
     assert cores._seconds([2**22 + 1]) == (0.0, 0.0)
 
 
-def test_quota_file(tmp_path):
-    file = tmp_path / "cpu.max"
-    assert cores._quota(file) is None
-    file.write_text("max 100000\n")
-    assert cores._quota(file) is None
-    file.write_text("250000 100000\n")
-    assert cores._quota(file) == 2.5
-    file.write_text("50000 100000\n")
-    assert cores._quota(Path(file)) == 1.0
+def test_free_memory_is_the_tighter_of_machine_and_groups(monkeypatch):
+    monkeypatch.setattr(cgroup, "free", lambda _: None)
+    machine = cores.free_memory()
+    assert machine > 0
+    monkeypatch.setattr(cgroup, "free", lambda _: 4096)
+    assert cores.free_memory() == 4096
+    monkeypatch.setattr(cgroup, "free", lambda _: 1 << 60)
+    assert cores.free_memory() < 1 << 60

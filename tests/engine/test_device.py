@@ -1,7 +1,10 @@
 """Copying ahead: which memory may be used again when, who gets which batch, and what counts as delivered."""
 
+import gc
+import sys
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pytest
@@ -9,47 +12,137 @@ import torch
 
 import headrace
 from headrace.engine import assembly
+from headrace.engine.consumer.hand import Hand
 from headrace.engine.consumer.maprun import NOT_YET
 from headrace.engine.consumer.tracing import Delivered
-from headrace.engine.device.accelerator import AHEAD, Ahead, Registrar, mapped
+from headrace.engine.device.ahead import AHEAD, Ahead
+from headrace.engine.device.containers import mapped
+from headrace.engine.device.pieces import no_slab
+from headrace.engine.device.registrar import Registrar
 from headrace.testing import ScriptedAccelerator
+from headrace.testing.device import Mark
 from tests.loader.data import Numbers, Pairs, Raises, listed
 from tests.parity.datasets import Squares
 from tests.parity.support import raises, samples
 
 
 class ScriptedRun:
-    """A run whose outcomes were written down: batches, exceptions, NOT_YET."""
-
-    delivered = Delivered()
+    """A run whose outcomes were written down: batches, errors, NOT_YET, and interrupts, which are raised."""
 
     def __init__(self, *script):
-        self.script, self.taken, self.abandoned = list(script), 0, False
+        self.script, self.settled, self.abandoned = list(script), 0, False
+        self.hands: deque[Hand[None]] = deque()
         self.blocked: list[bool] = []
 
     def next(self, *, block=True):
         self.blocked.append(block)
+        while self.hands and self.hands[0].load is None:
+            self.hands.popleft()
+            self.settled += 1
         while self.script:
             outcome = self.script.pop(0)
             if outcome is NOT_YET:
                 if block:
                     continue
                 return NOT_YET
-            self.taken += 1
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
                 raise outcome
-            return outcome
+            load = outcome if isinstance(outcome, Exception) else (outcome,)
+            self.hands.append(Hand(load, None, Delivered()))
+            return self.hands[-1]
         raise StopIteration
 
+    @property
+    def taken(self):
+        return self.settled + len(self.hands)
+
     def progress(self):
-        return {"taken": self.taken}
+        return {"taken": self.settled + sum(hand.load is None for hand in self.hands)}
 
     def abandon(self):
         self.abandoned = True
+        self.hands.clear()
+
+
+def delivered(ahead, *, block=True):
+    """What an iteration does with the hand it is given."""
+    hand = ahead.next(block=block)
+    if hand is NOT_YET:
+        return hand
+    load, hand.load = hand.load, None
+    if isinstance(load, BaseException):
+        raise load
+    return load[0]
 
 
 def batch(value):
     return torch.full((2,), float(value))
+
+
+def broken():
+    raise RuntimeError("the device is broken")
+
+
+class Interruption:
+    """Raises KeyboardInterrupt before the n-th instruction of the module that copies ahead."""
+
+    def __init__(self, n):
+        self.left, self.struck = n, False
+
+    def __call__(self, frame, event, argument):
+        if not frame.f_code.co_filename.endswith("device/ahead.py") or self.struck:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left < 0:
+                self.struck = True
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted_at(n):
+    """(What was delivered of six batches, whether the interrupt came)."""
+    device = ScriptedAccelerator()
+    ahead = Ahead(ScriptedRun(*[batch(i) for i in range(6)]), device)
+    got, interruption = [], Interruption(n)
+    before = sys.gettrace()
+    while True:
+        sys.settrace(None if interruption.struck else interruption)
+        try:
+            there = delivered(ahead)
+        except KeyboardInterrupt:
+            sys.settrace(before)
+            assert ahead.progress() == {"taken": len(got)}
+            continue
+        except StopIteration:
+            break
+        finally:
+            sys.settrace(before)
+        got.append(there)
+        if len(got) % 2:
+            device.advance(2)
+    device.finish()
+    assert ahead.progress() == {"taken": 6}
+    return [there[0].item() for there in got], interruption.struck
+
+
+@contextmanager
+def collected_garbage():
+    """What only the garbage collector finds of what is let go of inside."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    garbage = []
+    try:
+        yield garbage
+        gc.collect()
+        garbage += gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        gc.collect()
 
 
 @pytest.fixture
@@ -60,7 +153,7 @@ def device():
 class TestAhead:
     def test_batches_are_sent_ahead_and_handed_over_in_order(self, device):
         ahead = Ahead(ScriptedRun(*map(batch, range(4))), device)
-        got = [ahead.next() for _ in range(4)]
+        got = [delivered(ahead) for _ in range(4)]
         device.finish()
         assert [there.tolist() for there in got] == [[float(i)] * 2 for i in range(4)]
         handed = [number for what, number in device.log if what == "hand over"]
@@ -72,7 +165,7 @@ class TestAhead:
     def test_handing_over_does_not_wait(self, device):
         ahead = Ahead(ScriptedRun(*map(batch, range(5))), device)
         for _ in range(5):
-            ahead.next()
+            delivered(ahead)
         assert device.under_way == 5
         assert not [what for what, _ in device.log if what == "finish"]
 
@@ -82,52 +175,94 @@ class TestAhead:
         ahead = Ahead(ScriptedRun(*hosts), device)
         del hosts
         for _ in range(4):
-            ahead.next()
+            delivered(ahead)
         assert [ref() is not None for ref in alive] == [True] * 6
         device.advance(3)
-        ahead.next()
+        delivered(ahead)
         assert [ref() is not None for ref in alive[:4]] == [False, False, False, True]
 
     def test_what_is_on_its_way_is_not_delivered(self, device):
         run = ScriptedRun(*map(batch, range(4)))
         ahead = Ahead(run, device)
         assert ahead.progress() == {"taken": 0}
-        for delivered in range(1, 5):
-            ahead.next()
-            assert ahead.progress() == {"taken": delivered}
+        for number in range(1, 5):
+            delivered(ahead)
+            assert ahead.progress() == {"taken": number}
         assert run.taken == 4
 
     def test_an_error_comes_after_the_batches_before_it(self, device):
         ahead = Ahead(ScriptedRun(batch(0), batch(1), ValueError("third"), batch(3)), device)
-        assert ahead.next() is not None
-        assert ahead.next() is not None
+        assert delivered(ahead) is not None
+        assert delivered(ahead) is not None
         assert ahead.progress() == {"taken": 2}
         with raises(ValueError, match="third"):
-            ahead.next()
+            delivered(ahead)
         assert ahead.progress() == {"taken": 3}
-        ahead.next()
+        delivered(ahead)
         with pytest.raises(StopIteration):
-            ahead.next()
+            delivered(ahead)
         with pytest.raises(StopIteration):
-            ahead.next()
+            delivered(ahead)
+
+    @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+    def test_an_interrupt_comes_at_once(self, device, kind):
+        ahead = Ahead(ScriptedRun(batch(0), batch(1), kind(), batch(2)), device)
+        got = [delivered(ahead)]
+        with raises(kind):
+            delivered(ahead)
+        assert ahead.progress() == {"taken": 1}
+        got += [delivered(ahead), delivered(ahead)]
+        device.finish()
+        assert [there[0].item() for there in got] == [0.0, 1.0, 2.0]
+
+    def test_an_interrupt_at_any_step_loses_and_repeats_nothing(self):
+        """Raises before the n-th instruction of the module, for every n there is."""
+        n, struck = 0, True
+        while struck:
+            got, struck = interrupted_at(n)
+            assert got == [float(i) for i in range(6)], f"interrupted at instruction {n}"
+            n += 1
+        assert n > 500
+
+    def test_errors_that_wait_keep_no_batch_alive(self, device):
+        """What a traceback or a cycle keeps may be collected in a forked child, which must not destroy an event."""
+        with collected_garbage() as garbage:
+            ahead = Ahead(ScriptedRun(batch(0), batch(1), ValueError("third"), batch(3)), device)
+            for _ in range(6):
+                try:
+                    delivered(ahead)
+                except (ValueError, StopIteration):
+                    continue
+            ahead.abandon()
+            del ahead
+        assert [found for found in garbage if isinstance(found, (Mark, torch.Tensor))] == []
+
+    def test_abandoning_goes_on_when_the_device_fails(self, device):
+        run = ScriptedRun(*map(batch, range(4)))
+        ahead = Ahead(run, device)
+        delivered(ahead)
+        device.before_finish = broken
+        with raises(RuntimeError, match="broken"):
+            ahead.abandon()
+        assert run.abandoned
 
     def test_it_waits_only_when_it_has_nothing(self, device):
         run = ScriptedRun(batch(0), NOT_YET, batch(1), NOT_YET)
         ahead = Ahead(run, device)
-        ahead.next()
+        delivered(ahead)
         assert run.blocked == [True, False]
-        ahead.next()
+        delivered(ahead)
         assert run.blocked[2:] == [True, False]
 
     def test_nothing_yet(self, device):
         ahead = Ahead(ScriptedRun(NOT_YET, batch(0)), device)
-        assert ahead.next(block=False) is NOT_YET
-        assert ahead.next(block=False) is not NOT_YET
+        assert delivered(ahead, block=False) is NOT_YET
+        assert delivered(ahead, block=False) is not NOT_YET
 
     def test_abandoning_waits_for_copies_before_memory_goes_back(self, device):
         run = ScriptedRun(*map(batch, range(4)))
         ahead = Ahead(run, device)
-        ahead.next()
+        delivered(ahead)
         seen = []
         device.before_finish = lambda: seen.append((device.under_way, run.abandoned))
         ahead.abandon()
@@ -147,7 +282,7 @@ class TestRegistrar:
     def test_a_slot_that_grew_is_registered_anew_once_copies_are_done(self, device):
         registrar = Registrar(device)
         registrar.ensure(1 << 20, 4096)
-        device.copy(batch(1))
+        device.copy(batch(1), no_slab)
         registrar.ensure(1 << 20, 4097)
         assert device.log[-3:] == [("finish", 1), ("unregister", 4096), ("register", 8192)]
 
@@ -155,10 +290,39 @@ class TestRegistrar:
         registrar = Registrar(device)
         registrar.ensure(1 << 20, 1)
         registrar.ensure(2 << 20, 1)
-        device.copy(batch(1))
+        device.copy(batch(1), no_slab)
         registrar.close()
         assert device.registered == {}
         assert device.under_way == 0
+        registrar.close()
+
+    @pytest.mark.parametrize("fails", ["finish", "unregister"])
+    def test_what_raises_keeps_nothing_registered(self, device, fails, monkeypatch):
+        registrar, unregister = Registrar(device), device.unregister
+        registrar.ensure(1 << 20, 1)
+        registrar.ensure(2 << 20, 1)
+
+        def first_unregister(address):
+            unregister(address)
+            if len(device.registered) == 1:
+                broken()
+
+        if fails == "finish":
+            device.before_finish = broken
+        else:
+            monkeypatch.setattr(device, "unregister", first_unregister)
+        with raises(RuntimeError, match="broken"):
+            registrar.close()
+        assert device.registered == {}
+
+    def test_memory_that_cannot_be_registered_is_tried_again(self, device, monkeypatch):
+        registrar = Registrar(device)
+        with monkeypatch.context() as patch:
+            patch.setattr(device, "register", lambda *_: broken())
+            with raises(RuntimeError, match="broken"):
+                registrar.ensure(1 << 20, 1)
+        registrar.ensure(1 << 20, 1)
+        assert device.registered == {1 << 20: 4096}
         registrar.close()
 
 
@@ -260,6 +424,42 @@ class TestLoader:
         assert scripted.registered
         loader.close()
         assert scripted.registered == {}
+
+    def test_a_device_that_fails_keeps_no_worker_and_no_memory(self, scripted):
+        loader = headrace.DataLoader(Squares(40), 4, num_workers=2, device="cuda")
+        iterator = iter(loader)
+        next(iterator)
+
+        def failing():
+            scripted.advance(scripted.under_way)
+            broken()
+
+        scripted.before_finish = failing
+        with raises(RuntimeError, match="broken"):
+            loader.close()
+        assert scripted.registered == {}
+        scripted.before_finish = None
+        loader.close()
+
+    @pytest.mark.parametrize("left", ["at the end", "early", "after an error"])
+    def test_nothing_of_the_device_is_in_a_cycle(self, scripted, left):
+        """A child forked later that collects garbage must not find events: destroying one there ends it."""
+        hook = Raises(lambda: ValueError("bad"), 20) if left == "after an error" else None
+        dataset = Pairs(40) if hook is None else Pairs(40, hook=hook)
+        with collected_garbage() as garbage:
+            loader = headrace.DataLoader(
+                dataset, 4, num_workers=2, in_order=True, device="cuda", persistent_workers=True
+            )
+            for _ in range(2):
+                with suppress(ValueError):
+                    for number, _ in enumerate(loader):
+                        scripted.advance(1)
+                        if left == "early" and number == 3:
+                            break
+            loader.close()
+            assert scripted.marks == []
+            del loader
+        assert [found for found in garbage if isinstance(found, Mark)] == []
 
     def test_registered_memory_is_used_by_the_next_epoch(self, scripted):
         loader = headrace.DataLoader(Squares(40), 4, num_workers=1, device="cuda")

@@ -13,6 +13,7 @@ import psutil
 import torch
 
 import headrace
+from headrace.engine.worker import nursery
 from tests.loader.data import BulkPairs, Hook, Pairs, content, fixed, listed, nothing, padded
 from tests.parity.support import alive
 
@@ -74,9 +75,22 @@ Workers = Callable[[], list[psutil.Process]]
 
 
 def forked() -> list[psutil.Process]:
-    """The living processes that were forked from this one."""
+    """The living workers that were forked from this process, or from a nursery of it."""
     own = psutil.Process().cmdline()
-    return [child for child in psutil.Process().children() if alive(child) and _command(child) == own]
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if alive(child) and _command(child) == own and _name(child) != nursery.NAME]
+
+
+def nurseries() -> list[psutil.Process]:
+    """The living processes that later workers are forked from."""
+    return [child for child in psutil.Process().children() if alive(child) and _name(child) == nursery.NAME]
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
 
 
 def _command(process: psutil.Process) -> list[str]:

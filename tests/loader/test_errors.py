@@ -460,9 +460,11 @@ def test_a_dataset_that_cannot_be_sent_to_spawned_workers(workers):
 LITTLE_ADDRESS_SPACE = """
 import json, resource
 import headrace
-resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+loader = headrace.DataLoader([1, 2, 3], num_workers=1)
+used = 4096 * int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
 try:
-    list(headrace.DataLoader([1, 2, 3], num_workers=1))
+    list(loader)
 except headrace.SlabError as error:
     print(json.dumps([isinstance(error, RuntimeError), str(error)]))
 print(json.dumps([batch.tolist() for batch in headrace.DataLoader([1, 2, 3], num_workers=0)]))

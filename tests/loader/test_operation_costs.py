@@ -53,7 +53,7 @@ class TestOperations:
             assert loader.stats().sample_bytes == 800
         assert (first.name, second.name) == ("cheap", "waits")
         assert min(first.count, second.count) >= 400
-        assert 0 < first.mean_seconds < 1
+        assert first.mean_seconds > 0
         assert 0 < first.p50_seconds <= first.p90_seconds
 
     def test_a_hand_off_says_in_which_operation(self, tmp_path):

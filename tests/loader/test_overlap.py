@@ -232,6 +232,48 @@ def test_an_epoch_given_up_in_its_tail(in_order, tmp_path):
         assert epoch(list(loading)) == list(range(N))
 
 
+def broken_off(overlap: bool, folder: Path, stop: int, in_order: bool) -> tuple[list[Any], list[float]]:
+    """Epochs, the first of them left after some batches, and the numbers a user draws around them."""
+    torch.manual_seed(5)
+    folder.mkdir()
+    tail = Tail(folder)
+    numbers, epochs = [], []
+    options = {"in_order": in_order, "scheduling": headrace.Scheduling(overlap=overlap)}
+    with loader(dataset=Tailed(N, tail), shuffle=True, prefetch_factor=4, **options) as loading:
+        thread = tail.opens_when(tail.again if overlap else lambda: True)
+        iterator = iter(loading)
+        epochs.append(plain(next(iterator) for _ in range(stop)))
+        thread.join()
+        del iterator
+        for _ in range(2):
+            numbers.append(torch.rand(()).item())
+            epochs.append(plain(loading))
+        numbers.append(torch.rand(()).item())
+    assert tail.came_true, "nobody began the next epoch"
+    return epochs, numbers
+
+
+class Tailed(Draws):
+    def __init__(self, n: int, tail: Tail) -> None:
+        super().__init__(n)
+        self.tail = tail
+
+    def __getitem__(self, index: int) -> Any:
+        self.tail(index)
+        return super().__getitem__(index)
+
+
+@each_order
+@pytest.mark.parametrize("stop", [6, 7], ids=["before the last batch", "after it"])
+def test_breaking_off_in_the_tail_leaves_no_trace(in_order, stop, tmp_path):
+    """Next orders, contents and the user's numbers are those of a loader that begins nothing early."""
+    early = broken_off(True, tmp_path / "early", stop, in_order)
+    late = broken_off(False, tmp_path / "late", stop, in_order)
+    assert early[1] == late[1]
+    if in_order:
+        assert early[0] == late[0]
+
+
 @each_order
 def test_failures_belong_to_their_epoch(in_order):
     with loader(Raises(ValueError, 1, 2, 19), in_order=in_order, on_error=headrace.Skip(0.5)) as loading:

@@ -218,3 +218,17 @@ def test_seeds_of_any_index():
 class Keyed:
     def __getitem__(self, key):
         return key, random.random()
+
+
+KEYS = {
+    "tensors": lambda: torch.arange(N),
+    "arrays": lambda: np.arange(N),
+    "bytes": lambda: torch.arange(N, dtype=torch.uint8),
+}
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_sampler_of_tensors_or_arrays_gives_the_samples_of_the_same_numbers(keys, num_workers):
+    expected = by_index(epochs(num_workers=0)[0])
+    assert by_index(epochs(num_workers=num_workers, in_order=True, sampler=keys())[0]) == expected

@@ -221,7 +221,7 @@ def test_a_sample_is_overtaken_by_so_many_batches(displacement, tmp_path):
     batches = [next(iterator) for _ in range(drawn + displacement)]
     assert slow not in {index for batch in batches for index in indices(batch)}
     words, run = loading._latest.run._words, loading._latest.run
-    awaited = run._dims.slot(run._open[0])
+    awaited = run._dims.slot(next(iter(run._open)))
     # Its batch is full but for the one row kept for it, however much else is made.
     thread = _opens_when(
         lambda: words[awaited + W.S_DONE] == SIZE - 1 and words[awaited + W.S_CLAIMED] == SIZE - 1, gate

@@ -503,51 +503,6 @@ def test_persistent_streams_resume():
         assert lists(loader) == whole
 
 
-class TestMismatch:
-    def state(self, dataset, **options):
-        loader = headrace.DataLoader(dataset, **options)
-        iterator = iter(loader)
-        next(iterator)
-        return loader.state_dict()
-
-    def test_version(self):
-        loader = headrace.DataLoader(Squares(4))
-        for version in (None, 0, 99):
-            with raises(headrace.StateMismatch, match=f"version {version}"):
-                loader.load_state_dict({"version": version, "epoch": 0})
-
-    def test_kind_of_dataset(self):
-        with raises(headrace.StateMismatch, match="iterable"):
-            headrace.DataLoader(Numbers(4)).load_state_dict(self.state(Squares(4), num_workers=0))
-        with raises(headrace.StateMismatch, match="map-style"):
-            headrace.DataLoader(Squares(4)).load_state_dict(self.state(Numbers(4), num_workers=0))
-
-    @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 3), (3, 2)])
-    def test_streams_of_another_number_of_workers(self, before, after):
-        state = self.state(Numbers(30), batch_size=2, num_workers=before)
-        loader = headrace.DataLoader(Numbers(30), 2, num_workers=after)
-        loader.load_state_dict(state)
-        with raises(headrace.StateMismatch, match="num_workers"):
-            iter(loader)
-
-    @pytest.mark.parametrize("size", [3, None])
-    def test_another_batch_size(self, size):
-        loader = headrace.DataLoader(Squares(30), size, num_workers=0)
-        loader.load_state_dict(self.state(Squares(30), batch_size=4, num_workers=2))
-        with raises(headrace.StateMismatch, match="batch_size=4"):
-            iter(loader)
-
-    def test_is_a_value_error(self):
-        assert issubclass(headrace.StateMismatch, ValueError)
-
-    def test_a_refused_state_leaves_the_loader_as_it_was(self):
-        loader = headrace.DataLoader(Squares(4), num_workers=0)
-        with raises(headrace.StateMismatch):
-            loader.load_state_dict({"version": 99})
-        assert loader.state_dict() == {}
-        assert samples(loader) == [0, 1, 4, 9]
-
-
 def test_errors_and_skips_are_not_delivered_again():
     for on_error in (headrace.Raise(), headrace.Skip(0.5)):
         for in_order in (True, False):

@@ -2,11 +2,14 @@
 
 import multiprocessing
 import pickle
+import sys
+import threading
+import warnings
 
 import pytest
 
 from tests.parity import datasets
-from tests.parity.datasets import Calling, Log, Stream, Unpicklable, mark_of, plus_one
+from tests.parity.datasets import Calling, Log, Squares, Stream, Unpicklable, mark_of, plus_one
 from tests.parity.support import lists, raises
 
 
@@ -31,6 +34,22 @@ def test_method_by_name(loader_class, marked, method, tmp_path):
     expected = "inherited" if method == "fork" else "as imported"
     assert list(loader) == [[expected]] * 4
     assert [worker for worker, _ in log.read()] == [0]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python says nothing of threads before 3.12")
+def test_python_warns_of_threads_when_the_iteration_begins(loader_class):
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert lists(loader_class(Squares(4), num_workers=1)) == [[0], [1], [4], [9]]
+    finally:
+        done.set()
+        thread.join()
+    assert {warning.category for warning in told} == {DeprecationWarning}
+    assert all("multi-threaded" in str(warning.message) for warning in told)
 
 
 def test_forkserver_by_context_object_and_a_persistent_stream(loader_class):

@@ -136,7 +136,7 @@ def _table(found: list[dict[str, Any]]) -> None:
     if not found:
         print("there is no cache in the shared memory of this host")
         return
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("cache", "entries", "held", "of", *FORMS.values(), "used by"):
         table.add_column(heading, justify="left" if heading == "cache" else "right", no_wrap=True)
     for each in found:

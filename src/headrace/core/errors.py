@@ -5,6 +5,7 @@
     ├── BatchNotSendable    a batch cannot cross the process boundary                           (RuntimeError)
     ├── TooManyErrors       more samples failed than ``Skip(max_fraction=...)`` allows          (RuntimeError)
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
+    ├── LimitReached        descriptors, processes or memory that a limit does not allow        (OSError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
     ├── CacheError          a cache that cannot be had, or is used in a way it cannot serve          (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
@@ -33,6 +34,10 @@ class TooManyErrors(HeadraceError, RuntimeError):
 
 class SlabError(HeadraceError, RuntimeError):
     """The shared memory for batches could not be reserved, or is too small for one batch."""
+
+
+class LimitReached(HeadraceError, OSError):
+    """A limit on descriptors, processes or memory does not allow what a loader needs; ``errno`` is the system's."""
 
 
 class DeviceUnavailable(HeadraceError, RuntimeError):

@@ -87,7 +87,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A sample that fails is left out, counted and kept with its exception in ``stats().skipped``.
+    """A sample that fails is left out and counted; ``stats().skipped`` has the newest ones with their exceptions.
 
     Once more than ``max_fraction`` of an epoch's samples have failed, ``next()`` raises ``TooManyErrors``.
     """

@@ -76,8 +76,10 @@ class Stats:
     """Batches copied to ordinary memory because ``memory_limit`` was reached."""
     slab_bytes: int = 0
     """Shared memory that batches have touched, at most so far."""
-    skipped: tuple[Failure, ...] = field(default=())
+    failed: int = 0
     """Samples left out under ``Skip``."""
+    skipped: tuple[Failure, ...] = field(default=())
+    """The newest of them: a thousand at most, and fewer where their exceptions are large."""
 
     def as_dict(self) -> Mapping[str, object]:
         """The same figures under the same names, JSON-serialisable."""

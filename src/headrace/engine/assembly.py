@@ -1,34 +1,42 @@
 """From a loader's settings to the run of an epoch."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
 
-from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import free_memory, most_lanes
 from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
+from headrace.engine.consumer.indices import rebuilt
 from headrace.engine.consumer.inline import InlineRun, InlineStream
 from headrace.engine.consumer.maprun import Arrangement, MapRun
-from headrace.engine.consumer.order import Groups, Order, unpack_random
+from headrace.engine.consumer.order import Groups, Order
 from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.saved import Facts, compare, facts
+from headrace.engine.consumer.sources import unpack_random
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.streamrun import StreamRun
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import RunTrace, new_number
-from headrace.engine.device.accelerator import Accelerator, Ahead, Cuda, accelerator
+from headrace.engine.device.accelerator import accelerator
+from headrace.engine.device.ahead import AHEAD, Ahead
+from headrace.engine.device.pieces import no_slab
+from headrace.engine.device.pinning import pinning
 from headrace.engine.iteration import Resources, Run
+from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.worker import collation
+from headrace.engine.worker.generators import unpacked
 from headrace.engine.worker.job import Resume, Task
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
-from headrace.engine.worker.stateful import is_stateful
+from headrace.engine.worker.stateful import load
 from headrace.plan.lanes import RULES
 from headrace.sched import words as W
 from headrace.trace.file import Recording
@@ -79,6 +87,19 @@ class Settings:
         return bool(getattr(self.dataset, "__getitems__", None))
 
     @property
+    def extent(self) -> Extent:
+        """How much work there can be at once."""
+        working = most_lanes() if self.adaptive else self.workers
+        lanes = max(working, self.workers) + self.scheduling.spares_for(self.workers)
+        rows = (self.batch_size or 1) if self.own_batches or self.iterable else None
+        return Extent(lanes, self.prefetch * max(working, self.workers), rows)
+
+    @property
+    def facts(self) -> Facts:
+        """What a state says of the loader it was taken from."""
+        return facts(self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers)
+
+    @property
     def overlaps(self) -> bool:
         """Whether the next epoch may be begun while the last samples of one are made."""
         wanted = self.persistent and self.scheduling.overlap and self.generator is None
@@ -96,11 +117,15 @@ class Course:
 
     def begin(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, if any."""
-        saved, self.saved = self.saved, None
-        if saved:
-            self.epoch = saved["epoch"] + int(bool(saved.get("finished")))
-        self.epoch += 1
-        return self.epoch - 1, saved
+        saved = self.saved
+        begun = saved["epoch"] + int(saved["finished"]) if saved else self.epoch
+        self.epoch = begun + 1
+        return begun, saved
+
+    def use_up(self, saved: dict[str, Any]) -> None:
+        """The epoch that goes on from ``saved`` has really begun; unless another state was loaded meanwhile."""
+        if self.saved is saved:
+            self.saved = None
 
 
 class IterationAssembly:
@@ -128,27 +153,28 @@ class IterationAssembly:
         self._reported = reported_length
         timed = settings.recording is not None
         self._accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
-        self.pin = settings.pin_memory and torch.accelerator.is_available() and self._accelerator is None
+        self._pinning = pinning() if settings.pin_memory and self._accelerator is None else None
         self._base_seed: int | None = None
         self._first_run = new_number()
         self._early: tuple[int, MapRun, EarlyOrder] | None = None
         self._foresees = settings.overlaps
+        self._saved: dict[str, Any] | None = None
+        self._streams: StreamRun | None = None
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
         settings, resources = self._settings, self.resources
         resources.epoch, saved = self._course.begin()
+        self._saved = saved
         if self._take_early(saved):
             return False
-        going_on = saved if saved and not saved.get("finished") else None
-        if saved and "generator" in saved and settings.generator is not None:
-            settings.generator.set_state(unpack_random(saved["generator"]))
-        order = None
-        if not settings.iterable:
-            if is_stateful(settings.dataset) and saved and "dataset" in saved:
-                settings.dataset.load_state_dict(saved["dataset"])
-            order = Order(settings.index_sampler, going_on["order"] if going_on else None)
-        self._draw_seed(going_on)
+        if saved:
+            compare(saved, settings.facts)  # again: the dataset or the number of workers may have changed since
+        going_on = saved if saved and not saved["finished"] else None
+        with self._generator_kept():
+            if saved and "generator" in saved and settings.generator is not None:
+                settings.generator.set_state(unpack_random(saved["generator"]))
+            order = self._drawing(saved, going_on)
         self.tally.epochs += 1
         self.tally.workers = settings.workers
         resources.trace = self._traced()
@@ -156,9 +182,53 @@ class IterationAssembly:
         resources.run = self._sent(run)
         return going_on is not None
 
+    @contextmanager
+    def _generator_kept(self) -> Iterator[None]:
+        """An epoch that cannot begin has drawn nothing."""
+        own = self._settings.generator or torch.default_generator
+        state, seed = own.get_state(), self._base_seed
+        try:
+            yield
+        except BaseException:
+            own.set_state(state)
+            self._base_seed = seed
+            raise
+
+    def _drawing(self, saved: dict[str, Any] | None, going_on: dict[str, Any] | None) -> Order | None:
+        """Draw the seed; the order that indices come from, of a map-style dataset."""
+        settings = self._settings
+        if settings.iterable:
+            self._draw_seed(going_on)
+            return None
+        if going_on is None:
+            order = Order(settings.index_sampler)
+            self._draw_seed(None)
+        else:  # the seed comes first: what was drawn is drawn again from where the generator stood after the seed
+            self._draw_seed(going_on)
+            order = Order(settings.index_sampler, going_on["order"], _pending(going_on))
+        if saved and "dataset" in saved:
+            load(settings.dataset, saved["dataset"], "dataset")
+            self._end_workers()  # they have the dataset as it was
+        return order
+
+    def use_up(self) -> None:
+        """A batch was delivered, or there was none: the state that the epoch goes on from is used up."""
+        if self._saved is not None:
+            self._course.use_up(self._saved)
+            self._saved = None
+
+    def _end_workers(self) -> None:
+        pool, self.resources.pool = self.resources.pool, None
+        if pool is not None:
+            pool.close()
+
     def _sent(self, run: Run) -> Run:
-        """The run, its batches on the device if one was asked for."""
-        return run if self._accelerator is None else Ahead(run, self._accelerator, self.resources.trace)
+        """The run, its batches on the device or in pinned memory if that was asked for."""
+        slab = self.resources.slab
+        flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
+        if self._accelerator is not None:
+            return Ahead(run, self._accelerator, flat, trace=self.resources.trace, ahead=ahead)
+        return run if self._pinning is None else Ahead(run, self._pinning, flat, ahead=ahead)
 
     def _traced(self) -> RunTrace | None:
         """The epoch's record, if there is a trace."""
@@ -192,14 +262,13 @@ class IterationAssembly:
         if early is None:
             return False
         epoch, run, order = early
-        foreseen = saved is None and epoch == self.resources.epoch
+        foreseen = saved is None and epoch == self.resources.epoch and run.may_begin
+        # Only an order that will be used may be confirmed: that takes the numbers from the generator.
         if not foreseen or not order.confirm(exactly=self._settings.arrangement is not Arrangement.FREE):
             self._foresees = self._foresees and not foreseen  # it would be wrong again, and work done in vain
             run.abandon()
             return False
-        if not run.begin():
-            run.abandon()
-            return False
+        run.begin()
         self.tally.epochs += 1
         self.resources.trace = self._traced()
         self.resources.run = self._sent(run)
@@ -228,7 +297,7 @@ class IterationAssembly:
 
     def _map_run(self, order: Order, saved: dict[str, Any] | None) -> Run:
         settings = self._settings
-        groups = self._groups(order, saved["pending"] if saved else [])
+        groups = self._groups(order, _pending(saved) if saved else [])
         if settings.workers > 0:
             return self._with_workers(groups, self.resources.epoch, None)
         seed = (self.resources.base_seed, self.resources.epoch)
@@ -273,14 +342,16 @@ class IterationAssembly:
 
     def _stream_run(self, saved: dict[str, Any] | None) -> Run:
         settings = self._settings
-        streams = saved["streams"] if saved else []
-        if saved and len(streams) != max(1, settings.workers):
-            msg = (
-                f"the state is of {len(streams)} streams, this loader has {max(1, settings.workers)}: an iterable "
-                "dataset is sharded by its workers, so it can only be resumed with the same num_workers"
+        resumed = [
+            Resume(
+                stream["batches"],
+                stream.get("state"),
+                ended=stream["ended"],
+                began=None if stream.get("began") is None else unpacked(stream["began"]),
+                random=None if stream.get("random") is None else unpacked(stream["random"]),
             )
-            raise StateMismatch(msg)
-        resumed = [Resume(stream["batches"], stream["state"], bool(stream.get("ended"))) for stream in streams]
+            for stream in (saved["streams"] if saved else [])
+        ]
         errors = Errors(settings.on_error, self.tally, None)
         size = settings.batch_size
         if settings.workers == 0:
@@ -295,27 +366,29 @@ class IterationAssembly:
                 observer=self._observer(),
             )
         pool, slots = self._started(standard=False, resumed=resumed)
-        return StreamRun(
+        left = self._streams.left if self._streams is not None else [None] * settings.workers
+        self._streams = StreamRun(
             pool,
             slots,
             in_order=settings.in_order,
             ahead=settings.prefetch,
             timeout=settings.timeout,
             tally=self.tally,
-            resumed=resumed or [Resume()] * settings.workers,
+            resumed=resumed or [Resume(began=began) for began in left],
             turn=saved["turn"] if saved else 0,
             errors=errors,
         )
+        return self._streams
 
     def _started(self, *, standard: bool, resumed: list[Resume]) -> tuple[Pool, Any]:
         """The iteration's workers and memory, started if they are not; a resumed stream needs fresh ones."""
         settings, resources = self._settings, self.resources
-        if resources.pool is not None and resumed:
-            resources.pool.close()
-            resources.pool = None
+        if resumed:
+            self._end_workers()
         if resources.slab is None:
             limit = settings.loading.memory_limit
-            resources.slab = resources.shelf.take(free_memory() // 4 if limit is None else limit, self._locking())
+            room = free_memory() // 4 if limit is None else limit
+            resources.slab = resources.shelf.take(room, self._accelerator, settings.extent)
         # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
         own = resources.epoch if settings.iterable else 0
         resources.slab.memory.words[W.RUN] = self._first_run + own
@@ -340,12 +413,6 @@ class IterationAssembly:
             coming = resources.slab.memory.words[W.GENERATION] + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return resources.pool, resources.slab.slots
-
-    def _locking(self) -> Accelerator | None:
-        """The device that batches are copied to, by us or by the user: it should see page-locked memory."""
-        if self._accelerator is None and self.pin and torch.cuda.is_available():
-            return Cuda(torch.device("cuda"))
-        return self._accelerator
 
     def _epoch_samples(self) -> int | None:
         try:
@@ -378,3 +445,8 @@ class IterationAssembly:
                 "IterableDataset replica at each worker: shard it by torch.utils.data.get_worker_info()."
             )
         warnings.warn(message, stacklevel=3)
+
+
+def _pending(saved: dict[str, Any]) -> list[list[Any]]:
+    """What had been drawn and not delivered."""
+    return [[rebuilt(index) for index in group] for group in saved["pending"]]

@@ -2,14 +2,14 @@
 
 import time
 import weakref
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol, Self
 
 import torch
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.hand import Hand, Hands, waiting
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered, RunTrace
@@ -19,11 +19,12 @@ from headrace.engine.memory.slab import Shelf, Slab
 class Run(Protocol):
     """One epoch."""
 
-    delivered: Delivered
-    """The batch that ``next`` returned last."""
+    @property
+    def hands(self) -> Hands[Any]:
+        """What ``next`` returned and was not delivered, or not noted as such; oldest first."""
 
     def next(self, *, block: bool = True) -> Any:
-        """The next batch, or StopIteration."""
+        """The next batch or error, in a hand; or StopIteration. Interrupted, it can be called again."""
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here."""
@@ -46,9 +47,15 @@ class Resources:
         self.slab: Slab | None = None
         self.epoch = 0
         self.base_seed = 0
-        self.yielded = 0
+        self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
         self.finished = False
         self._last: dict[str, Any] = {}
+
+    @property
+    def yielded(self) -> int:
+        """Batches of this epoch that the user has."""
+        hand, count = self.counted
+        return count - (hand is not None and hand.load is not None)
 
     def progress(self) -> dict[str, Any]:
         """Where the epoch stands, or stood when it was left."""
@@ -62,22 +69,42 @@ class Resources:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
 
     def close(self) -> None:
-        """End the workers and give the memory back; idempotent."""
-        if not self.finished:
-            self.progress()
-        self.count()
-        run, self.run = self.run, None
-        early, self.early = self.early, None
-        pool, self.pool = self.pool, None
-        slab, self.slab = self.slab, None
+        """End the workers and give the memory back, whatever else raises on the way; idempotent."""
+        with ExitStack() as closing:  # from the last to the first
+            closing.push(self._give_back)
+            closing.callback(self._end_workers)
+            closing.callback(self._abandon, "early")
+            closing.callback(self._abandon, "run")
+            closing.callback(self.count)
+            if not self.finished:
+                closing.callback(self.progress)
+
+    def leave(self) -> None:
+        """The epoch is over; workers and memory are kept."""
+        self._abandon("run")
+
+    def _abandon(self, name: str) -> None:
+        run: Run | None = getattr(self, name)
+        setattr(self, name, None)
         if run is not None:
             run.abandon()
-        if early is not None:
-            early.abandon()
+
+    def _end_workers(self) -> None:
+        pool, self.pool = self.pool, None
         if pool is not None:
             pool.close()
-        if slab is not None:
+
+    def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
+        """The memory; not to be used again where something failed, which may have kept a part of it."""
+        slab, self.slab = self.slab, None
+        if slab is None:
+            return
+        if failed is None:
+            slab.slots.forget()
+            slab.slots.reclaim()
             self.shelf.put(slab)
+        else:
+            slab.close()
 
 
 class Iteration:
@@ -92,11 +119,11 @@ class Iteration:
     def reset(self) -> None:
         """Begin an epoch."""
         resources = self.resources
-        if resources.run is not None:
-            resources.run.abandon()
-            resources.run = None
-        resources.yielded, resources.finished = 0, False
+        run, resources.run = resources.run, None
+        resources.counted, resources.finished = (None, 0), False
         try:
+            if run is not None:
+                run.abandon()
             self._resumed = self._assembly.begin()
         except BaseException:
             self.close()
@@ -116,48 +143,68 @@ class Iteration:
         return self._assembly.length()
 
     def __next__(self) -> Any:
-        """The next batch."""
+        """The next batch. It counts as delivered from the store before it is returned; nothing comes after that."""
+        hand, batch = self._handed()
+        load = hand.load
+        try:
+            hand.load = None
+            if isinstance(load, BaseException):
+                raise load
+            return batch
+        except BaseException as raised:
+            hand.load, load = (None if raised is load else load), None  # the traceback refers to this frame
+            raise
+
+    def _handed(self) -> tuple[Hand[Any], Any]:
+        """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""
         with _profiled() if _autograd._profiler_enabled() else nullcontext():  # noqa: SLF001  (as torch asks itself)
             asked = time.monotonic_ns()
             with self._assembly.tally.waiting():
-                batch = self._take()
-            if self._assembly.pin:
-                batch = pin_memory(batch)  # type: ignore[no-untyped-call]
-            self.resources.yielded += 1
-            self._assembly.tally.batches += 1
-            self._show(asked)
-            self._assembly.check_length(self.resources.yielded)
-            return batch
+                hand = self._take()
+            if not isinstance(hand.load, tuple):
+                return hand, None
+            batch = hand.load[0]
+            resources = self.resources
+            if resources.counted[0] is not hand:
+                resources.counted = hand, resources.counted[1] + 1
+                self._assembly.tally.batches += 1
+                self._show(hand.delivered, asked)
+                self._assembly.check_length(resources.counted[1])
+            return hand, batch
 
-    def _show(self, asked: int) -> None:
+    def _show(self, delivered: Delivered, asked: int) -> None:
         """Tell those who look on that a batch was delivered."""
         resources = self.resources
-        if resources.run is not None:
-            self._assembly.beacon.show(resources.epoch, resources.run.delivered)
-            if resources.trace is not None:
-                resources.trace.delivered(resources.run.delivered, asked)
+        self._assembly.beacon.show(resources.epoch, delivered)
+        if resources.trace is not None:
+            resources.trace.delivered(delivered, asked)
 
-    def _take(self) -> Any:
+    def _take(self) -> Hand[Any]:
         if self.resources.run is None:
             raise StopIteration
         try:
-            return self.resources.run.next()
+            hand = waiting(self.resources.run.hands) or self.resources.run.next()
         except StopIteration:
+            self._assembly.use_up()
             if self._resumed and self.resources.yielded == 0:
                 # The state was taken after the last batch: what follows it is a full epoch.
                 self._assembly.forget_seed()
                 self.reset()
                 return self._take()
             self.resources.finished = True
-            self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
-            if self.resources.trace is not None:
-                self.resources.trace.ended()
-            if self._assembly.persistent:
-                self.resources.run.abandon()
-                self.resources.run = None
-            else:
-                self.close()
+            try:
+                self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
+                if self.resources.trace is not None:
+                    self.resources.trace.ended()
+            finally:
+                if self._assembly.persistent:
+                    self.resources.leave()
+                else:
+                    self.close()
             raise
+        if isinstance(hand.load, tuple):
+            self._assembly.use_up()
+        return hand
 
     def __getstate__(self) -> Any:
         """An iteration is bound to its processes."""
@@ -179,11 +226,13 @@ class Assembly(Protocol):
     resources: Resources
     tally: Tally
     beacon: Beacon
-    pin: bool
     persistent: bool
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+
+    def use_up(self) -> None:
+        """The epoch has really begun: the state it goes on from is used up."""
 
     def forget_seed(self) -> None:
         """The next epoch begins as if with a new iteration."""

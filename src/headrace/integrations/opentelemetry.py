@@ -19,7 +19,7 @@ COUNTERS: dict[str, tuple[str, str, Callable[[Stats], float]]] = {
     "headrace.hand_offs": ("{hand-off}", "Places handed over", lambda stats: stats.hand_offs),
     "headrace.restarts": ("{worker}", "Workers replaced after their death", lambda stats: stats.restarts),
     "headrace.repeats": ("{sample}", "Samples made again after a death", lambda stats: stats.repeats),
-    "headrace.skipped": ("{sample}", "Samples left out after an error", lambda stats: len(stats.skipped)),
+    "headrace.skipped": ("{sample}", "Samples left out after an error", lambda stats: stats.failed),
 }
 GAUGES: dict[str, tuple[str, str, Callable[[Stats], float]]] = {
     "headrace.workers": ("{worker}", "Worker processes", lambda stats: stats.workers),

@@ -95,6 +95,11 @@ class ConsumerStreams:
         self.w[at + W.LANE + self.w[at + W.L_QUOTA] % W.STREAM_RING] = slot
         self.w[at + W.L_QUOTA] += 1
 
+    def allowed(self, lane: int, taken: int) -> list[int]:
+        """The slots of a lane's batches that were allowed, after the first ``taken``."""
+        at = self.dims.lane(lane)
+        return [self.w[at + W.LANE + number % W.STREAM_RING] for number in range(taken, self.w[at + W.L_QUOTA])]
+
     def ended(self, lane: int) -> bool:
         """Whether the lane's stream is exhausted."""
         return bool(self.w[self.dims.lane(lane) + W.L_ENDED])

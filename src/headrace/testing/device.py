@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from headrace.engine.device.accelerator import mapped
+from headrace.engine.device.pieces import Flat, Move, moved
 
 
 @dataclass(eq=False, slots=True)
@@ -17,6 +17,7 @@ class Mark:
     number: int
     moves: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     reached: bool = False
+    released: bool = False
 
 
 class ScriptedAccelerator:
@@ -31,6 +32,8 @@ class ScriptedAccelerator:
         self.log: list[tuple[str, int]] = []
         self.registered: dict[int, int] = {}
         self.marks: list[Mark] = []
+        """Copies that were started and not let go of."""
+        self._copies = 0
         self.before_finish: Callable[[], None] | None = None
         """Called when somebody waits for all copies."""
 
@@ -63,39 +66,54 @@ class ScriptedAccelerator:
             raise RuntimeError(msg)
         self.log.append(("unregister", self.registered.pop(address)))
 
-    def copy(self, batch: Any) -> tuple[Any, Mark]:
-        """See ``Accelerator``."""
-        mark = Mark(len(self.marks))
+    def copy(self, batch: Any, flat: Flat) -> tuple[Any, Mark]:
+        """See ``Carrier``."""
+        single: list[Move] = []
 
-        def sent(tensor: torch.Tensor) -> torch.Tensor:
+        def block(size: int) -> torch.Tensor:
+            return torch.zeros(size, dtype=torch.uint8)
+
+        def alone(tensor: torch.Tensor) -> torch.Tensor:
             there = torch.zeros_like(tensor)
             if tensor.numel():
-                mark.moves.append((there, _alias(tensor)))
+                single.append((there, tensor))
             return there
 
-        there = mapped(batch, sent)
+        there, moves = moved(batch, flat, block, alone)
+        mark = Mark(self._copies, [(target, _alias(source)) for target, source in (*moves, *single)])
+        self._copies += 1
         self.marks.append(mark)
         self.log.append(("copy", mark.number))
         return there, mark
 
     def hand_over(self, batch: Any, mark: Mark) -> None:
-        """See ``Accelerator``."""
+        """See ``Carrier``."""
         self.log.append(("hand over", mark.number))
 
     def reached(self, mark: Mark) -> bool:
-        """See ``Accelerator``."""
+        """See ``Carrier``."""
         return mark.reached
 
     def took(self, mark: Mark) -> int | None:
-        """See ``Accelerator``; not known here."""
+        """See ``Carrier``; not known here."""
         return None
 
+    def release(self, mark: Mark) -> None:
+        """See ``Carrier``; refuses what is under way, and what was released before."""
+        if not mark.reached or mark.released:
+            msg = f"copy {mark.number} is released twice, or while it is under way"
+            raise RuntimeError(msg)
+        mark.released = True
+        if mark in self.marks:  # not let go of by ``finish``
+            self.marks.remove(mark)
+
     def finish(self) -> None:
-        """See ``Accelerator``."""
+        """See ``Carrier``."""
         self.log.append(("finish", self.under_way))
         if self.before_finish is not None:
             self.before_finish()
         self.advance(self.under_way)
+        self.marks.clear()
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.memory.limits import explained
 
 NAME = "headrace-loader"
 MAGIC = 0x48454144_00000001
@@ -56,12 +57,13 @@ class Beacon:
 
     def __init__(self, tally: Tally, name: str) -> None:
         """``name``: of the dataset."""
-        file = os.memfd_create(NAME, os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(file, mmap.PAGESIZE)
-            self._page = mmap.mmap(file, mmap.PAGESIZE)  # keeps a descriptor of its own
-        finally:
-            os.close(file)
+        with explained("make a page for the loader's figures"):
+            file = os.memfd_create(NAME, os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(file, mmap.PAGESIZE)
+                self._page = mmap.mmap(file, mmap.PAGESIZE)  # keeps a descriptor of its own
+            finally:
+                os.close(file)
         self._tally, self._name, self._began = tally, name.encode()[:64], time.monotonic_ns()
 
     def show(self, epoch: int, delivered: Delivered, *, finished: bool = False) -> None:
@@ -86,7 +88,7 @@ class Beacon:
             tally.hand_offs,
             tally.restarts,
             tally.repeats,
-            len(tally.skipped),
+            tally.skipped.count,
             int(tally.threshold_seconds * 1e9),
             time.monotonic_ns(),
             self._began,

@@ -2,6 +2,7 @@
 
 import pickle
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,10 @@ class Group:
     """-1 where rows are claimed on completion."""
     owed: set[int] = field(default_factory=set)
     """Positions that were neither delivered nor given up."""
+
+
+Settled = list[tuple[Group, set[int]]]
+"""Groups, and positions in each."""
 
 
 class Numbers:
@@ -76,20 +81,32 @@ class Book:
         memory.bytes[at + 8 : at + 8 + len(packed)] = packed
         return group, W.PICKLED, size
 
-    def settle(self, ticket: int) -> tuple[Group, int]:
-        """A ticket was delivered or given up; its group is forgotten with its last one."""
-        group, position = self.groups[ticket >> 32], ticket & 0xFFFFFFFF
-        group.owed.discard(position)
-        if not group.owed:
-            del self.groups[group.number]
-            self.numbers.put(group.number)
-        return group, position
+    def find(self, tickets: Iterable[int]) -> Settled:
+        """The groups that tickets belong to, and their positions there."""
+        found: dict[int, set[int]] = {}
+        for ticket in tickets:
+            found.setdefault(ticket >> 32, set()).add(ticket & 0xFFFFFFFF)
+        return [(self.groups[number], positions) for number, positions in found.items()]
 
-    def retire(self, group: Group) -> None:
-        """Nothing of this group is owed any more."""
-        if self.groups.pop(group.number, None) is not None:
-            self.numbers.put(group.number)
+    def settle(self, settled: Settled) -> None:
+        """These were delivered or given up; a group is forgotten with its last one. Doing it again changes nothing."""
+        for group, positions in settled:
+            group.owed -= positions
+            if not group.owed and self.groups.get(group.number) is group:
+                del self.groups[group.number]
+                self.numbers.put(group.number)
 
-    def owed(self) -> list[list[Any]]:
-        """What was drawn and not delivered, in the order of drawing."""
-        return [[group.indices[position] for position in sorted(group.owed)] for group in self.groups.values()]
+    def owed(self, delivered: Iterable[Settled], besides: list[Any] | None) -> list[list[Any]]:
+        """What was drawn and not delivered, in the order of drawing.
+
+        ``delivered``: what was, and is not settled yet. ``besides``: the indices of a group that is not to be listed.
+        """
+        gone: dict[int, set[int]] = {}
+        for settled in delivered:
+            for group, positions in settled:
+                gone.setdefault(id(group), set()).update(positions)
+        return [
+            [group.indices[position] for position in sorted(group.owed - gone.get(id(group), set()))]
+            for group in list(self.groups.values())
+            if group.indices is not besides
+        ]

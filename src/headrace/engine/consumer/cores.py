@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.engine.consumer import cgroup
+
 CEILING = 32
 """Beyond this many, an automatic choice is more likely to exhaust memory than to help."""
 
@@ -16,9 +18,9 @@ def ranks() -> int:
 
 
 def own_cores() -> float:
-    """Cores this process may use: affinity, cgroup quota, and the other ranks on this host."""
+    """Cores this process may use: affinity, quotas of control groups, and the other ranks on this host."""
     cores = float(len(os.sched_getaffinity(0)))
-    quota = _quota(Path("/sys/fs/cgroup/cpu.max"))
+    quota = cgroup.cores(cgroup.controller("cpu"))
     return (cores if quota is None else min(cores, quota)) / ranks()
 
 
@@ -32,26 +34,14 @@ def most_lanes() -> int:
     return min(2 * CEILING, 8 * automatic_workers())
 
 
-def _quota(file: Path) -> float | None:
-    try:
-        limit, period = file.read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else max(1.0, int(limit) / int(period))
-
-
 def free_memory() -> int:
-    """Bytes this process could still use: of the machine, within its cgroup."""
+    """Bytes this process could still use: of the machine, within its control groups. Page cache counts as free."""
     available = 0
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-    except (OSError, ValueError):
-        return available
-    return available if limit == "max" else min(available, max(0, int(limit) - used))
+    room = cgroup.free(cgroup.controller("memory"))
+    return available if room is None else min(available, room)
 
 
 class Use(NamedTuple):

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 
 from headrace.engine.memory import codec
+from headrace.engine.memory.layouts import Layouts
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
-from headrace.engine.worker.desk import Layouts
 from headrace.sched import words as W
 
 
@@ -51,7 +51,7 @@ class Delivery:
     def _stacked(self, slot: int, view: memoryview, keep: list[int] | None) -> Any:
         at = self._memory.dims.slot(slot)
         rows = self._words[at + W.S_EXPECTED]
-        layout = self._layouts[self._words[at + W.S_LAYOUT] - 2]
+        layout = self._layouts.at(slot)
         offsets, _ = layout.plan(rows)
         tensors = []
         for leaf, offset in zip(layout.leaves, offsets, strict=True):

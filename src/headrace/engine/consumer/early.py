@@ -20,17 +20,17 @@ class EarlyOrder(Order):
     def __init__(self, index_sampler: Any) -> None:
         """Draws nothing yet. The sampler is one that ``is_foreseeable``."""
         super().__init__(index_sampler)
-        self._sampler, self._length = index_sampler, len(index_sampler)
+        self._length = len(index_sampler)
         self._before: torch.Tensor | None = None
         self._after: torch.Tensor | None = None
 
-    def __next__(self) -> Any:
+    def _next(self) -> Any:
         """The next index, or batch of indices. The first one takes a seed from the global generator."""
         if self._before is not None:
-            return super().__next__()
+            return super()._next()
         self._before = torch.default_generator.get_state()
         try:
-            return super().__next__()
+            return super()._next()
         finally:
             self._after = torch.default_generator.get_state()
             torch.default_generator.set_state(self._before)

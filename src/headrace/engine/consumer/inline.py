@@ -1,12 +1,17 @@
 """One epoch in this process: nothing is started, nothing is prefetched."""
 
+import copy
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from operator import getitem
 from typing import Any
 
+from headrace.engine.consumer.hand import Hand, Hands
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
@@ -22,7 +27,11 @@ def collated(
 ) -> Any:
     """The samples, collated; noted if somebody looks."""
     began = time.monotonic_ns()
-    made = collate_fn(samples if batched else samples[0])
+    try:
+        made = collate_fn(samples if batched else samples[0])
+    except StopIteration as error:
+        msg = "collate_fn raised StopIteration, which would end the epoch"
+        raise RuntimeError(msg) from error
     if observer is not None:
         observer.collated(batch.batch, batch.samples, began)
     return made
@@ -46,7 +55,8 @@ class InlineRun:
         """``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process."""
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
         self._seed, self._errors, self._tally = seed, errors, tally
-        self._observer, self.delivered = observer, Delivered(-1)
+        self._observer, self._number = observer, -1
+        self.hands: Hands[list[Any]] = deque()
         self._get: Callable[[Any], Any] = partial(getitem, dataset)
         self._bulk = getattr(dataset, "__getitems__", None) if batched else None
         if observer is not None:
@@ -55,23 +65,46 @@ class InlineRun:
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process."""
-        return {"pending": self._groups.waiting(), "order": self._groups.order_state()}
+        hands = list(self.hands)
+        waiting = [list(hand.then) for hand in hands if hand.load is not None and hand.then]
+        return self._groups.progress(waiting, [hand.then for hand in hands])
 
     def abandon(self) -> None:
         """Nothing is ahead here."""
         if self._observer is not None:
             self._observer.undo()
 
-    def next(self, *, block: bool = True) -> Any:
+    def next(self, *, block: bool = True) -> Hand[list[Any]]:
         """The next batch; exceptions are the user's own."""
+        if any(hand.then is self._groups.drawn for hand in self.hands):  # an interrupt came before it was taken
+            self._groups.taken()
+        while self.hands and self.hands[0].load is None:
+            self.hands.popleft()
         while True:
-            indices = self._groups.next()
+            indices = self._groups.head()
             if indices is None:
                 raise StopIteration
-            with seeding.untouched() if self._seed is not None else nullcontext():
-                samples, made = self._samples(indices)
-                if not indices or len(samples):
-                    return self._collated(samples, made)
+            try:
+                made = self._batch(indices)
+            except StopIteration:  # the dataset's: as with torch, that is the end
+                raise
+            except Exception as error:  # noqa: BLE001  (the user's dataset: the batch is given up, as torch does)
+                made = Hand(error, indices, Delivered())
+            if made is not None:
+                self.hands.append(made)
+            self._groups.taken()
+            if made is not None:
+                return made
+
+    def _batch(self, indices: list[Any]) -> Hand[list[Any]] | None:
+        with seeding.untouched() if self._seed is not None else nullcontext():
+            samples, made = self._samples(indices)
+            if not indices or len(samples):
+                delivered = Delivered(self._number + 1, len(samples))
+                batch = self._collated(samples, made, delivered)
+                self._number += 1
+                return Hand((batch,), indices, delivered)
+        return None
 
     def _samples(self, indices: list[Any]) -> tuple[Any, list[Any]]:
         """The samples, and the indices that did not fail."""
@@ -98,13 +131,16 @@ class InlineRun:
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
         if self._seed is not None:
             seeding.seed_sample(*self._seed, seed)
-        return get(what)
+        try:
+            return get(what)
+        except StopIteration as error:
+            msg = f"the dataset raised StopIteration for {seed!r}, which would end the epoch"
+            raise RuntimeError(msg) from error
 
-    def _collated(self, samples: Any, made: list[Any]) -> Any:
+    def _collated(self, samples: Any, made: list[Any], delivered: Delivered) -> Any:
         if self._seed is not None and made:
             seeding.seed_sample(*self._seed, made[0], COLLATION)
-        self.delivered = Delivered(self.delivered.batch + 1, len(samples))
-        return collated(self._collate_fn, samples, self._observer, self.delivered, batched=self._batched)
+        return collated(self._collate_fn, samples, self._observer, delivered, batched=self._batched)
 
 
 class InlineStream:
@@ -123,14 +159,17 @@ class InlineStream:
         observer: Observer | None,
     ) -> None:
         """``resumed``: what the stream starts from."""
-        self._errors = errors
-        self._observer, self.delivered = observer, Delivered(-1)
+        self._errors, self._dataset = errors, dataset
+        self._observer, self._number = observer, -1
         item = next if observer is None else observer.items()
         self._collate_fn, self._batched, self._tally = collate_fn, batch_size is not None, tally
-        self._stream = Stream(
-            dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resumed, item=item
+        self._begin: Callable[[Resume], Stream] = lambda resume: Stream(
+            dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resume, item=item
         )
-        self._delivered = resumed.batches
+        self._stream, self._reading = self._begin(resumed), False
+        # What was delivered, and how the stream stood then.
+        self._delivered = replace(resumed, state=copy.deepcopy(self._stream.state()))
+        self.hands: Hands[Resume] = deque()
 
     def abandon(self) -> None:
         """Nothing is ahead here."""
@@ -139,23 +178,61 @@ class InlineStream:
 
     def progress(self) -> dict[str, Any]:
         """How far the stream has been delivered."""
-        stream = {"batches": self._delivered, "state": self._stream.state(), "ended": self._stream.ended}
+        now = self._delivered
+        for hand in takewhile(lambda hand: hand.load is None, list(self.hands)):
+            now = hand.then
+        # This process's generators are the user's.
+        stream = {"batches": now.batches, "ended": now.ended, "state": now.state, "began": None, "random": None}
         return {"streams": [stream], "turn": 0}
 
-    def next(self, *, block: bool = True) -> Any:
+    def next(self, *, block: bool = True) -> Hand[Resume]:
         """The next batch; exceptions are the user's own."""
-        items = self._items()
+        while self.hands and self.hands[0].load is None:
+            self._delivered = self.hands[0].then
+            self.hands.popleft()
+        if self._reading and self._can_read_again():
+            self._stream = self._begin(self._given)
+        self._reading = True
+        items, attempts = self._items()
         if items is None:
+            self._reading = False
             raise StopIteration
-        self._delivered += 1
+        state = copy.deepcopy(self._stream.state())
+        then = Resume(self._given.batches + attempts, state, self._stream.ended)
+        hand = Hand(items, then, Delivered()) if isinstance(items, BaseException) else self._made(items, then)
+        self.hands.append(hand)
+        self._reading = False
+        return hand
+
+    @property
+    def _given(self) -> Resume:
+        """How the stream stood after the last batch that was handed out."""
+        return self.hands[-1].then if self.hands else self._delivered
+
+    def _can_read_again(self) -> bool:
+        """Where the stream stood when an interrupt came is unknown; one that cannot begin anew goes on as it is."""
+        return self._given.state is not None or not self._stream.reads(iter(self._dataset))
+
+    def _made(self, items: list[Any], then: Resume) -> Hand[Resume]:
+        delivered = Delivered(self._number + 1, len(items))
+        try:
+            batch = collated(self._collate_fn, items, self._observer, delivered, batched=self._batched)
+        except Exception as error:  # noqa: BLE001  (the user's function: the batch is given up, as torch does)
+            return Hand(error, then, Delivered())
+        self._number += 1
         self._errors.passed(len(items))
         self._tally.samples += len(items)
-        self.delivered = Delivered(self.delivered.batch + 1, len(items))
-        return collated(self._collate_fn, items, self._observer, self.delivered, batched=self._batched)
+        return Hand((batch,), then, delivered)
 
-    def _items(self) -> list[Any] | None:
+    def _items(self) -> tuple[list[Any] | BaseException | None, int]:
+        """The next batch's items, an error to raise, or None at the end; and how often the stream was asked."""
+        attempts = 1
         while True:
             try:
-                return self._stream.items()
+                return self._stream.items(), attempts
             except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
-                self._errors.failed(f"item of batch {self._delivered}", error, error)
+                number = self._given.batches + attempts - 1
+                raised = self._errors.judged(f"item of batch {number}", error, error)
+                if raised is not None:
+                    return raised, attempts
+                attempts += 1

@@ -8,9 +8,10 @@ from itertools import takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
-from headrace.engine.consumer.book import Book, Group, Numbers
+from headrace.engine.consumer.book import Book, Group, Numbers, Settled
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.governor import Governor
+from headrace.engine.consumer.hand import Hand, Hands
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
@@ -76,27 +77,26 @@ class MapRun:
         ``follower``: makes the run of the next epoch, for lanes that find nothing left in this one; None: they wait.
         ``after``: the run that this one follows.
         """
-        self._pool, self._slots, self._groups, self._arrangement = pool, slots, groups, arrangement
+        self._pool, self._slots, self._arrangement = pool, slots, arrangement
         self._window, self._collate, self._drop_last, self._timeout = window, collate, drop_last, timeout
         self._errors, self._tally = errors, tally
         self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
         self._ledger = ConsumerLedger(self._words, self._dims)
-        self._book = Book(pool.memory, Numbers() if after is None else after.numbers)
+        self._facts = groups, Book(pool.memory, Numbers() if after is None else after.numbers)
         self._spares, self._policy, self._stragglers = spares, policy, stragglers
         self._follower, self._after = follower, after
         self._next: MapRun | None = None
         self._delivery = Delivery(pool.memory, slots)
-        self._open: deque[int] = deque()  # slots not delivered: in the order of their batches, or of their filling
-        self._owner: dict[int, Group] = {}  # slot -> its group, where batches are as drawn
-        self._undelivered = 0
+        self._open: dict[int, Group | None] = {}  # slots of batches to come, in order; their groups where as drawn
+        self.hands: Hands[Settled] = deque()
+        self._torn = False  # something was under way: after an interrupt, the ledger is begun again
         self._lost = 0
         self._size = 1
-        self._drawn: list[Any] | None = None  # drawn, but there was no slot for it yet
         self._exhausted = False
         self.is_done = False  # everything was delivered
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
-        self.delivered, self._ready = Delivered(), 0
+        self._ready, self._displacement = 0, displacement
         self._words[W.SEED], epoch = seed
         if after is not None:
             with pool.section():
@@ -108,15 +108,17 @@ class MapRun:
             self._ledger.reset(free_order=free, limit=limit, displacement=displacement, epoch=epoch)
         self._begin()
 
-    def begin(self) -> bool:
-        """Take over from the run before. False when that one did not deliver everything: then this one is void."""
-        before, self._after = self._after, None
-        if before is None or not before.is_done:
-            return False
+    @property
+    def may_begin(self) -> bool:
+        """Whether the run before delivered everything; otherwise this one is void."""
+        return self._after is not None and self._after.is_done
+
+    def begin(self) -> None:
+        """Take over from the run before."""
+        self._after = None
         with self._pool.section():
             self._ledger.advance(self._book.groups)
         self._begin()
-        return True
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._words[W.LIMIT])
@@ -128,6 +130,14 @@ class MapRun:
         self._draw()
 
     @property
+    def _groups(self) -> Groups:
+        return self._facts[0]
+
+    @property
+    def _book(self) -> Book:
+        return self._facts[1]
+
+    @property
     def numbers(self) -> Numbers:
         """Those that its groups have in the ledger."""
         return self._book.numbers
@@ -136,33 +146,32 @@ class MapRun:
         """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others."""
         room = self._window * self._words[W.LIMIT]
         while not self._exhausted:
-            if self._undelivered >= room + self._lost // max(1, self._size) and not one_more:
+            if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
                 return
-            if not self._draw_one(force=self._undelivered == 0 or one_more):
+            if not self._draw_one(force=not self._open or one_more):
                 return
             one_more = False
-        if self._follower is not None and self._undelivered < room and not self._words[W.LOCAL]:
+        if self._follower is not None and len(self._open) < room and not self._words[W.LOCAL]:
             self._next = self._next or self._follower(self)
             if self._next is not None:
-                self._next.draw_early(room - self._undelivered)
+                self._next.draw_early(room - len(self._open))
             else:
                 self._follower = None
 
     def draw_early(self, room: int) -> None:
         """Have ``room`` batches of this epoch made while the one before it is delivered."""
-        while not self._exhausted and self._undelivered < room and self._draw_one(force=False):
+        while not self._exhausted and len(self._open) < room and self._draw_one(force=False):
             pass
 
     def _draw_one(self, *, force: bool) -> bool:
         """Publish the next batch of the order, if there is one; False when there is no slot for it now."""
-        if self._drawn is None:
-            self._drawn = self._groups.next()
-        if self._drawn is None:
+        head = self._groups.head()
+        if head is None:
             self._exhausted = True
             return True
-        if not self._publish(self._drawn, force=force):
+        if not self._publish(head, force=force):
             return False
-        self._drawn = None
+        self._groups.taken()  # until now it is listed there, and not in the book
         return True
 
     def _publish(self, indices: list[Any], *, force: bool) -> bool:
@@ -186,10 +195,7 @@ class MapRun:
                 ledger.publish(group.number, len(indices), kind, blob, group.slot, self._ahead(indices))
             if free:
                 ledger.offer(slot)
-            else:
-                self._owner[slot] = group
-            self._open.append(slot)
-            self._undelivered += 1
+            self._open[slot] = None if free else group
             asleep = ledger.wake(lanes)
         self._pool.ring(asleep)
         return True
@@ -202,22 +208,52 @@ class MapRun:
         return self._stragglers.among(indices, self._ledger)
 
     def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here in another process."""
-        drawn = [list(self._drawn)] if self._drawn else []
-        pending = self._book.owed() + drawn + self._groups.waiting()
-        return {"pending": pending, "order": self._groups.order_state()}
+        """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
+        hands = list(self.hands)
+        waiting = [indices for hand in hands if hand.load is not None for indices in _indices(hand.then)]
+        return self._owed(waiting)
+
+    def _owed(self, before: list[list[Any]]) -> dict[str, Any]:
+        """What was drawn and is in nobody's hand, after ``before``."""
+        groups, book = self._facts
+        owed = book.owed([hand.then for hand in list(self.hands)], besides=groups.drawn)
+        return groups.progress(before + owed)
 
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
         self._after = None
+        if self._torn:
+            self._pool.section().end()
+            self._pool.ring(range(self._pool.lanes))
+            self._slots.reclaim(self._next.holdings()[1] if self._next is not None else ())
+            self._open.clear()
         while self._open:
-            self._slots.release(self._open.pop())
+            self._slots.release(self._open.popitem()[0])
+        self.hands.clear()
 
-    def next(self, *, block: bool = True) -> Any:
-        """The next batch; raises StopIteration at the end, and whatever a sample raised.
+    def next(self, *, block: bool = True) -> "Hand[Settled] | _NotYet":
+        """The next batch, or what a sample raised, in a hand; raises StopIteration at the end.
 
-        With ``block`` off, ``NOT_YET`` when no batch is ready.
+        With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
+        call goes on: see ``hand``.
         """
+        while self.hands and self.hands[0].load is None:
+            self._book.settle(self.hands[0].then)
+            self.hands.popleft()
+        if self._torn:
+            self._mend()
+        self._torn = True
+        made = self._take(block=block)
+        self._torn = False
+        return made
+
+    def _mend(self) -> None:
+        """An interrupt broke something off. What was drawn and not delivered is known, so it is begun again."""
+        self._pool.section().end()
+        self._begin_again(local=bool(self._words[W.LOCAL]))
+        self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
+
+    def _take(self, *, block: bool) -> "Hand[Settled] | _NotYet":
         deadline = time.monotonic() + self._timeout if self._timeout else None
         if self._open:
             self._ready = self._count_ready()
@@ -226,30 +262,35 @@ class MapRun:
         while True:
             self._draw()
             if self._samples_cannot_travel():
-                self._stay_local()
+                self._begin_again(local=True)
                 continue
             self._watch.look()
-            self._raise_failures()
+            failed = self._failure()
+            if failed is not None:
+                return self._handed(failed)
             if not self._open and self._exhausted:
                 self._watch.count()
-                self.is_done = True
+                self.is_done, self._torn = True, False
                 raise StopIteration
             slot = self._look()
             if self._samples_cannot_travel():
-                self._open.extend([] if slot is None else [slot])
-                self._stay_local()
+                self._begin_again(local=True)
             elif slot is not None:
                 made = self._deliver(slot)
                 if made is not None:
-                    self._govern()
+                    self._govern(made.delivered.ready)
                     self._idle_deaths = 0
-                    return made[0]
+                    return self._handed(made)
             elif self._starved():
                 self._draw(one_more=True)
-            elif self._open and not block:
+            elif not block and (self._open or not self._exhausted):
                 return NOT_YET
-            elif self._open:
+            elif self._open or not self._exhausted:
                 self._sleep(deadline)
+
+    def _handed(self, hand: Hand[Settled]) -> Hand[Settled]:
+        self.hands.append(hand)
+        return hand
 
     def _count_ready(self) -> int:
         """Batches that could be delivered one after the other, now."""
@@ -268,37 +309,46 @@ class MapRun:
         errors = [self._read(self._book.groups[number], blob) for number, _, blob in failed]
         return any(error is not None and isinstance(error[0], BatchNotSendable) for error in errors)
 
-    def _stay_local(self) -> None:
-        """Begin what is owed again, each batch on one worker: what cannot be sent may still be collated where it is."""
-        pending = self.progress()["pending"]
+    def _begin_again(self, *, local: bool) -> None:
+        """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
+
+        ``local``: each batch on one worker, since what cannot be sent may still be collated where it is.
+        """
+        pending = self._owed([])["pending"]
+        if local and self._arrangement is Arrangement.FREE:
+            self._arrangement = Arrangement.BATCHES
+        free = self._arrangement is Arrangement.FREE
         with self._pool.section():
-            self._ledger.reset(free_order=False, limit=self._words[W.LIMIT], epoch=self._ledger.epoch)
-            self._words[W.LOCAL] = 1
-        self.abandon()
+            limit, epoch = self._words[W.LIMIT], self._ledger.epoch
+            self._ledger.reset(free_order=free, limit=limit, displacement=self._displacement, epoch=epoch)
+            self._words[W.LOCAL] = int(local)
+            self._ledger.count_lanes(self._pool.lanes)
         if self._next is not None:
             self._next.abandon()
-        if self._arrangement is Arrangement.FREE:
-            self._arrangement = Arrangement.BATCHES
-        self._groups, self._book, self._drawn = self._groups.again(pending), Book(self._memory, Numbers()), None
-        self._owner.clear()
-        self._undelivered = self._lost = self._seen_failures = self._examined = 0
+            self._follower = None
+        self._facts = self._groups.again(pending), Book(self._memory, Numbers())
+        self._open.clear()
+        self._slots.reclaim()
+        self._lost = self._seen_failures = self._examined = 0
         self._exhausted = False
 
-    def _govern(self) -> None:
+    def _govern(self, ready: int) -> None:
         if self._governor is not None:
-            share = self.delivered.ready / max(1, self._window * self._words[W.LIMIT])
+            share = ready / max(1, self._window * self._words[W.LIMIT])
             self._governor.delivered(self._size, share)
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
         if self._arrangement is not Arrangement.FREE or self._exhausted or self._words[W.UNRESOLVED]:
             return False
-        return not self._open or self._words[self._dims.slot(self._open[0]) + W.S_STATUS] == W.FILLING
+        return not self._open or self._words[self._dims.slot(next(iter(self._open))) + W.S_STATUS] == W.FILLING
 
     def _look(self) -> int | None:
         """A slot to deliver; None after arranging to be woken."""
-        if self._arrangement is not Arrangement.BATCHES and self._open and self._ledger.is_ready(self._open[0]):
-            return self._open.popleft()  # it stays ready: nobody has to be kept out to see it
+        if self._arrangement is not Arrangement.BATCHES and self._open:
+            first = next(iter(self._open))
+            if self._ledger.is_ready(first):
+                return first  # it stays ready: nobody has to be kept out to see it
         with self._pool.section():
             if self._arrangement is Arrangement.FREE and self._exhausted and self._words[W.UNRESOLVED] == 0:
                 self._close_tail()
@@ -306,7 +356,6 @@ class MapRun:
             candidates = list(self._open) if self._arrangement is Arrangement.BATCHES else list(self._open)[:1]
             for slot in candidates:
                 if self._ledger.is_ready(slot):
-                    self._open.remove(slot)
                     return slot
             self._words[W.AWAITED] = candidates[0] + 1 if len(candidates) == 1 else W.ANY
             if self._exhausted:  # no batch will be published any more that would wake those who wait for a row
@@ -318,15 +367,10 @@ class MapRun:
         for slot in list(self._open):
             filling = self._words[self._dims.slot(slot) + W.S_STATUS] == W.FILLING
             if filling and (self._drop_last or not self._ledger.close(slot)):
-                self._open.remove(slot)
-                self._give_up(slot)
+                self._book.settle(self._settled(slot, self._present(slot)))
+                self._slots.release(slot)
+                del self._open[slot]
         self._pool.ring(self._ledger.wake(self._pool.lanes))
-
-    def _give_up(self, slot: int) -> None:
-        for row in self._present(slot):
-            self._book.settle(self._words[self._dims.row_ticket(slot) + row] - 1)
-        self._slots.release(slot)
-        self._undelivered -= 1
 
     def _present(self, slot: int) -> list[int]:
         """Rows that hold a sample."""
@@ -337,66 +381,77 @@ class MapRun:
         states = self._words[first : first + expected].tolist()
         return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
 
-    def _deliver(self, slot: int) -> tuple[Any] | None:
-        """The slot's batch in a tuple; None when nothing of it is left."""
-        self._undelivered -= 1
-        try:
-            self._file_failures(slot)
-            if self._words[self._dims.slot(slot) + W.S_FAILED]:
-                error = self._delivery.error(slot)
-                raise WorkerDied(_COLLATE_DIED) if error is None else error[0]
-        except BaseException:
-            self._settle(slot, self._present(slot))
+    def _deliver(self, slot: int) -> Hand[Settled] | None:
+        """The slot's batch, or why there is none; None when nothing of it is left."""
+        group, rows = self._open.pop(slot), self._present(slot)
+        settled = self._settled(slot, rows) if group is None else [(group, set(range(len(group.indices))))]
+        error = self._batch_failure(slot, group)
+        if error is not None:
             self._slots.release(slot)
-            raise
-        rows = self._present(slot)
-        self._settle(slot, rows)
-        expected = self._words[self._dims.slot(slot) + W.S_EXPECTED]
+            return Hand(error, settled, Delivered())
+        expected, batch = (self._words[self._dims.slot(slot) + word] for word in (W.S_EXPECTED, W.S_BATCH))
         if not rows and expected:
+            self._book.settle(settled)
             self._slots.release(slot)
             return None
-        missing, batch = len(rows) < expected, self._words[self._dims.slot(slot) + W.S_BATCH]
-        made = self._delivery.batch(slot, keep=rows if missing else None)
-        self.delivered = Delivered(batch, len(rows), max(0, self._ready - 1), len(self._open))
+        made = self._batch(slot, rows if len(rows) < expected else None)
+        delivered = Delivered(batch, len(rows), max(0, self._ready - 1), len(self._open))
         self._errors.passed(len(rows))
         self._tally.samples += len(rows)
         self._tally.copied_out += self._delivery.copied
         self._delivery.copied = 0
         self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
-        return (made,)
+        return Hand(made, settled, delivered)
 
-    def _settle(self, slot: int, rows: list[int]) -> None:
-        if slot in self._owner:
-            self._book.retire(self._owner.pop(slot))
-            return
+    def _batch(self, slot: int, keep: list[int] | None) -> tuple[Any] | Exception:
+        """The batch, or why it cannot be had from what workers sent."""
+        try:
+            return (self._delivery.batch(slot, keep=keep),)
+        except Exception as error:
+            try:
+                self._delivery.batch(slot, keep=keep)
+            except Exception:  # noqa: BLE001  (so it is the batch's fault)
+                return error
+            raise  # a signal handler's, which had nothing to do with it
+
+    def _settled(self, slot: int, rows: list[int]) -> Settled:
+        """What the samples in a slot's rows are."""
         first = self._dims.row_ticket(slot)
         tickets = self._words[first : first + self._words[self._dims.slot(slot) + W.S_EXPECTED]].tolist()
-        for row in rows:
-            self._book.settle(tickets[row] - 1)
+        return self._book.find(tickets[row] - 1 for row in rows)
 
-    def _file_failures(self, slot: int) -> None:
-        """Batches as drawn: failures come out with the batch they belong to."""
-        if slot in self._owner and self._words[W.FAILURES]:
-            group = self._owner[slot]
+    def _batch_failure(self, slot: int, group: Group | None) -> BaseException | None:
+        """Batches as drawn: failures come out with the batch they belong to. Collation may fail in any."""
+        if group is not None and self._words[W.FAILURES]:
             with self._pool.section():
                 failed = self._ledger.failed([group.number])
             for _, position, blob in failed:
-                self._file(group, position, blob)
+                error = self._judged(group, position, blob)
+                if error is not None:
+                    return error
+        if not self._words[self._dims.slot(slot) + W.S_FAILED]:
+            return None
+        found = self._delivery.error(slot)
+        return WorkerDied(_COLLATE_DIED) if found is None else found[0]
 
-    def _raise_failures(self) -> None:
+    def _failure(self) -> Hand[Settled] | None:
         """Free order: failures come out as soon as they are seen."""
         if self._arrangement is not Arrangement.FREE or self._words[W.FAILURES] == self._seen_failures:
-            return
+            return None
         with self._pool.section():
             failed = self._ledger.failed(list(self._book.groups))
+        handed = {(id(group), at) for hand in self.hands for group, positions in hand.then for at in positions}
         for number, position, blob in failed:
             group = self._book.groups.get(number)
-            if group is not None and position in group.owed:
-                self._seen_failures += 1
-                self._lost += 1
-                error = self._read(group, blob)
-                self._book.settle(number << 32 | position)
-                self._file(group, position, blob, error)
+            if group is None or position not in group.owed or (id(group), position) in handed:
+                continue
+            self._seen_failures += 1
+            self._lost += 1
+            error, settled = self._judged(group, position, blob), [(group, {position})]
+            if error is not None:
+                return Hand(error, settled, Delivered())
+            self._book.settle(settled)
+        return None
 
     def _read(self, group: Group, blob: int) -> tuple[BaseException, BaseException | None, bool] | None:
         if blob == W.NO_BLOB:
@@ -405,19 +460,18 @@ class MapRun:
         size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
         return failure.unpack(bytes(self._memory.bytes[at + 8 : at + 8 + size]))
 
-    def _file(self, group: Group, position: int, blob: int, known: Any = None) -> None:
-        """Raise or count one failed sample."""
-        error = known or self._read(group, blob)
+    def _judged(self, group: Group, position: int, blob: int) -> BaseException | None:
+        """What one failed sample raises; None where it is only counted."""
+        error = self._read(group, blob)
         index = group.indices[position]
         if error is None:
             died = WorkerDied(f"{self._last_epitaph}. It was making sample {index!r}, for the second time")
-            self._errors.failed(index, died, died)
-            return
+            return self._errors.judged(index, died, died)
         raised, original, fatal = error
         if fatal:
-            raise raised
+            return raised
         raised.add_note(f"headrace: sample {index!r}")
-        self._errors.failed(index, raised, original)
+        return self._errors.judged(index, raised, original)
 
     _last_epitaph = "DataLoader worker exited unexpectedly"
 
@@ -426,10 +480,13 @@ class MapRun:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             msg = f"DataLoader timed out after {self._timeout} seconds{self._busy_with()}"
+            self._torn = False
             raise RuntimeError(msg)
-        due = self._watch.due()
         began = time.monotonic()
-        dead = self._pool.wait(due if left is None else left if due is None else min(left, due))
+        times = (left, self._watch.due(), None if self._open else NO_SLOT_SECONDS)
+        self._torn = False
+        dead = self._pool.wait(min((seconds for seconds in times if seconds is not None), default=None))
+        self._torn = True
         if self._governor is not None:
             self._governor.waited(time.monotonic() - began)
         for lane in dead:
@@ -441,7 +498,7 @@ class MapRun:
 
     def _busy_with(self) -> str:
         """What the workers are at, for a message."""
-        busy = []
+        busy = self._pool.late()
         for lane in range(self._pool.lanes):
             at = self._dims.lane(lane)
             group = self._book.groups.get(self._words[at + W.L_GROUP] - 1)
@@ -461,6 +518,7 @@ class MapRun:
             groups, slots = groups + early[0], slots + early[1]
         with self._pool.section():
             repair = self._ledger.repair(lane, self._pool.lanes, groups, slots)
+        self._slots.forget(lane)
         self._tally.restarts += 1
         self._tally.repeats += repair.reissued
         self._pool.start_one(lane, Resume())
@@ -471,7 +529,14 @@ class MapRun:
             self._idle_deaths += 1
             if self._idle_deaths > self._pool.lanes + 1:
                 msg = f"{self._last_epitaph}. Workers end before they make a sample; does worker_init_fn end them?"
+                self._torn = False
                 raise WorkerDied(msg)
 
 
+def _indices(settled: Settled) -> list[list[Any]]:
+    return [[group.indices[position] for position in sorted(positions)] for group, positions in settled]
+
+
+NO_SLOT_SECONDS = 0.02
+"""How often to look for memory while all of it is the user's, or a worker's that has not come back."""
 _COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, while it ran collate_fn on the same batch"

@@ -1,112 +1,220 @@
 """The order in which indices are drawn, and how to draw the same again after a resume."""
 
-import base64
 import copy
+from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
-import torch
 from torch.utils.data import BatchSampler
 
 from headrace.core.errors import StateMismatch
-from headrace.engine.worker.stateful import is_stateful
+from headrace.engine.consumer import indices
+from headrace.engine.consumer.sources import source
+from headrace.engine.worker.stateful import is_stateful, load
 
 
 class Order:
-    """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``."""
+    """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``.
 
-    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None) -> None:
-        """``saved``: what ``state`` returned, to go on from there. Raises ``StateMismatch``."""
-        self._inner = _innermost(index_sampler)
+    Where an epoch goes on and the sampler has no state of its own, what was drawn is drawn again at once.
+    """
+
+    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = ()) -> None:
+        """``saved``: what ``state`` returned, to go on from there; ``pending``: batches of indices that were drawn.
+
+        Raises ``StateMismatch``, also when pending ones are none of those drawn.
+        """
+        self._sampler, self._inner = index_sampler, _innermost(index_sampler)
         self._saved = saved or {}
-        self._size = getattr(index_sampler, "batch_size", None)  # what is drawn at once; None: whatever comes
-        if self._saved.get("batch_size", self._size) != self._size:
-            msg = (
-                f"the state was taken with batch_size={self._saved['batch_size']}, this loader has "
-                f"batch_size={self._size}: batches are counted, so an epoch can only be resumed with the same size"
-            )
-            raise StateMismatch(msg)
+        self._source = source(index_sampler, self._inner)
+        self._promised: str | None = self._saved.get("random")
         self._random: str | None = None
-        self._started = self._exhausted = self._ended = False
+        self._started = self._exhausted = False
         self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
-        self.drawn = 0
+        self._previous = _Drawn(0, 0)  # what was drawn before the last item
+        self._last: tuple[_Drawn, Any] = (self._previous, None)  # what was drawn with it, and the item
+        self._base: tuple[_Drawn, tuple[str, Any] | None] = (self._previous, None)  # and how a stateful sampler stood
+        self._drawing = False
+        self._owed: Counter[Any] = Counter(
+            index for group in pending for index in group if isinstance(index, (int, str))
+        )
         state = self._saved.get("sampler")
         if state is not None and is_stateful(self._inner):
-            self._inner.load_state_dict(copy.deepcopy(state))
+            load(self._inner, state, "sampler")
             self._exhausted = bool(self._saved.get("exhausted"))  # such a sampler stands at the start of its next pass
-        elif "epoch" in self._saved and hasattr(self._inner, "set_epoch"):
+        elif self._saved.get("epoch") is not None and hasattr(self._inner, "set_epoch"):
             self._inner.set_epoch(self._saved["epoch"])
-        self._iterator: Iterator[Any] = iter(index_sampler)
+        self._began = self._source.read() if self._source.at_iter else None
+        self._began = self._saved.get("began") or self._began
+        self._iterator = self._new()
+        if self._saved.get("drawn") or self._owed:
+            self._start()
 
-    def __iter__(self) -> "Order":
-        """Itself."""
-        return self
+    def _new(self) -> Iterator[Any]:
+        with self._source.set_to(self._saved.get("began")):
+            return iter(self._sampler)
 
-    def __next__(self) -> Any:
-        """The next index, or batch of indices; the sampler's own exceptions come through."""
+    def item(self, number: int) -> Any:
+        """The index, or batch of indices, drawn as the one of that number; the sampler's own exceptions come through.
+
+        Asked for the same one again, it is the same: an interrupt may keep the caller from noting it.
+        """
+        if self._started and number <= self._last[0].count:
+            return self._last[1]
+        if self._drawing:
+            self._recover()
         if self._exhausted:
             raise StopIteration
+        self._drawing = True
         try:
-            if not self._started:
-                self._started = True
-                self._begin()
-            item = next(self._iterator)
+            self._note(self._next())
         except StopIteration:
             self._exhausted = True
+            self._drawing = False
             raise
-        self.drawn += 1
-        self._ended = bool(self._full) and len(item) < self._full
-        return item
+        except Exception:
+            # The sampler's own, or a signal handler's that ran in the middle of it: then it draws well the second time.
+            try:
+                self._recover()
+                self._note(self._next())
+            except Exception:  # noqa: BLE001  (its own: the first one is raised)
+                self._drawing = False
+            raise
+        return self._last[1]
 
-    def _begin(self) -> None:
-        saved = self._saved
-        drawn = saved.get("drawn", 0)
-        if saved.get("iterator") is not None and is_stateful(self._iterator):
-            self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
-            self.drawn = drawn
-        elif saved.get("sampler") is not None:
-            self.drawn = drawn
-        else:
-            self._iterator = self._forward(self._iterator, drawn, saved.get("random"))
+    def _note(self, item: Any) -> None:
+        before = self._last[0]
+        self._previous = before
+        self._last = _Drawn(before.count + 1, indices.digest(item, before.digest)), item
+        self._drawing = False
 
-    def _forward(self, iterator: Iterator[Any], drawn: int, random: str | None) -> Iterator[Any]:
-        """Start the iterator from the random state it once started from, and pass over what was drawn."""
-        generator = getattr(self._inner, "generator", None)
-        own = generator if isinstance(generator, torch.Generator) else torch.default_generator
-        if random is None:
-            self._random = pack_random(own.get_state()) if hasattr(self._inner, "generator") else None
-            for _ in islice(iterator, drawn):
-                pass
-            self.drawn = drawn
-            return iterator
-        # A sampler without a generator draws from the global one: that stands where it stood, for the first draw.
-        self._random = random
-        now = own.get_state()
-        own.set_state(unpack_random(random))
-        try:
-            first = list(islice(iterator, max(drawn, 1)))
-        finally:
-            if own is torch.default_generator:
-                own.set_state(now)
-        self.drawn = drawn
-        return _chain(first[drawn:], iterator)
-
-    def state(self) -> dict[str, Any]:
-        """Where the draw stands; JSON-serialisable unless a stateful sampler's own state is not."""
-        state: dict[str, Any] = {"drawn": self.drawn, "batch_size": self._size}
+    def _next(self) -> Any:
         if not self._started:
-            return dict(self._saved or state)
+            self._start()
+        return next(self._iterator)
+
+    @property
+    def first(self) -> int:
+        """The number of the item that is drawn next, when nothing was drawn here."""
+        return 1 + int(self._saved.get("drawn", 0))
+
+    def _start(self) -> None:
+        saved = self._saved
+        drawn = _Drawn(saved.get("drawn", 0), saved.get("digest", 0))
+        if saved.get("iterator") is not None and is_stateful(self._iterator):
+            load(self._iterator, saved["iterator"], "sampler's iterator")
+            self._pass(saved.get("again", 0))
+        elif saved.get("sampler") is not None:
+            self._pass(saved.get("again", 0))
+        else:
+            self._draw_again(drawn)
+        self._previous = drawn
+        self._last = drawn, None
+        self._base = drawn, self._live()
+        self._started = True
+
+    def _is_short(self, item: Any) -> bool:
+        """Whether it was the last one, as its length says."""
+        return bool(self._full) and item is not None and len(item) < self._full
+
+    def _live(self) -> tuple[str, Any] | None:
+        """The state that a stateful sampler, or its iterator, says it has; None where none of them has any."""
         if is_stateful(self._inner):
-            state["sampler"] = copy.deepcopy(self._inner.state_dict())
-            state["exhausted"] = self._exhausted or self._ended
-        elif is_stateful(self._iterator):
-            state["iterator"] = copy.deepcopy(self._iterator.state_dict())
-        elif isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
+            return "sampler", copy.deepcopy(self._inner.state_dict())
+        if is_stateful(self._iterator):
+            return "iterator", copy.deepcopy(self._iterator.state_dict())
+        return None
+
+    def _pass(self, count: int) -> None:
+        for _ in islice(self._iterator, count):
+            pass
+
+    def _draw_again(self, drawn: "_Drawn") -> None:
+        """Start the iterator from the random state it starts from, and pass over what was drawn."""
+        self._random = self._source.read()
+        if self._promised is None or (self._promised == self._random and drawn.count == 0):
+            first = self._passed(drawn)
+        else:
+            self._random = self._promised
+            with self._source.set_to(self._promised):
+                first = self._passed(drawn, and_one=1)
+        if first:
+            self._iterator = chain(first, self._iterator)
+
+    def _passed(self, drawn: "_Drawn", and_one: int = 0) -> list[Any]:
+        """Draw what was drawn, and return what is drawn beyond."""
+        passed, digest = 0, 0
+        for item in islice(self._iterator, drawn.count):
+            passed += 1
+            digest = indices.digest(item, digest)
+            self._find(item)
+        if _Drawn(passed, digest) != drawn or self._owed:
+            raise StateMismatch(_ANOTHER_ORDER)
+        return list(islice(self._iterator, and_one))
+
+    def _find(self, item: Any) -> None:
+        """What was drawn may be pending."""
+        for index in item if isinstance(item, (list, tuple)) else (item,):
+            if isinstance(index, (int, str)) and index in self._owed:
+                self._owed[index] -= 1
+                if not self._owed[index]:
+                    del self._owed[index]
+
+    def _recover(self) -> None:
+        """An interrupt came while the sampler drew; where it stands is unknown, so it draws again what it had drawn."""
+        if not self._started:
+            if self._saved.get("sampler") is not None and is_stateful(self._inner):
+                load(self._inner, self._saved["sampler"], "sampler")
+            self._iterator = self._new()
+            return
+        drawn, (before, state) = self._last[0], self._base
+        if state is not None and state[0] == "sampler":
+            load(self._inner, state[1], "sampler")
+        self._iterator = self._new()
+        if state is None:
+            self._promised = self._random
+            self._draw_again(drawn)
+            return
+        if state[0] == "iterator":
+            load(self._iterator, state[1], "sampler's iterator")
+        self._pass(drawn.count - before.count)
+
+    def state(self, number: int) -> dict[str, Any]:
+        """Where the draw stands after that many items; JSON-serialisable unless a sampler's own state is not."""
+        if not self._started and self._saved:
+            return dict(self._saved)
+        drawn = self._last[0] if number >= self._last[0].count else self._previous
+        state: dict[str, Any] = {"drawn": drawn.count, "digest": drawn.digest}
+        before, known = self._base if self._started else (drawn, self._live())
+        if known is not None:
+            if self._started and (self._drawing or drawn is not self._last[0]):
+                state["again"] = drawn.count - before.count  # the sampler's own may be of one item more
+            else:
+                known = self._live() or known
+            state[known[0]] = copy.deepcopy(known[1])
+            if known[0] == "sampler":
+                state["exhausted"] = self._exhausted or (drawn is self._last[0] and self._is_short(self._last[1]))
+            return state
+        if isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
             state["epoch"] = self._inner.epoch
-        if self._random is not None:
-            state["random"] = self._random
-        return state
+        if not self._started:
+            # Whatever is drawn from the generator until then, the order will be the one that this state says.
+            self._random = self._promised = self._source.read()
+        return state | {"random": self._random, "began": self._began}
+
+
+class _Drawn(NamedTuple):
+    """So many items, and what they were."""
+
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    digest: int
+
+
+_ANOTHER_ORDER = (
+    "load_state_dict(state): the sampler does not draw what it had drawn when the state was taken, so the rest of the "
+    "epoch is not known. Give it what it had (its data, seed and epoch), or state_dict and load_state_dict methods"
+)
 
 
 def _innermost(sampler: Any) -> Any:
@@ -116,19 +224,15 @@ def _innermost(sampler: Any) -> Any:
     return getattr(sampler, "sampler", sampler)
 
 
-def _chain(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    yield from first
-    yield from rest
+class _At(NamedTuple):
+    """What was drawn and not handed out: changed by one store."""
 
-
-def pack_random(state: torch.Tensor) -> str:
-    """A generator's state as text."""
-    return base64.b64encode(state.numpy().tobytes()).decode("ascii")
-
-
-def unpack_random(text: str) -> torch.Tensor:
-    """The state from its text."""
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+    head: list[Any] | None
+    """The group that is handed out now."""
+    kept: tuple[list[Any], ...]
+    flat: tuple[Any, ...]
+    drawn: int
+    """Items taken from the order."""
 
 
 class Groups:
@@ -138,37 +242,54 @@ class Groups:
         """``batch_size``: pending samples are regrouped to it, since out of order they are parts of several batches."""
         self._order, self._batched = order, batched
         self._size = batch_size
-        self._kept = [list(group) for group in pending if group]
-        self._flat = [index for group in self._kept for index in group] if batch_size is not None else []
-        if batch_size is not None:
-            self._kept = []
+        kept = tuple(list(group) for group in pending if group)
+        flat = tuple(index for group in kept for index in group) if batch_size is not None else ()
+        self._at = _At(None, kept if batch_size is None else (), flat, order.first - 1)
 
-    def next(self) -> list[Any] | None:
-        """The next group, or None at the end of the epoch."""
-        if self._kept:
-            return self._kept.pop(0)
-        while self._flat and self._size is not None and len(self._flat) < self._size:
+    def head(self) -> list[Any] | None:
+        """The next group, or None at the end of the epoch; the same one until it was ``taken``."""
+        if self._at.head is None:
+            self._draw()
+        return self._at.head
+
+    @property
+    def drawn(self) -> list[Any] | None:
+        """The head, if it was drawn."""
+        return self._at.head
+
+    def taken(self) -> None:
+        """The head is in somebody else's care."""
+        self._at = self._at._replace(head=None)
+
+    def _draw(self) -> None:
+        at = self._at
+        if at.kept:
+            self._at = at._replace(head=at.kept[0], kept=at.kept[1:])
+            return
+        while at.flat and self._size is not None and len(at.flat) < self._size:
             try:
-                self._flat += next(self._order)
+                item = self._order.item(at.drawn + 1)
             except StopIteration:
                 break
-        if self._flat:
-            group, self._flat = self._flat[: self._size], self._flat[self._size :]
-            return group
+            self._at = at = at._replace(flat=(*at.flat, *item), drawn=at.drawn + 1)
+        if at.flat:
+            self._at = at._replace(head=list(at.flat[: self._size]), flat=at.flat[self._size :])
+            return
         try:
-            item = next(self._order)
+            item = self._order.item(at.drawn + 1)
         except StopIteration:
-            return None
-        return list(item) if self._batched else [item]
+            return
+        self._at = at._replace(head=list(item) if self._batched else [item], drawn=at.drawn + 1)
 
     def again(self, pending: list[list[Any]]) -> "Groups":
         """The same, but ``pending`` first."""
-        return Groups(self._order, pending, self._size, batched=self._batched)
+        groups = Groups(self._order, pending, self._size, batched=self._batched)
+        groups._at = groups._at._replace(drawn=self._at.drawn)
+        return groups
 
-    def order_state(self) -> dict[str, Any]:
-        """Where the draw stands."""
-        return self._order.state()
-
-    def waiting(self) -> list[list[Any]]:
-        """Indices drawn from the order and not handed out yet."""
-        return [list(group) for group in self._kept] + ([list(self._flat)] if self._flat else [])
+    def progress(self, held: list[list[Any]], besides: list[list[Any]] | None = None) -> dict[str, Any]:
+        """For a resume: ``held``, drawn and not delivered, and what waits here; not the head if it is ``besides``."""
+        at = self._at
+        head = [list(at.head)] if at.head and not any(at.head is group for group in besides or ()) else []
+        waiting = [list(group) for group in at.kept] + ([list(at.flat)] if at.flat else [])
+        return {"pending": held + head + waiting, "order": self._order.state(at.drawn)}

@@ -1,5 +1,7 @@
 """The worker processes of a run: started, watched, woken, replaced, ended."""
 
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import pickle
 import select
@@ -7,16 +9,21 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
+from types import TracebackType
 
+from headrace.engine.consumer.children import Child, Nursed, Own, kill
+from headrace.engine.consumer.nursery import Nursery, NurseryGone
+from headrace.engine.consumer.rollcall import RollCall
+from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell, Lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Resume, Task, Wiring
+from headrace.engine.worker.signals import ALL, held
 from headrace.sched import words as W
 
 GRACE_SECONDS = 1.0
@@ -33,115 +40,217 @@ def uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class Section:
+    """Excludes the workers and this process's other threads. Where an interrupt kept it from ending, ``end`` does."""
+
+    def __init__(self, lock: Lock) -> None:
+        """``lock``: the run's."""
+        self._lock, self._threads = lock, threading.RLock()
+
+    def __enter__(self) -> None:
+        """Wait for both."""
+        try:
+            self._threads.acquire()
+            self._lock.__enter__()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let both go."""
+        try:
+            self._lock.__exit__(kind, error, trace)
+        finally:
+            with suppress(RuntimeError):  # an interrupt came before it was taken
+                self._threads.release()
+
+    def end(self) -> None:
+        """Nothing is locked by this thread any more."""
+        self._lock.__exit__(None, None, None)
+        with suppress(RuntimeError):
+            while True:
+                self._threads.release()
+
+
 class Pool:
-    """Workers over one reservation: ``lanes`` to begin with, more when they are added. Not thread-safe."""
+    """Workers over one reservation: ``lanes`` to begin with, more when they are added. Not thread-safe.
+
+    The first ones are forked by the caller of ``start``, later ones by the nursery: a process forked while an epoch is
+    under way would inherit whatever locks other threads hold then. Other start methods need no such care.
+    """
 
     def __init__(self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int) -> None:
         """Starts nothing yet."""
         self.memory, self.workers = memory, lanes
         self._context, self._task, self._base_seed = context, task, base_seed
-        self._wiring = Wiring(memory, Lock(), Bell())
+        self._forks = context.get_start_method() == "fork"
+        with explained("make a lock and a bell for the workers"):
+            lock = Lock()
+            try:
+                self._wiring = Wiring(memory, lock, Bell())
+            except OSError:
+                lock.close()
+                raise
         self._bells: list[Bell] = []
-        self._processes: list[BaseProcess | None] = []
+        self._children: list[Child | None] = []
+        self._nursery: Nursery | None = None
+        self._roll = RollCall(memory)
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
-        self._threads = threading.Lock()
+        self._dead: set[int] = set()
+        self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
         self.closed = False
         self.seasoned = False  # whether its number of lanes was found by an earlier epoch
         memory.words[W.FOREGROUND] = 0
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
-        """Start every worker."""
+        """Start every worker, and the nursery."""
         for lane in range(self.workers):
             self.add(resume(lane))
+        if self._forks:
+            with explained("start the process that replaces workers"):
+                self._nursery = Nursery(self._context, self._job(0, Resume()))
 
     @property
     def lanes(self) -> int:
         """How many there are."""
-        return len(self._processes)
+        return len(self._children)
 
     def add(self, resume: Resume) -> None:
         """Start one more worker."""
         lane, dims = self.lanes, self.memory.dims
+        with explained(f"make a bell for worker {lane}"):
+            bell = Bell()
         for word in range(dims.lane(lane), dims.lane(lane + 1)):
             self.memory.words[word] = 0
         self.memory.words[W.LANES] = max(self.memory.words[W.LANES], lane + 1)
-        self._bells.append(Bell())
-        self._processes.append(None)
-        self.start_one(lane, resume)
+        self._bells.append(bell)
+        self._children.append(None)
+        try:
+            self.start_one(lane, resume)
+        except BaseException:
+            if self._children[lane] is None:
+                self._children.pop()
+                self._bells.pop().close()
+            raise
 
     def start_one(self, lane: int, resume: Resume) -> None:
-        """Start (or replace) one worker."""
-        job = Job(
-            lane=lane,
-            lanes=self.workers,
-            parent=os.getpid(),
-            base_seed=self._base_seed,
-            wiring=self._wiring,
-            bell=self._bells[lane],
-            task=replace(self._task),
-            resume=resume,
-        )
+        """Start (or replace) one worker. Until that has been done, ``wait`` calls the one before it dead."""
+        nursed = self._nursery is not None
+        self._make_helpers()
+        with explained(f"start worker {lane}"), held(ALL if self._forks else {signal.SIGINT}) as mask:
+            child = self._nurse(lane, resume) or self._start(lane, resume, mask)
+            before, self._children[lane] = self._children[lane], child
+            self._dead.discard(lane)
+            self._roll.started(lane, child.pid)
+            self._watched[child.watch] = lane
+            self._poll.register(child.watch, select.POLLIN)
+            if before is not None:
+                before.close()
+        if nursed and self._nursery is None:
+            warnings.warn(
+                "the process that replaces workers is gone (often the out-of-memory killer): until the next iter() "
+                "they are forked from this one, and inherit the locks that other threads hold at that moment",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _make_helpers(self) -> None:
+        """Those that multiprocessing starts by the way, and keeps, shall not inherit the signals held then."""
+        if not self._forks:
+            multiprocessing.resource_tracker.ensure_running()
+        if self._context.get_start_method() == "forkserver":
+            multiprocessing.forkserver.ensure_running()
+
+    def _nurse(self, lane: int, resume: Resume) -> Child | None:
+        """A worker forked by the nursery; None when there is none."""
+        if self._nursery is None:
+            return None
+        try:
+            return Nursed(self._nursery, *self._nursery.start(lane, self._bells[lane].fd, resume))
+        except NurseryGone:
+            self._nursery.close()
+            self._nursery = None
+            return None
+
+    def _start(self, lane: int, resume: Resume, mask: set[int]) -> Child:
+        """A worker forked or spawned from here."""
+        job = replace(self._job(lane, resume), bell=self._bells[lane], mask=frozenset(mask))
         process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
         try:
-            with uninterrupted():
-                process.start()
+            process.start()
         except (TypeError, AttributeError, pickle.PicklingError):
             warnings.warn(
                 "Got pickle error when attempting to start a worker Process. The dataset, collate_fn and "
                 f"worker_init_fn must be picklable for the start method {self._context.get_start_method()!r}; "
                 "define them at module level, or pass multiprocessing_context='fork'.",
-                stacklevel=2,
+                stacklevel=3,
             )
             raise
-        self._processes[lane] = process
-        watch = os.pidfd_open(process.pid)
-        self._watched[watch] = lane
-        self._poll.register(watch, select.POLLIN)
+        return Own(process)
 
-    @contextmanager
-    def section(self) -> Iterator[None]:
-        """The run's critical section, entered by the consumer."""
-        with self._threads, uninterrupted(), self._wiring.lock:
-            yield
+    def _job(self, lane: int, resume: Resume) -> Job:
+        return Job(
+            lane=lane,
+            lanes=self.workers,
+            parent=self._owner,
+            base_seed=self._base_seed,
+            wiring=self._wiring,
+            bell=self._wiring.consumer,
+            task=replace(self._task),
+            resume=resume,
+        )
+
+    def section(self) -> Section:
+        """The run's critical section, entered by the consumer: ``with pool.section():``."""
+        return self._section
 
     def wait(self, seconds: float | None) -> list[int]:
-        """Sleep until a worker rings, dies, or time is up; the lanes that died."""
-        events = self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
-        dead = []
+        """Sleep until a worker rings, dies, time is up, or sooner; the lanes that died, until they are replaced."""
+        patience = self._roll.seconds() if seconds is None else min(max(0.0, seconds), self._roll.seconds())
+        events = self._poll.poll(0 if self._dead else 1000 * patience)
         for fd, _ in events:
             if fd == self._wiring.consumer.fd:
                 self._wiring.consumer.wait()
             else:
+                self._dead.add(self._watched[fd])
                 self._poll.unregister(fd)
-                os.close(fd)
-                dead.append(self._watched.pop(fd))
-        return dead
+                del self._watched[fd]
+        if not events:
+            self._roll.call()
+        return sorted(self._dead)
+
+    def late(self) -> list[str]:
+        """Of each worker that is not at work yet: which, and where it is."""
+        return self._roll.late()
 
     def epitaph(self, lane: int) -> tuple[int, str]:
         """(pid, how it ended) of a worker that died; reaps it."""
-        process = self._processes[lane]
-        if process is None or process.pid is None:
+        child = self._children[lane]
+        if child is None:
             return -1, "was never started"
-        process.join()
-        code = process.exitcode or 0
+        code = child.exit_code()
+        if code is None:
+            return child.pid, "exited unexpectedly (how cannot be told: somebody else waited for it)"
         if code >= 0:
-            return process.pid, f"exited unexpectedly with exit code {code}"
+            return child.pid, f"exited unexpectedly with exit code {code}"
         name = signal.Signals(-code).name
         hint = ""
         if -code == signal.SIGKILL:
             hint = " (often the out-of-memory killer: fewer workers or smaller samples need less memory)"
         if -code == signal.SIGBUS:
             hint = " (often out of memory for shared pages: fewer batches ahead or smaller batches need less)"
-        return process.pid, f"is killed by signal: {name}{hint}"
+        return child.pid, f"is killed by signal: {name}{hint}"
 
     def pids(self) -> list[int]:
         """Of the workers."""
-        return [process.pid for process in self._processes if process is not None and process.pid is not None]
+        return [child.pid for child in self._children if child is not None]
 
-    def ring(self, lanes: list[int]) -> None:
+    def ring(self, lanes: Iterable[int]) -> None:
         """Wake these workers."""
         for lane in lanes:
             self._bells[lane].ring()
@@ -154,20 +263,33 @@ class Pool:
         self.memory.words[W.STOP] = 1
         for bell in self._bells:
             bell.ring()
-        running = [process for process in self._processes if process is not None]
-        deadline = time.monotonic() + GRACE_SECONDS
-        for process in running:
-            process.join(max(0.0, deadline - time.monotonic()))
-        for process in running:
-            if process.is_alive():
-                process.kill()
-        for process in running:
-            process.join()
-            process.close()
-        for fd in self._watched:
-            os.close(fd)
+        running = {child.watch: child for child in self._children if child is not None and child.watch in self._watched}
+        _await(running, GRACE_SECONDS)
+        for child in running.values():
+            kill(child)
+        _await(running, None)
+        for child in filter(None, self._children):
+            child.close()
+        if self._nursery is not None:
+            self._nursery.close()
         self.memory.words[W.STOP] = 0
         self._wiring.lock.close()
         self._wiring.consumer.close()
         for bell in self._bells:
             bell.close()
+
+
+def _await(running: dict[int, Child], seconds: float | None) -> None:
+    """Until all have ended, or time is up; those that have are taken out."""
+    poll = select.poll()
+    for watch in running:
+        poll.register(watch, select.POLLIN)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while running:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        ended = poll.poll(left)
+        if not ended and left is not None and left <= 0:
+            return
+        for watch, _ in ended:
+            poll.unregister(watch)
+            del running[watch]

@@ -2,10 +2,13 @@
 
 import time
 from collections import deque
-from typing import Any
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.delivery import Delivery
+from headrace.engine.consumer.hand import Hand, Hands
 from headrace.engine.consumer.maprun import NOT_YET
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Errors, Tally
@@ -15,6 +18,13 @@ from headrace.engine.worker.job import Resume
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.streams import S_ITEMS, S_LAST, S_STATE, ConsumerStreams
+
+
+class Place(NamedTuple):
+    """How far the streams were delivered."""
+
+    streams: tuple[Resume, ...]
+    turn: int
 
 
 class StreamRun:
@@ -41,30 +51,56 @@ class StreamRun:
         self._ledger = ConsumerLedger(self._words, self._dims)
         self._delivery = Delivery(pool.memory, slots)
         self._queues: list[deque[int]] = [deque() for _ in range(pool.lanes)]
-        self._delivered = [resume.batches for resume in resumed]
-        self._states = [resume.state for resume in resumed]
-        self._ended = [resume.ended for resume in resumed]
+        self._began = [resume.batches for resume in resumed]
+        self._delivered = Place(tuple(resumed), turn % pool.lanes)
+        self.hands: Hands[Place] = deque()
+        self._torn = False  # something was under way: after an interrupt, the queues are read from the ledger again
+        self.left: list[bytes | None] = [None] * pool.lanes
+        """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
         self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
-        self._turn = turn % pool.lanes
         self._errors = errors
-        self.delivered = Delivered()
         with pool.section():
             self._streams.reset()
         self._allow()
 
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
+        if self._torn:
+            self._pool.section().end()
+            self._pool.ring(range(self._pool.lanes))
         for queue in self._queues:
-            while queue:
-                self._slots.release(queue.popleft())
+            queue.clear()
+        self.hands.clear()
+        self._slots.reclaim()
 
     def progress(self) -> dict[str, Any]:
-        """How far each stream has been delivered, and whose turn it is."""
+        """How far each stream has been delivered, and whose turn it is. Right whenever it is asked for."""
+        now = self._delivered
+        for hand in takewhile(lambda hand: hand.load is None, list(self.hands)):
+            now = hand.then
         streams = [
-            {"batches": batches, "state": state, "ended": self._ended[lane]}
-            for lane, (batches, state) in enumerate(zip(self._delivered, self._states, strict=True))
+            {"batches": at.batches, "ended": at.ended, "state": at.state, "began": at.began, "random": at.random}
+            for at in now.streams
         ]
-        return {"streams": streams, "turn": self._turn}
+        return {"streams": streams, "turn": now.turn}
+
+    @property
+    def _given(self) -> "Place":
+        """Where the streams stood after the last batch that was handed out."""
+        return self.hands[-1].then if self.hands else self._delivered
+
+    def _mend(self) -> None:
+        """An interrupt broke something off: what each lane was allowed and has not delivered stands in the ledger."""
+        self._pool.section().end()
+        for lane, at in enumerate(self._given.streams):
+            taken = at.batches - self._began[lane]
+            with self._pool.section():
+                queue = self._streams.allowed(lane, taken)
+                ended = self._streams.ended(lane)
+            self._queues[lane] = deque(takewhile(self._ledger.is_ready, queue) if ended else queue)
+        self._slots.reclaim([slot for queue in self._queues for slot in queue])
+        self._allow()
+        self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
 
     def _allow(self) -> None:
         for lane in range(self._pool.lanes):
@@ -82,82 +118,109 @@ class StreamRun:
         self._pool.ring(asleep)
 
     def next(self, *, block: bool = True) -> Any:
-        """The next batch; raises StopIteration once every stream is exhausted.
+        """The next batch, or what an item raised, in a hand; raises StopIteration once every stream is exhausted.
 
-        With ``block`` off, ``NOT_YET`` when no batch is ready.
+        With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
+        call goes on: see ``hand``.
         """
+        while self.hands and self.hands[0].load is None:
+            self._delivered = self.hands[0].then
+            self.hands.popleft()
+        if self._torn:
+            self._mend()
+        self._torn = True
+        made = self._take(block=block)
+        self._torn = False
+        return made
+
+    def _take(self, *, block: bool) -> Any:
         deadline = time.monotonic() + self._timeout if self._timeout else None
+        turn = self._given.turn
         while True:
             with self._pool.section():
-                lane = self._look()
+                lane, turn = self._look(turn)
                 if lane is None:
                     self._words[W.AWAITED] = W.ANY
             if lane is not None:
-                made = self._deliver(lane)
-                if made is not None:
-                    return made[0]
+                hand = self._deliver(lane, turn)
+                self.hands.append(hand)
+                self._allow()
+                if hand.load is not None:
+                    return hand
                 continue
             if not any(self._queues):
+                self._torn = False
                 raise StopIteration
             if not block:
                 return NOT_YET
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                msg = f"DataLoader timed out after {self._timeout} seconds"
-                raise RuntimeError(msg)
-            for dead in self._pool.wait(left):
-                self._replace(dead)
+            self._sleep(deadline)
 
-    def _look(self) -> int | None:
-        """The lane whose batch is next, if it is there. The lock is held."""
+    def _sleep(self, deadline: float | None) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        self._torn = False
+        if left is not None and left <= 0:
+            late = self._pool.late()
+            msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({'; '.join(late)})" if late else "")
+            raise RuntimeError(msg)
+        dead = self._pool.wait(left)
+        self._torn = True
+        for lane in dead:
+            self._replace(lane)
+
+    def _look(self, turn: int) -> tuple[int | None, int]:
+        """The lane whose batch is next, if it is there, and whose turn it is then. The lock is held."""
         for _ in range(self._pool.lanes):
-            lane = self._turn
+            lane = turn
             queue = self._queues[lane]
             if queue and self._ledger.is_ready(queue[0]):
-                self._turn = (lane + 1) % self._pool.lanes
-                return lane
+                return lane, (lane + 1) % self._pool.lanes
             if self._streams.ended(lane):
+                note = self._words[self._dims.slot(queue[0]) + S_STATE] if queue else 0
+                if note:
+                    self.left[lane] = self._delivery.state(queue[0], note - 1)[2]
                 while queue:
                     self._slots.release(queue.popleft())
             elif self._in_order:
-                return None
-            self._turn = (lane + 1) % self._pool.lanes
-        return None
+                return None, turn
+            turn = (lane + 1) % self._pool.lanes
+        return None, turn
 
-    def _deliver(self, lane: int) -> tuple[Any] | None:
-        """The lane's next batch in a tuple; None when it failed and failures are skipped."""
-        slot = self._queues[lane].popleft()
-        at = self._dims.slot(slot)
-        self._delivered[lane] += 1
-        items, failed, state, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
-        self._ended[lane] = bool(last)
+    def _deliver(self, lane: int, turn: int) -> "Hand[Place]":
+        """The lane's next batch, or why there is none; an empty hand where that is only counted."""
+        slot, before = self._queues[lane].popleft(), self._given.streams
+        at, own = self._dims.slot(slot), before[lane]
+        items, failed, note, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
+        error = self._delivery.error(slot) if failed else None
+        now = own
+        if error is None or not error[2]:
+            now = replace(own, batches=own.batches + 1, ended=bool(last))
+            if note:
+                state, began, random = self._delivery.state(slot, note - 1)
+                now = replace(now, state=state, began=began, random=random)
+        place = Place((*before[:lane], now, *before[lane + 1 :]), turn)
         if failed:
-            error = self._delivery.error(slot)
             self._slots.release(slot)
-            self._allow()
             assert error is not None  # streams file every error with its text
             raised, original, fatal = error
-            if fatal:
-                raise raised
-            self._errors.failed(f"item of batch {self._delivered[lane] - 1} of worker {lane}", raised, original)
-            return None
-        if state:
-            self._states[lane] = self._delivery.state(slot, state - 1)
+            judged: BaseException | None = raised
+            if not fatal:
+                judged = self._errors.judged(f"item of batch {own.batches} of worker {lane}", raised, original)
+            return Hand(judged, place, Delivered())
         batch = self._words[at + W.S_BATCH]
         made = self._delivery.batch(slot)
         waiting = [slot for queue in self._queues for slot in queue]
-        self.delivered = Delivered(batch, items, sum(map(self._ledger.is_ready, waiting)), len(waiting))
+        delivered = Delivered(batch, items, sum(map(self._ledger.is_ready, waiting)), len(waiting))
         self._tally.samples += items
         self._tally.copied_out += self._delivery.copied
         self._delivery.copied = 0
         self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
         self._errors.passed(items)
-        self._allow()
-        return (made,)
+        return Hand((made,), place, delivered)
 
     def _replace(self, lane: int) -> None:
         """A new worker reads its stream again up to what the dead one had made."""
         pid, how = self._pool.epitaph(lane)
+        self._slots.forget(lane)
         self._tally.restarts += 1
         with self._pool.section():
             self._ledger.bury(lane)
@@ -165,19 +228,24 @@ class StreamRun:
             # The slots are the facts: it may have died between finishing a batch and counting it.
             made = taken + sum(1 for slot in self._queues[lane] if self._ledger.is_ready(slot))
             self._words[self._dims.lane(lane) + W.L_MADE] = made
-        states = [self._states[lane]] + [
-            self._delivery.state(slot, self._words[self._dims.slot(slot) + S_STATE] - 1)
-            for slot in list(self._queues[lane])[: made - taken]
-            if self._words[self._dims.slot(slot) + S_STATE]
-        ]
-        batch = self._delivered[lane] + made - taken
+        ready = list(self._queues[lane])[: made - taken]
+        given = self._given.streams[lane]
+        now = replace(given, batches=given.batches + made - taken, generation=self._words[W.GENERATION])
+        for slot in ready:
+            note, last = (self._words[self._dims.slot(slot) + word] for word in (S_STATE, S_LAST))
+            now = replace(now, ended=bool(last))
+            if note:
+                state, began, random = self._delivery.state(slot, note - 1)
+                now = replace(now, state=state, began=began, random=random)
+        batch = now.batches
         deaths = self._deaths[lane][1] + 1 if self._deaths[lane][0] == batch else 1
+        self._pool.start_one(lane, now)
         self._deaths[lane] = batch, deaths
-        self._pool.start_one(lane, Resume(batch, states[-1], generation=self._words[W.GENERATION]))
         self._pool.ring([lane])
         if deaths > W.DEATHS_ALLOWED:
             msg = (
                 f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}, for the "
                 f"second time, while it made batch {batch} of the stream of worker {lane}"
             )
+            self._torn = False
             raise WorkerDied(msg)

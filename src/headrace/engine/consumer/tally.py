@@ -12,6 +12,7 @@ from typing import Any
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
 from headrace.core.stats import Changes, Failure, Operation, Stats
+from headrace.engine.worker import failure
 
 HISTORY = 64
 """Changes of a value that are remembered."""
@@ -40,6 +41,53 @@ class History:
         return tuple(self._changes)
 
 
+KEPT, KEPT_BYTES = 1000, 16 << 20
+"""Failures that are remembered, the newest ones: so many, and so much that their exceptions hold."""
+
+
+class Failures:
+    """Samples that were left out: how many, and the newest of them."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.count = 0
+        self._newest: deque[tuple[Failure, int]] = deque()
+        self._bytes = 0
+
+    def add(self, index: Any, error: BaseException) -> None:
+        """Remember one, without the frames it came through: they would keep the epoch, and all they hold, alive."""
+        note = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+        if note and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        _strip(error)
+        size = failure.footprint(error)
+        if size is None:
+            size, error = failure.LEAST, failure.stand_in(error)
+        self.count += 1
+        self._newest.append((Failure(index, error), size))
+        self._bytes += size
+        while len(self._newest) > KEPT or (self._bytes > KEPT_BYTES and len(self._newest) > 1):
+            self._bytes -= self._newest.popleft()[1]
+
+    def newest(self) -> tuple[Failure, ...]:
+        """Oldest first."""
+        return tuple(kept for kept, _ in self._newest)
+
+
+def _strip(error: BaseException) -> None:
+    """Let go of the frames of an exception, of those it came from and of those it groups."""
+    todo, seen = [error], set()
+    while todo:
+        each = todo.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        todo += [other for other in (each.__cause__, each.__context__) if other is not None]
+        if isinstance(each, BaseExceptionGroup):
+            todo += each.exceptions
+
+
 _loaders = count(1)
 
 
@@ -63,7 +111,7 @@ class Tally:
     aside: int = 0
     copied_out: int = 0
     slab_bytes: int = 0
-    skipped: list[Failure] = field(default_factory=list)
+    skipped: Failures = field(default_factory=Failures)
     lane_changes: History = field(default_factory=History)
     thresholds: History = field(default_factory=History)
     operations: tuple[Operation, ...] = ()
@@ -85,7 +133,8 @@ class Tally:
     def snapshot(self) -> Stats:
         """The counts as they are now."""
         derived: dict[str, Any] = {
-            "skipped": tuple(self.skipped),
+            "skipped": self.skipped.newest(),
+            "failed": self.skipped.count,
             "lane_changes": self.lane_changes.changes(),
             "thresholds": self.thresholds.changes(),
             "occupancy": self.ready / max(1, self.asked),
@@ -127,19 +176,24 @@ class Errors:
 
     def failed(self, index: Any, raised: BaseException, original: BaseException | None) -> None:
         """A sample failed: count it, or raise what the policy says."""
+        error = self.judged(index, raised, original)
+        if error is not None:
+            raise error
+
+    def judged(self, index: Any, raised: BaseException, original: BaseException | None) -> BaseException | None:
+        """A sample failed: what is to be raised, or None where it is only counted."""
         if not isinstance(self._policy, Skip):
-            raise raised
+            return raised
         self._skipped += 1
         self._seen += 1
-        kept = original if original is not None else raised
-        if kept.__traceback__ is not None:  # its frames would keep the epoch, and all they hold, alive
-            kept.add_note("".join(traceback.format_tb(kept.__traceback__)).rstrip())
-            kept.__traceback__ = None
-        self._tally.skipped.append(Failure(index, kept))
+        self._tally.skipped.add(index, original if original is not None else raised)
         total = self._total if self._total is not None else max(self._seen, PROBATION)
         if self._skipped > self._policy.max_fraction * total:
             msg = (
                 f"{self._skipped} of {total} samples failed, more than max_fraction={self._policy.max_fraction} "
-                f"allows; the last was index {index!r}. stats().skipped lists them all"
+                f"allows; the last was index {index!r}. stats().skipped lists the last ones"
             )
-            raise TooManyErrors(msg) from raised
+            error = TooManyErrors(msg)
+            error.__cause__ = raised
+            return error
+        return None

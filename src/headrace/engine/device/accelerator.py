@@ -1,35 +1,27 @@
-"""Batches on an accelerator: the slab registered once, batches copied ahead on a side stream."""
+"""A device: what is registered with it, the stream that copies to it, and the events that say how far it is."""
 
-import copy
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from headrace.core.errors import DeviceUnavailable
-from headrace.engine.consumer.maprun import NOT_YET
-from headrace.engine.consumer.tracing import Delivered, RunTrace
-
-AHEAD = 2
-"""Batches that are on the device or on their way before they are asked for."""
+from headrace.engine.device.containers import tensors
+from headrace.engine.device.pieces import Flat, Move, moved
 
 
-class Accelerator(Protocol):
-    """What the loader needs of a device. Used from the consumer's thread only."""
+class Carrier(Protocol):
+    """Brings batches somewhere, in the order in which they were given to it. Used from the consumer's thread only."""
 
-    def register(self, address: int, size: int) -> None:
-        """Page-lock host memory, so that copies from it run beside the host."""
+    def copy(self, batch: Any, flat: Flat) -> tuple[Any, Any]:
+        """Start copying a host batch; (the batch there, a mark that is reached when it is there).
 
-    def unregister(self, address: int) -> None:
-        """Undo ``register``; no copy from there is under way."""
-
-    def copy(self, batch: Any) -> tuple[Any, Any]:
-        """Start copying a host batch; (device batch, a mark that is reached when it is there)."""
+        The host's memory must stay as it is until then. Interrupted, it has kept alive what a copy may write to until
+        ``finish``, and may be called again after that.
+        """
 
     def hand_over(self, batch: Any, mark: Any) -> None:
-        """Make the consumer's stream (not the host) wait for the mark, and tell who uses the memory from now on."""
+        """Whoever asked last may use the batch from now on. Does nothing new when it is called again."""
 
     def reached(self, mark: Any) -> bool:
         """Whether the copy is done, without waiting."""
@@ -37,20 +29,49 @@ class Accelerator(Protocol):
     def took(self, mark: Any) -> int | None:
         """Nanoseconds that a copy took which is done; None where that is not known."""
 
+    def release(self, mark: Any) -> None:
+        """Nobody asks for this mark any more: it was reached and its batch handed over."""
+
     def finish(self) -> None:
-        """Wait for every copy that was started."""
+        """Wait for every copy that was started, then let go of whatever copies need; also when waiting raises."""
+
+
+class Accelerator(Carrier, Protocol):
+    """A device that reads registered host memory. Handing over makes the consumer's stream wait, not the host."""
+
+    def register(self, address: int, size: int) -> None:
+        """Page-lock host memory, so that copies from it run beside the host."""
+
+    def unregister(self, address: int) -> None:
+        """Undo ``register``; no copy from there is under way."""
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """A batch on its way: reached with ``done``, from ``began`` on if copies are timed, for ``consumer``'s stream."""
+
+    done: Any
+    began: Any
+    consumer: Any
 
 
 class Cuda:
-    """One CUDA device."""
+    """One CUDA device.
+
+    Events and the stream belong to it alone and are gone after ``finish``. An event that garbage collection finds later
+    may be found by a forked child, which the driver then ends.
+    """
 
     def __init__(self, device: torch.device, *, timed: bool = False) -> None:
-        """A stream of its own. ``timed``: let the device tell how long copies take."""
+        """``timed``: let the device tell how long copies take."""
         self._timed = timed
         index: int | None = device.index
         self._device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
         self._cuda: Any = torch.cuda  # its own annotations are incomplete
-        self._stream = self._cuda.Stream(self._device)
+        self._stream: Any = None
+        self._asked: Any = None  # reached when the consumer's stream has done what came before a copy
+        self._unused: list[Any] = []
+        self._targets: Any = None  # of copies that no mark stands for yet
 
     def register(self, address: int, size: int) -> None:
         """See ``Accelerator``."""
@@ -60,48 +81,74 @@ class Cuda:
         """See ``Accelerator``."""
         self._cuda.check_error(int(self._cuda.cudart().cudaHostUnregister(address)))
 
-    def copy(self, batch: Any) -> tuple[Any, Any]:
-        """See ``Accelerator``.
+    def copy(self, batch: Any, flat: Flat) -> tuple[Any, Mark]:
+        """See ``Carrier``.
 
         The memory is the consumer's stream's own, so it needs no ``record_stream``: what that stream did with it before
         is done when the copy starts, and the copy is done before that stream touches it. A recorded tensor would end a
         forked worker that inherits it and lets go of it.
         """
-        there = mapped(batch, lambda tensor: torch.empty_like(tensor, device=self._device))
-        consumer = self._cuda.current_stream(self._device)
-        self._stream.wait_stream(consumer)
-        with self._cuda.stream(self._stream):
-            began = self._cuda.Event(enable_timing=True) if self._timed else None
-            if began is not None:
-                began.record(self._stream)
-            pairs = zip(tensors(there), tensors(batch), strict=True)
-            for target, source in pairs:
-                target.copy_(source, non_blocking=True)
-            mark = self._cuda.Event(enable_timing=self._timed)
-            mark.record(self._stream)
-        return there, (mark, consumer, began)
+        if self._stream is None:
+            self._asked, self._stream = self._cuda.Event(), self._cuda.Stream(self._device)
+        single: list[Move] = []
 
-    def hand_over(self, batch: Any, mark: Any) -> None:
-        """See ``Accelerator``."""
-        event, expected, _ = mark
+        def block(size: int) -> torch.Tensor:
+            return torch.empty(size, dtype=torch.uint8, device=self._device)
+
+        def alone(tensor: torch.Tensor) -> torch.Tensor:
+            target = torch.empty_like(tensor, device=self._device)
+            single.append((target, tensor))
+            return target
+
+        there, moves = moved(batch, flat, block, alone)
+        self._targets = there
+        consumer = self._cuda.current_stream(self._device)
+        self._asked.record(consumer)
+        self._stream.wait_event(self._asked)
+        mark = Mark(self._event(), self._event() if self._timed else None, consumer)
+        with self._cuda.stream(self._stream):
+            if mark.began is not None:
+                mark.began.record(self._stream)
+            for target, source in (*moves, *single):
+                target.copy_(source, non_blocking=True)
+            mark.done.record(self._stream)
+        self._targets = None
+        return there, mark
+
+    def _event(self) -> Any:
+        return self._unused.pop() if self._unused else self._cuda.Event(enable_timing=self._timed)
+
+    def hand_over(self, batch: Any, mark: Mark) -> None:
+        """See ``Carrier``."""
         stream = self._cuda.current_stream(self._device)
-        stream.wait_event(event)
-        if stream != expected:
+        stream.wait_event(mark.done)
+        if stream != mark.consumer:
             for tensor in tensors(batch):
                 tensor.record_stream(stream)
 
-    def reached(self, mark: Any) -> bool:
-        """See ``Accelerator``."""
-        return bool(mark[0].query())
+    def reached(self, mark: Mark) -> bool:
+        """See ``Carrier``."""
+        return bool(mark.done.query())
 
-    def took(self, mark: Any) -> int | None:
-        """See ``Accelerator``."""
-        event, _, began = mark
-        return None if began is None else int(began.elapsed_time(event) * 1e6)
+    def took(self, mark: Mark) -> int | None:
+        """See ``Carrier``."""
+        return None if mark.began is None else int(mark.began.elapsed_time(mark.done) * 1e6)
+
+    def release(self, mark: Mark) -> None:
+        """See ``Carrier``."""
+        self._unused.append(mark.done)
+        if mark.began is not None:
+            self._unused.append(mark.began)
 
     def finish(self) -> None:
-        """See ``Accelerator``."""
-        self._stream.synchronize()
+        """See ``Carrier``."""
+        stream = self._stream
+        try:
+            if stream is not None:
+                stream.synchronize()
+        finally:
+            self._stream = self._asked = self._targets = None
+            self._unused.clear()
 
 
 def accelerator(device: Any, *, timed: bool = False) -> Accelerator | None:
@@ -129,132 +176,3 @@ def accelerator(device: Any, *, timed: bool = False) -> Accelerator | None:
         msg = f"device={str(device)!r}: this process sees {torch.cuda.device_count()} CUDA device(s), numbered from 0"
         raise DeviceUnavailable(msg)
     return Cuda(chosen, timed=timed)
-
-
-class Registrar:
-    """Keeps the memory of slots registered; a slot that grew is registered anew."""
-
-    def __init__(self, device: Accelerator) -> None:
-        """Nothing is registered yet."""
-        self._device = device
-        self._registered: dict[int, int] = {}
-
-    def ensure(self, address: int, size: int) -> None:
-        """The ``size`` bytes from ``address`` on are registered."""
-        known = self._registered.get(address, 0)
-        if known >= size:
-            return
-        if known:
-            self._device.finish()
-            self._device.unregister(address)
-        wanted = -(-(size + (size // 4 if known else 0)) // 4096) * 4096
-        self._device.register(address, wanted)
-        self._registered[address] = wanted
-
-    def close(self) -> None:
-        """Unregister everything, once all copies are done."""
-        self._device.finish()
-        while self._registered:
-            self._device.unregister(self._registered.popitem()[0])
-
-
-class Ahead:
-    """Takes batches from a run a little early and sends them to the device. Is a run itself."""
-
-    def __init__(self, run: Any, device: Accelerator, trace: RunTrace | None = None) -> None:
-        """``run``: where host batches come from."""
-        self._run, self._device, self._trace = run, device, trace
-        self._queue: deque[tuple[Any, Any, dict[str, Any], Delivered]] = deque()
-        self._copying: deque[tuple[Any, Any, Delivered, int]] = deque()
-        self.delivered = Delivered()
-        self._progress: dict[str, Any] = run.progress()
-        self._failure: BaseException | None = None
-
-    def progress(self) -> dict[str, Any]:
-        """As of the last batch handed out: what is on its way counts as not delivered."""
-        return self._progress
-
-    def abandon(self) -> None:
-        """Give up the rest of the epoch; host memory is free once its copies are done."""
-        self._device.finish()
-        self._copying.clear()
-        self._queue.clear()
-        self._run.abandon()
-
-    def next(self, *, block: bool = True) -> Any:
-        """The next batch, on the device or on its way there."""
-        self._release()
-        while len(self._queue) < AHEAD and self._failure is None:
-            try:
-                host = self._run.next(block=block and not self._queue)
-            except BaseException as error:  # noqa: BLE001  (raised when its turn comes, after the batches before it)
-                self._failure = error
-                break
-            if host is NOT_YET:
-                break
-            began = time.monotonic_ns()
-            there, mark = self._device.copy(host)
-            self._copying.append((mark, host, self._run.delivered, began))
-            self._queue.append((there, mark, self._run.progress(), self._run.delivered))
-        if not self._queue:
-            if self._failure is None:
-                return NOT_YET
-            failure, self._failure = self._failure, None
-            self._progress = self._run.progress()
-            raise failure
-        there, mark, self._progress, self.delivered = self._queue.popleft()
-        self._device.hand_over(there, mark)
-        return there
-
-    def _release(self) -> None:
-        """Let go of host batches whose copies are done."""
-        while self._copying and self._device.reached(self._copying[0][0]):
-            mark, host, batch, began = self._copying.popleft()
-            if self._trace is not None:
-                took = self._device.took(mark)
-                size = sum(tensor.nbytes for tensor in tensors(host))
-                self._trace.copied(batch, size, began, time.monotonic_ns() - began if took is None else took)
-
-
-def tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors that ``mapped`` visits, in its order."""
-    found: list[torch.Tensor] = []
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        found.append(tensor)
-        return tensor
-
-    mapped(value, note)
-    return found
-
-
-def mapped(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """``value`` with ``function`` applied to the tensors in its containers, whose types are kept."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (str, bytes)):
-        return value
-    if isinstance(value, Mapping):
-        pairs = {key: mapped(item, function) for key, item in value.items()}
-        return pairs if type(value) is dict else _filled(value, pairs, lambda clone: clone.update(pairs))
-    if isinstance(value, tuple):
-        items = [mapped(item, function) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, Sequence):
-        items = [mapped(item, function) for item in value]
-        return items if type(value) is list else _filled(value, items, lambda clone: _assign(clone, items))
-    return value
-
-
-def _assign(clone: Any, items: list[Any]) -> None:
-    for i, item in enumerate(items):
-        clone[i] = item
-
-
-def _filled(value: Any, plain: Any, fill: Callable[[Any], None]) -> Any:
-    try:
-        clone = copy.copy(value)
-        fill(clone)
-    except (TypeError, AttributeError):
-        return plain
-    return clone

@@ -78,6 +78,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided and not value.is_nested:
             return _reduce_tensor(value)
+        if type(value) is torch.Tensor and value.is_cpu and value.is_nested and not value.requires_grad:
+            return _nested, (list(value.unbind()),)
         if type(value) is torch.Tensor and value.is_cpu and value.layout is not torch.strided:
             return _reduce_sparse(value)
         if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
@@ -138,6 +140,10 @@ def _reduce_sparse(value: torch.Tensor) -> Any:
             value.layout,
         )
     return NotImplemented
+
+
+def _nested(parts: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.nested_tensor(parts)
 
 
 def _coo(indices: torch.Tensor, values: torch.Tensor, shape: torch.Size, coalesced: bool) -> torch.Tensor:

@@ -4,9 +4,10 @@ A layout exists only for samples that ``default_collate`` would stack leaf by le
 tuples, named tuples, lists and dicts. Anything else travels as an object and is collated by torch itself.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +40,7 @@ class Leaf:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.shape)
 
     @property
     def copied_by_torch(self) -> bool:
@@ -78,17 +79,27 @@ def describe(sample: Any) -> Leaf | Node:
 
 
 def _describe_value(value: Any, kind: type) -> Leaf:
-    if isinstance(value, np.ndarray) and kind is not np.ndarray:
+    if kind is np.ndarray:
+        return Leaf(kind, _array_dtype(value.dtype), value.shape, value.dtype.str)
+    if isinstance(value, np.ndarray):
         raise Unstackable
+    return Leaf(kind, _collated_dtype(value), (), None)
+
+
+@lru_cache(maxsize=64)
+def _array_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    return _collated_dtype(np.zeros((), dtype))
+
+
+def _collated_dtype(value: Any) -> torch.dtype:
+    """What torch makes of one such value is what it will make of many of the same type."""
     try:
-        # What torch makes of one such value is what it will make of many of the same type.
-        one = default_collate([value if kind is not np.ndarray else np.zeros_like(value, subok=False)])
+        one = default_collate([value])
     except Exception as error:
         raise Unstackable from error
     if not isinstance(one, torch.Tensor) or one.dtype not in _STACKABLE or one.dtype is torch.bfloat16:
         raise Unstackable
-    array = value.dtype.str if kind is np.ndarray else None
-    return Leaf(kind, one.dtype, tuple(one.shape[1:]), array)
+    return one.dtype
 
 
 class Layout:
@@ -97,19 +108,22 @@ class Layout:
     def __init__(self, shape: Leaf | Node) -> None:
         """``shape`` comes from ``describe``."""
         self.shape = shape
-        self.leaves: list[Leaf] = []
-        self._columns = self._column_maker(shape)
+        self.leaves = list(_leaves(shape))
         self.row_bytes = sum(leaf.row_bytes for leaf in self.leaves)
-        self._collated = _builder(shape, _collated)
-        self._original = _builder(shape, _original)
         self.plan = lru_cache(maxsize=64)(self._plan)
 
-    def _column_maker(self, shape: Leaf | Node) -> Columns:
-        if isinstance(shape, Leaf):
-            self.leaves.append(shape)
-            return _leaf_columns(shape)
-        children = [self._column_maker(child) for child in shape.children]
-        return _node_columns(shape, children)
+    # A worker needs only the first of these, the consumer only the second.
+    @cached_property
+    def _columns(self) -> Columns:
+        return _column_maker(self.shape)
+
+    @cached_property
+    def _collated(self) -> Build:
+        return _builder(self.shape, _collated)
+
+    @cached_property
+    def _original(self) -> Build:
+        return _builder(self.shape, _original)
 
     def columns(self, samples: Sequence[Any]) -> list[Sequence[Any]] | None:
         """The samples leaf by leaf; None unless every one of them has this layout."""
@@ -131,6 +145,20 @@ class Layout:
     def sample(self, values: Sequence[Any]) -> Any:
         """One sample as the dataset returned it, from its leaves."""
         return self._original(values, 0)[0]
+
+
+def _leaves(shape: Leaf | Node) -> Iterator[Leaf]:
+    if isinstance(shape, Leaf):
+        yield shape
+    else:
+        for child in shape.children:
+            yield from _leaves(child)
+
+
+def _column_maker(shape: Leaf | Node) -> Columns:
+    if isinstance(shape, Leaf):
+        return _leaf_columns(shape)
+    return _node_columns(shape, [_column_maker(child) for child in shape.children])
 
 
 def _leaf_columns(leaf: Leaf) -> Columns:

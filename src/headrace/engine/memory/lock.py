@@ -8,7 +8,7 @@ import fcntl
 import os
 from multiprocessing import reduction
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 
 class Descriptor:
@@ -17,6 +17,13 @@ class Descriptor:
     def __init__(self, fd: int) -> None:
         """Takes ownership of ``fd``."""
         self.fd = fd
+
+    @classmethod
+    def of(cls, fd: int) -> Self:
+        """What another process made and sent, as ``fd`` here, which it owns from now on."""
+        received = cls.__new__(cls)
+        Descriptor.__init__(received, fd)
+        return received
 
     def close(self) -> None:
         """Idempotent."""
@@ -30,9 +37,7 @@ class Descriptor:
 
 
 def _received(kind: type[Descriptor], handle: Any) -> Descriptor:
-    received = kind.__new__(kind)
-    Descriptor.__init__(received, handle.detach())
-    return received
+    return kind.of(handle.detach())
 
 
 class Lock(Descriptor):

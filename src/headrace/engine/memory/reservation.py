@@ -1,60 +1,126 @@
-"""One sparse shared mapping per run: the ledger's words, blobs and layouts, and a region for every batch slot.
+"""One sparse shared mapping per run: the ledger's words, blobs, and a record and a region for every batch slot.
 
 It is an anonymous memory file: it needs no ``/dev/shm``, one descriptor, and memory only where something was written.
 Because every slot is reserved far larger than any batch, no allocator is needed and a batch never has to move.
 """
 
+import errno
 import mmap
 import os
 import weakref
+from dataclasses import dataclass
 from multiprocessing import reduction
 from typing import Any
 
 from headrace.core.errors import SlabError
+from headrace.engine.memory.limits import address_space, explained
 from headrace.sched.words import Dims
 
-BLOB = 16 << 20  # per group: pickled indices and errors
-LAYOUTS = 64 << 20
+BLOB = 8 << 20  # per group: pickled indices and errors
+RECORD = 256 << 10  # per slot: what its rows look like
 SLOT = 8 << 30
+LEAST, FAIR, USUAL = 1 << 20, 32 << 20, 128 << 20  # of no use if smaller; room for small batches; for most
 PAGE = mmap.PAGESIZE
+SHARE = 4  # where address space is limited, a loader takes this part of what is left
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much work a reservation is for."""
+
+    lanes: int
+    """Workers there can ever be."""
+    batches: int
+    """That are in the making or ready, at most."""
+    rows: int | None
+    """Samples in a batch; None when a batch may have any number."""
+
+    def dims(self, space: int | None) -> Dims:
+        """What fits into ``space`` bytes of address space; None: as much as could ever be wanted."""
+        if space is None:
+            groups = max(1024, 8 * self.batches + self.lanes)
+            return Dims(max(512, self.lanes), groups, max(256, 2 * self.batches), self.rows or ANY_ROWS)
+        groups, most = 2 * self.batches + self.lanes + 8, 2 * self.batches + 4
+        rows = self.rows or ANY_ROWS
+        while self.rows is None and rows > 1024 and 8 * Dims(self.lanes, groups, most, rows).words > space // 4:
+            rows //= 2
+        left = space - fixed(Dims(self.lanes, groups, most, rows))
+        # Fewer slots cost nothing but batches ahead; a batch that does not fit into its slot is an error.
+        return Dims(self.lanes, groups, max(self.lanes + 2, min(most, left // USUAL)), rows)
+
+
+def fixed(dims: Dims) -> int:
+    """Bytes that are not slots."""
+    return _page(8 * dims.words) + dims.groups * BLOB + dims.slots * RECORD
+
+
+ANY_ROWS = 1 << 20
 
 
 class Reservation:
     """The mapping. Picklable while a process is being started: the child maps the same memory."""
 
     def __init__(self, dims: Dims = Dims(), fd: int | None = None, slot_bytes: int = SLOT) -> None:  # noqa: B008
-        """Reserve address space (halving the slots until it fits), or map ``fd`` that another process reserved."""
-        self.dims = dims
-        while True:
-            self.slot_bytes = slot_bytes
-            self.blobs = _page(8 * dims.words)
-            self.layouts = self.blobs + dims.groups * BLOB
-            self.slots = self.layouts + LAYOUTS
-            size = self.slots + dims.slots * slot_bytes
-            try:
-                self.fd = os.memfd_create("headrace", os.MFD_CLOEXEC) if fd is None else fd
-                if fd is None:
-                    os.ftruncate(self.fd, size)
-                self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED)
-            except (OSError, ValueError) as error:
-                if fd is None:
-                    os.close(self.fd)
-                slot_bytes //= 2
-                if fd is not None or slot_bytes < 1 << 20:
-                    msg = (
-                        f"cannot reserve {size >> 20} MiB of address space for batches ({error}); "
-                        "raise the limit (ulimit -v, ulimit -f) or use num_workers=0"
-                    )
-                    raise SlabError(msg) from error
-            else:
-                break
+        """Reserve address space, or map ``fd`` that another process reserved."""
+        self.dims, self.slot_bytes = dims, slot_bytes
+        self.blobs = _page(8 * dims.words)
+        self.records = self.blobs + dims.groups * BLOB
+        self.slots = self.records + dims.slots * RECORD
+        size = self.slots + dims.slots * slot_bytes
+        with explained("make a memory file for batches"):
+            self.fd = os.memfd_create("headrace", os.MFD_CLOEXEC) if fd is None else fd
+        try:
+            if fd is None:
+                os.ftruncate(self.fd, size)
+            self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED)  # which keeps a descriptor of its own
+        except (OSError, ValueError) as error:
+            os.close(self.fd)
+            if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+                with explained("map the memory file for batches"):
+                    raise
+            msg = (
+                f"cannot reserve {size >> 20} MiB of address space for batches ({error}); "
+                "raise the limit (ulimit -v, ulimit -f) or use num_workers=0"
+            )
+            raise SlabError(msg) from error
         self._closed = weakref.finalize(self, os.close, self.fd)
         self.bytes = memoryview(self.map)
         self.words = self.bytes[: 8 * dims.words].cast("q")
 
+    @classmethod
+    def of(cls, extent: Extent) -> "Reservation":
+        """As much as the work may want; where address space is limited (``ulimit -v``), a part of what is left of it.
+
+        Only address space: memory is used where something is written.
+        """
+        space = address_space()
+        share = None if space is None else space // SHARE
+        dims = extent.dims(share)
+        slot_bytes = SLOT
+        if share is not None:
+            slot_bytes = max(FAIR, min(SLOT, (share - fixed(dims)) // dims.slots // PAGE * PAGE))
+        while True:
+            try:
+                return cls(dims, slot_bytes=slot_bytes)
+            except SlabError:  # limits on file sizes, say, or a sandbox's own
+                if slot_bytes <= LEAST:
+                    raise
+                slot_bytes = max(LEAST, slot_bytes // 2)
+
+    @property
+    def shortage(self) -> str:
+        """Why a slot is no larger, for a message; empty when it is as large as they come."""
+        return (
+            "" if self.slot_bytes >= SLOT else "; address space is limited (ulimit -v): raise it, or use fewer workers"
+        )
+
     def blob(self, group: int) -> int:
         """Where a group's blob begins."""
         return self.blobs + group * BLOB
+
+    def record(self, slot: int) -> int:
+        """Where a slot's record begins."""
+        return self.records + slot * RECORD
 
     def slot(self, slot: int) -> int:
         """Where a slot's data begins."""

@@ -1,21 +1,38 @@
 """The shared memory of one iteration and everything that hangs on it. Recycled from one iteration to the next."""
 
 import weakref
+from contextlib import ExitStack
+from typing import Any
 
-from headrace.engine.device.accelerator import Accelerator, Registrar
-from headrace.engine.memory.reservation import Reservation
+import numpy as np
+import torch
+
+from headrace.engine.device.accelerator import Accelerator
+from headrace.engine.device.registrar import Registrar
+from headrace.engine.memory.reservation import Extent, Reservation
 from headrace.engine.memory.slots import Slots
 
 
 class Slab:
     """A reservation with its slots, registered with a device if there is one."""
 
-    def __init__(self, limit: int, device: Accelerator | None) -> None:
+    def __init__(self, limit: int, device: Accelerator | None, extent: Extent) -> None:
         """Reserves address space; memory is used as batches are written."""
-        self.memory = Reservation()
+        self.extent = extent
+        self.memory = Reservation.of(extent)
+        self.is_registered = device is not None
         registrar = Registrar(device) if device is not None else None
         self.slots = Slots(self.memory, limit, registrar.ensure if registrar is not None else None)
+        first: Any = np.frombuffer(self.memory.map, np.uint8, 1)
+        self._start, self._size = first.ctypes.data, len(self.memory.map)
         self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar)
+
+    def flat(self, address: int, size: int) -> torch.Tensor | None:
+        """That much of the slab as bytes, for a copy; None when it lies elsewhere."""
+        offset = address - self._start
+        if offset < 0 or offset + size > self._size:
+            return None
+        return torch.frombuffer(self.memory.map, dtype=torch.uint8, count=size, offset=offset)
 
     def close(self) -> None:
         """Give it back. Batches the user still holds stay valid."""
@@ -24,9 +41,11 @@ class Slab:
 
 def _give_back(memory: Reservation, registrar: Registrar | None) -> None:
     """Unregister first: an address that stays registered cannot be registered by whoever gets it next."""
-    if registrar is not None:
-        registrar.close()
-    memory.close()
+    try:
+        if registrar is not None:
+            registrar.close()
+    finally:
+        memory.close()
 
 
 class Shelf:
@@ -37,10 +56,15 @@ class Shelf:
         self._slabs: list[Slab] = []
         self._closed = False
 
-    def take(self, limit: int, device: Accelerator | None) -> Slab:
+    def take(self, limit: int, device: Accelerator | None, extent: Extent) -> Slab:
         """A slab that lay here, or a new one."""
         self._closed = False
-        return self._slabs.pop() if self._slabs else Slab(limit, device)
+        if self._slabs:
+            last = self._slabs[-1]
+            # Memory that is registered must not be taken for the user's own pinned memory.
+            if last.extent != extent or last.is_registered != (device is not None):
+                self._slabs.pop().close()
+        return self._slabs.pop() if self._slabs else Slab(limit, device, extent)
 
     def put(self, slab: Slab) -> None:
         """Keep one for the next iteration; further ones are given back."""
@@ -52,5 +76,6 @@ class Shelf:
     def close(self) -> None:
         """Give everything back."""
         self._closed = True
-        while self._slabs:
-            self._slabs.pop().close()
+        with ExitStack() as rest:
+            while self._slabs:
+                rest.callback(self._slabs.pop().close)

@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,12 @@ Register = Callable[[int, int], None]
 """(address, size): page-lock this memory for a device."""
 
 
+class Lease(weakref.ref[Any]):
+    """Dead when the user has let go of the slot."""
+
+    slot = -1
+
+
 class Slots:
     """The slots of one slab. A slot given to the user comes back when the last tensor that views it is gone."""
 
@@ -22,8 +28,9 @@ class Slots:
         self._register = register
         self._memory, self._limit = memory, limit
         self._free: list[int] = []
-        self._returned: deque[int] = deque()
-        self._leases: dict[int, weakref.ref[Any]] = {}
+        self._kept: list[int] = []  # free but for a worker's user code that still refers to them
+        self._returned: deque[Lease] = deque()
+        self._leases: dict[int, Lease] = {}
         self._touched: dict[int, int] = {}
         self._count = 0
 
@@ -34,13 +41,34 @@ class Slots:
 
     def _collect(self) -> None:
         while self._returned:
-            slot = self._returned.popleft()
-            del self._leases[slot]
-            self._put(slot)
+            lease = self._returned.popleft()
+            if self._leases.get(lease.slot) is lease:
+                del self._leases[lease.slot]
+                self._put(lease.slot)
+        if self._kept:
+            kept, self._kept = self._kept, []
+            for slot in kept:
+                self._put(slot)
 
     def _put(self, slot: int) -> None:
-        if not self._memory.words[self._memory.dims.slot(slot) + W.S_KEPT]:
-            self._free.append(slot)
+        (self._kept if self._memory.words[self._memory.dims.slot(slot) + W.S_KEPT] else self._free).append(slot)
+
+    def reclaim(self, held: Collection[int] = ()) -> None:
+        """Whatever is neither ``held`` nor the user's is free, whatever was being done with it when that broke off."""
+        for slot, lease in list(self._leases.items()):
+            if lease() is None or slot in held:
+                del self._leases[slot]
+        self._free, self._kept = [], []
+        for slot in range(self._count):
+            if slot not in held and slot not in self._leases:
+                self._put(slot)
+
+    def forget(self, lane: int | None = None) -> None:
+        """A worker has ended (None: all have): its user code refers to nothing any more."""
+        words, dims = self._memory.words, self._memory.dims
+        for at in (dims.slot(slot) + W.S_KEPT for slot in range(self._count)):
+            if words[at] and lane in (None, words[at] - 1):
+                words[at] = 0
 
     def _may_grow(self) -> bool:
         largest = max(self._touched.values(), default=0)
@@ -78,8 +106,10 @@ class Slots:
         owner: Any = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
         if self._register is not None:
             self._register(owner.ctypes.data, used)
-        returned = self._returned
-        self._leases[slot] = weakref.ref(owner, lambda _: returned.append(slot))
+        # The callback is not one of Python's own: a signal handler that runs in it could raise, which nobody would see.
+        lease = Lease(owner, self._returned.append)
+        lease.slot = slot
+        self._leases[slot] = lease
         return memoryview(owner)
 
     def copied(self, slot: int) -> memoryview:

@@ -44,6 +44,8 @@ def _stack(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Te
     if first.is_nested or first.layout is not torch.strided or not first.is_cpu:
         refused: torch.Tensor = _TORCH_STACK(batch, collate_fn_map=collate_fn_map)
         return refused
+    if first.is_quantized:  # whose memory cannot be lent to it
+        return torch.stack(batch, 0)
     size = torch.Size((len(batch), *first.shape))
     out = _allocate(size, first.dtype) if type(first) is torch.Tensor else None
     # torch stacks into the first sample's dtype too, with the same errors for unequal sizes and tensors with gradients.

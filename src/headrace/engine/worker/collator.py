@@ -43,9 +43,10 @@ class Collator:
                     many = 0 if samples is None else len(samples)
                     self._stream.collate(desk.slot_word(slot, W.S_BATCH), many, began, time.monotonic_ns() - began)
                 del encoded, samples
-        except Exception as error:  # noqa: BLE001  (the user's function; raised again in the training process)
-            failed = codec.Encoded(failure.pack(error, self._where))
-            return desk.write_object(slot, failed), failed.size, True
+        except failure.LEAVING:
+            raise
+        except BaseException as error:  # noqa: BLE001  (the user's function; raised again in the training process)
+            return *desk.write_error(slot, failure.pack(error, self._where)), True
         return offset, size, False
 
     def _collated(self, samples: Any) -> Any:

@@ -1,6 +1,5 @@
 """A worker's place at the shared memory: its ledger, the slots it writes to, the layouts it has met."""
 
-import pickle
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,63 +10,22 @@ import torch
 
 from headrace.core.errors import SlabError
 from headrace.engine.memory import codec
-from headrace.engine.memory.layout import ALIGN, Layout, Unstackable, describe
-from headrace.engine.memory.reservation import LAYOUTS, Reservation
+from headrace.engine.memory.layout import ALIGN, Layout
+from headrace.engine.memory.layouts import Layouts
+from headrace.engine.memory.reservation import BLOB
+from headrace.engine.worker import failure
 from headrace.engine.worker.job import Job
 from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger, Outcome, Rows
 
-
-class Layouts:
-    """The layouts of a run, numbered in the order in which they were met. Add only under the lock."""
-
-    def __init__(self, memory: Reservation) -> None:
-        """Reads those that are there when first asked."""
-        self._memory, self._words = memory, memory.words
-        self._known: list[Layout] = []
-        self._numbers: dict[Any, int] = {}
-        self._read = 0
-
-    def __getitem__(self, number: int) -> Layout:
-        """The layout with that number."""
-        if number >= len(self._known):
-            self._refresh()
-        return self._known[number]
-
-    def find(self, layout: Layout) -> int | None:
-        """Its number, or None if nobody added it yet as far as this process knows."""
-        return self._numbers.get(layout.shape)
-
-    def add(self, layout: Layout) -> int | None:
-        """Its number, now known to all; None when it cannot be shared. The caller holds the lock."""
-        self._refresh()
-        number = self._numbers.get(layout.shape)
-        if number is not None:
-            return number
-        try:
-            packed = pickle.dumps(layout.shape)
-        except Exception:  # noqa: BLE001  (a local named tuple, say: such samples travel as objects, or fail there)
-            return None
-        at, end = self._words[W.LAYOUT_BYTES], self._words[W.LAYOUT_BYTES] + 8 + len(packed)
-        if end > LAYOUTS:
-            return None
-        view = self._memory.bytes[self._memory.layouts : self._memory.layouts + LAYOUTS]
-        view[at : at + 8] = len(packed).to_bytes(8, "little")
-        view[at + 8 : end] = packed
-        self._words[W.LAYOUT_BYTES] = end
-        self._words[W.LAYOUTS] += 1
-        self._refresh()
-        return self._numbers[layout.shape]
-
-    def _refresh(self) -> None:
-        view = self._memory.bytes[self._memory.layouts : self._memory.layouts + LAYOUTS]
-        while self._read < self._words[W.LAYOUT_BYTES]:
-            size = int.from_bytes(view[self._read : self._read + 8], "little")
-            packed = bytes(view[self._read + 8 : self._read + 8 + size])
-            layout = Layout(pickle.loads(packed))  # noqa: S301  (written by a process of this run)
-            self._numbers.setdefault(layout.shape, len(self._known))
-            self._known.append(layout)
-            self._read += 8 + size
+CROWDED = BLOB - 4096
+"""Where in a group's blob the error stands that is filed for those that find no room."""
+HALF = CROWDED // 2
+"""Up to here a group's errors may be as large as they are; the rest of the blob is shared out among its samples."""
+ERROR_ROOM = 64 << 10
+"""Bytes at the end of a slot that only an error may take: whatever filled the slot, it can be said."""
+VIEWS = 1024
+"""Slots' views of one layout that are remembered."""
 
 
 class Desk:
@@ -86,6 +44,7 @@ class Desk:
         self._slot0, self._slot_stride = memory.dims.slot0, memory.dims.slot_stride
         self._collating = -1
         self._view: memoryview | None = None  # of the slot being collated
+        self._resting: list[weakref.ref[Any]] = []  # what user code kept of slots
         self._cautious = False  # user code keeps what it was given: give it memory of its own
 
     def account(self, operations: int) -> W.Words:
@@ -99,24 +58,13 @@ class Desk:
 
     def layout_of(self, sample: Any) -> tuple[int, Layout] | None:
         """The sample's layout and its number; None when it must travel as an object."""
-        try:
-            layout = Layout(describe(sample))
-        except Unstackable:
-            return None
-        if not layout.leaves:
-            return None
-        number = self.layouts.find(layout)
-        if number is None:
-            with self.lock:
-                number = self.layouts.add(layout)
-        return None if number is None else (number, self.layouts[number])
+        return self.layouts.of(sample)
 
-    def views(self, slot: int, number: int) -> list[Any]:
+    def views(self, slot: int, number: int, layout: Layout) -> list[Any]:
         """The leaf arrays of a slot: tensors for tensor leaves, numpy arrays for the rest."""
         rows = self.slot_word(slot, W.S_EXPECTED)
         key = slot, number, rows
         if key not in self._views:
-            layout = self.layouts[number]
             offsets, size = layout.plan(rows)
             self.check_room(size)
             base = self.memory.slot(slot)
@@ -128,19 +76,25 @@ class Desk:
                 else:
                     tensor = torch.frombuffer(raw, dtype=leaf.dtype).view(rows, *leaf.shape)
                 made.append(tensor if leaf.copied_by_torch else tensor.numpy())
+            if len(self._views) >= VIEWS:
+                self._views.clear()
             self._views[key] = made
         return self._views[key]
 
     def check_room(self, size: int) -> None:
         """A batch must fit its slot."""
-        if size > self.memory.slot_bytes:
+        if size > self.memory.slot_bytes - ERROR_ROOM:
             msg = f"a batch of {size >> 20} MiB is larger than the {self.memory.slot_bytes >> 20} MiB a batch may have"
-            raise SlabError(msg)
+            raise SlabError(msg + self.memory.shortage)
 
-    def write_rows(self, rows: Rows, columns: list[Sequence[Any]]) -> None:
-        """Samples, leaf by leaf, into their rows."""
+    def write_rows(self, rows: Rows, layout: Layout, columns: list[Sequence[Any]]) -> None:
+        """Samples, leaf by leaf, into their rows; ``layout`` is that of ``rows``."""
         first, end = rows.first, rows.first + rows.count
-        for view, values in zip(self.views(rows.slot, rows.layout), columns, strict=True):
+        views = self.views(rows.slot, rows.layout, layout)
+        if not self.layouts.is_told(rows.slot, rows.layout):
+            with self.lock:
+                self.layouts.tell(rows.slot, rows.layout, layout)
+        for view, values in zip(views, columns, strict=True):
             if isinstance(view, torch.Tensor):
                 if rows.count == 1:
                     view[first].copy_(values[0])
@@ -152,10 +106,45 @@ class Desk:
     def write_object(self, slot: int, encoded: codec.Encoded) -> int:
         """An encoded object into a slot's free space; its offset there."""
         with self.lock:
+            self.check_room(self.slot_word(slot, W.S_BUMP) + encoded.size)
             offset = self.ledger.reserve(slot, encoded.size)
-        self.check_room(offset + encoded.size)
         at = self.memory.slot(slot) + offset
         encoded.write(self.memory.bytes[at : at + encoded.size])
+        return offset
+
+    def write_error(self, slot: int, packed: bytes) -> tuple[int, int]:
+        """The error that a batch is instead, into its slot; (offset, size)."""
+        encoded = codec.Encoded(packed)
+        with self.lock:
+            offset = self.ledger.reserve(slot, encoded.size)
+        if offset + encoded.size > self.memory.slot_bytes:
+            encoded = codec.Encoded(failure.within(packed, ERROR_ROOM - 4096))
+            offset = self.memory.slot_bytes - ERROR_ROOM
+        at = self.memory.slot(slot) + offset
+        encoded.write(self.memory.bytes[at : at + encoded.size])
+        return offset, encoded.size
+
+    def error_room(self, group: int) -> int:
+        """Bytes that the next error of a group may have, so that all its samples can fail and each can say why."""
+        at = self.memory.dims.group(group)
+        if self.words[at + W.G_BLOB] + 8 + failure.MOST <= HALF:
+            return failure.MOST
+        return max(failure.LEAST, HALF // self.words[at + W.G_COUNT] - 8)
+
+    def file_error(self, group: int, packed: bytes) -> int:
+        """Where an error stands in its group's blob, now. The caller holds the lock."""
+        at, blob = self.memory.dims.group(group) + W.G_BLOB, self.memory.blob(group)
+        size, offset = 8 + len(packed), self.words[at]
+        if offset + size <= CROWDED:
+            self.ledger.write_blob(group, size)
+        elif offset == BLOB:
+            return CROWDED
+        else:
+            packed, offset = failure.crowded(f"in DataLoader worker process {self.number}"), CROWDED
+        self.memory.bytes[blob + offset + 8 : blob + offset + 8 + len(packed)] = packed
+        self.memory.bytes[blob + offset : blob + offset + 8] = len(packed).to_bytes(8, "little")
+        if offset == CROWDED:
+            self.words[at] = BLOB
         return offset
 
     def read_sample(self, slot: int, row: int) -> Any:
@@ -163,10 +152,9 @@ class Desk:
         state = self.words[self.memory.dims.row_state(slot) + row]
         if state & 255 == W.AS_OBJECT:
             return codec.decode(self._seen(slot)[state >> 8 :], self._seen(slot))
-        number = self.slot_word(slot, W.S_LAYOUT) - 2
-        layout = self.layouts[number]
-        values = []
-        for leaf, view in zip(layout.leaves, self.views(slot, number), strict=True):
+        layout, values = self.layouts.at(slot), []
+        views = self.views(slot, self.slot_word(slot, W.S_LAYOUT) - 2, layout)
+        for leaf, view in zip(layout.leaves, views, strict=True):
             if leaf.kind is np.ndarray:
                 values.append(np.array(view[row]))
             else:
@@ -186,19 +174,22 @@ class Desk:
     def collating(self, slot: int) -> Iterator[None]:
         """While open, ``allocate`` and ``locate`` speak of this slot; nothing of it must be referred to afterwards.
 
-        If user code does keep something, the slot is given up and what follows gets memory of its own.
+        If user code does keep something, the slot rests until it is let go, and what follows gets memory of its own.
         """
         owner: Any = np.frombuffer(self.memory.map, np.uint8, self.memory.slot_bytes, self.memory.slot(slot))
         self._collating, self._view = slot, memoryview(owner)
+        word, words = self.memory.dims.slot(slot) + W.S_KEPT, self.words
         kept = weakref.ref(owner)
         del owner
         try:
             yield
         finally:
             self._collating, self._view = -1, None
-            if kept() is not None:
+            owner = kept()
+            if owner is not None:
                 self._cautious = True
-                self.words[self.memory.dims.slot(slot) + W.S_KEPT] = 1
+                words[word] = self.number + 1
+                self._resting.append(weakref.ref(owner, lambda _: words.__setitem__(word, 0)))
 
     def allocate(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
         """Memory in the slot being collated; None outside collation or where it would not fit."""
@@ -207,8 +198,9 @@ class Desk:
             return None
         padded = -(-size // ALIGN) * ALIGN
         with self.lock:
-            offset = self.ledger.reserve(self._collating, padded)
-        if offset + padded > self.memory.slot_bytes:
+            fits = self.slot_word(self._collating, W.S_BUMP) + padded <= self.memory.slot_bytes - ERROR_ROOM
+            offset = self.ledger.reserve(self._collating, padded) if fits else None
+        if offset is None:
             return None
         return torch.frombuffer(self._view[offset : offset + size], dtype=dtype).view(shape)
 

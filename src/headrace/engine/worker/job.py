@@ -51,6 +51,10 @@ class Resume:
     """What the dataset's or its iterator's ``state_dict`` returned after those."""
     ended: bool = False
     """Nothing came after those."""
+    began: bytes | None = None
+    """The worker's random generators when its stream began, where they were not those of a new worker."""
+    random: bytes | None = None
+    """Those after the batches, where they had been drawn from."""
     generation: int = 0
     """The epoch this is about; a worker that begins with a later one starts at the beginning."""
 
@@ -67,4 +71,6 @@ class Job:
     bell: Bell
     """Rung to wake this worker."""
     task: Task
+    mask: frozenset[int] = frozenset()
+    """The trainer's signal mask: signals are held while a process is forked."""
     resume: Resume = field(default_factory=Resume)

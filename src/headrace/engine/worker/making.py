@@ -10,7 +10,6 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.engine.memory import codec
 from headrace.engine.memory.layout import Layout
-from headrace.engine.memory.reservation import BLOB
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.collator import Collator
 from headrace.engine.worker.desk import Desk
@@ -151,7 +150,9 @@ class SampleMaker:
                     seeding.seed_sample(seed, epoch, indices[position])
                 index = indices[position]
                 samples.append(get(index) if self._bulk is None else self._bulk([index])[0])
-            except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
+            except failure.LEAVING:
+                raise
+            except BaseException as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
                 self._place(group, slot, first, samples)
                 samples, first = [], position + 1
                 self._fail(group, position, slot, self.refusal or failure.pack(error, self.where))
@@ -174,8 +175,11 @@ class SampleMaker:
             try:
                 samples = self._attempt(self._bulk, indices, group, indices[0])
                 made = list(range(count))
-            except Exception as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
-                failed = [(position, failure.pack(error, self.where)) for position in range(count)]
+            except failure.LEAVING:
+                raise
+            except BaseException as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
+                packed = failure.pack(error, self.where)
+                failed = [(position, packed) for position in range(count)]
         else:
             for position in range(count):
                 w[self.desk.lane + W.L_BEGAN] = time.monotonic_ns()
@@ -184,7 +188,9 @@ class SampleMaker:
                     index = indices[position]
                     samples.append(self._attempt(self._get, index, group, index))
                     made.append(position)
-                except Exception as error:  # noqa: BLE001  (as above)
+                except failure.LEAVING:
+                    raise
+                except BaseException as error:  # noqa: BLE001  (as above)
                     failed.append((position, failure.pack(error, self.where)))
         self._observe(time.monotonic_ns() - began, count)
         w[self.desk.lane + W.L_POS] = count
@@ -245,20 +251,13 @@ class SampleMaker:
 
     def _fail(self, group: int, position: int, slot: int, packed: bytes) -> None:
         """File an error under its ticket."""
-        ledger, memory = self.ledger, self.desk.memory
-        with self.desk.lock:
+        ledger, desk = self.ledger, self.desk
+        packed = failure.within(packed, desk.error_room(group))
+        with desk.lock:
             if ledger.stale:
                 return
-            size = 8 + len(packed)
-            offset = ledger.write_blob(group, size)
-            if offset + size > BLOB:
-                packed = packed[:0]
-                offset = W.NO_BLOB
-            else:
-                at = memory.blob(group) + offset
-                memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
-                memory.bytes[at + 8 : at + size] = packed
-            outcome = ledger.fail(group << 32 | position, offset, slot)
+            packed = failure.within(packed, desk.error_room(group))  # others may have filed theirs meanwhile
+            outcome = ledger.fail(group << 32 | position, desk.file_error(group, packed), slot)
         self.desk.report(outcome)
         if outcome.collate >= 0:
             self._collate(outcome.collate)
@@ -308,7 +307,7 @@ class SampleMaker:
                 now, columns = columns, [()]
             began, objects = 0 if self.stream is None else time.monotonic_ns(), None
             if rows.layout == number:
-                self.desk.write_rows(rows, now)
+                self.desk.write_rows(rows, layout, now)
                 self._size = layout.row_bytes
             else:
                 values = [layout.sample(leaves) for leaves in zip(*now, strict=True)]

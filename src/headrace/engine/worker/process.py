@@ -3,28 +3,28 @@
 import gc
 import os
 import select
-import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from headrace.engine.worker import collation, failure
+from headrace.engine.worker import collation, failure, generators, signals
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.making import SampleMaker
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import seed_worker
 from headrace.engine.worker.streaming import StreamMaker
+from headrace.sched import words as W
 
 
 def main(job: Job) -> None:
     """Run until told to stop. The parent decides about Ctrl-C; its death is ours."""
     gc.freeze()  # what was inherited is the parent's to collect: doing it here would copy its pages, or touch its GPU
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signals.disown(job.mask)
     _follow(job.parent)
     torch.set_num_threads(1)
     if hasattr(torch.multiprocessing, "_set_thread_name"):
@@ -35,11 +35,17 @@ def main(job: Job) -> None:
         id=job.lane, num_workers=job.lanes, seed=job.base_seed + job.lane, dataset=task.dataset
     )
     desk = Desk(job)
+    desk.words[desk.lane + W.L_STAGE] = W.INITIALIZING
     collation.install(desk.allocate)
+    seeds = generators.Watch()
     refusal = _refusal(job, task.worker_init_fn)
+    if task.worker_init_fn is not None and task.seed_samples and seeds.seeded():
+        task = replace(task, seed_samples=False)  # the user has seeded this worker: its samples draw from that
+        job = replace(job, task=task)
     observer = Observer(task.dataset, task.recording, desk)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     maker = StreamMaker(job, desk, observer, refusal) if task.iterable else SampleMaker(job, desk, observer, refusal)
+    desk.words[desk.lane + W.L_STAGE] = W.AT_WORK
     maker.run()
 
 
@@ -48,7 +54,9 @@ def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
     try:
         if init is not None:
             init(job.lane)
-    except Exception as error:  # noqa: BLE001  (the user's function; raised again in the training process)
+    except failure.LEAVING:
+        raise
+    except BaseException as error:  # noqa: BLE001  (the user's function; raised again in the training process)
         return failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
     return None
 

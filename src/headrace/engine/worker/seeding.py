@@ -1,7 +1,5 @@
 """Random numbers that belong to a sample, or to a worker."""
 
-import hashlib
-import pickle
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from headrace.engine.worker.identity import number
 
 _MASK = (1 << 64) - 1
 
@@ -26,13 +26,6 @@ def _spread(value: int) -> int:
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
     return value ^ value >> 31
-
-
-def number(index: Any) -> int:
-    """A number that stands for any index object, the same in every process."""
-    if isinstance(index, int):
-        return index
-    return int.from_bytes(hashlib.blake2b(pickle.dumps(index, protocol=5), digest_size=8).digest(), "little")
 
 
 def seed_sample(seed: int, epoch: int, index: Any, salt: int = 0) -> None:

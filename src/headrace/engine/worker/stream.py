@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from headrace.core.errors import StateMismatch
+from headrace.engine.worker import generators
 from headrace.engine.worker.job import Resume
-from headrace.engine.worker.stateful import is_stateful
+from headrace.engine.worker.stateful import is_stateful, load, restart
 
 
 class Stream:
@@ -25,17 +27,30 @@ class Stream:
         self._item = item
         self._dataset, self._size, self._drop_last, self._ended = dataset, batch_size, drop_last, resume.ended
         self._keep, self._kept = keep_partial, list[Any]()
+        self.began = resume.began
+        """The random generators of a worker when its pass began, where they were not those of a new worker."""
         state = resume.state or {}
         if "dataset" in state:
-            dataset.load_state_dict(state["dataset"])
+            load(dataset, state["dataset"], "dataset")
+        if resume.began is not None and not state:
+            generators.restore(resume.began)
+        self._restart = "dataset" in state
         self._iterator: Iterator[Any] = iter(dataset)
         if "iterator" in state:
-            loading: Any = self._iterator
-            loading.load_state_dict(state["iterator"])
-        elif not state and not resume.ended:
-            for _ in range(resume.batches):
-                with suppress(Exception):  # it was raised when the batch was first made
-                    self.items()
+            load(self._iterator, state["iterator"], "dataset's iterator")
+        if not state and not resume.ended:
+            self._read_again(resume.batches)
+        if resume.random is not None:
+            generators.restore(resume.random)
+
+    def _read_again(self, batches: int) -> None:
+        for number in range(batches):
+            found = True
+            with suppress(Exception):  # it was raised when the batch was first made
+                found = self.items() is not None
+            if not found:
+                msg = f"load_state_dict(state): {batches} batches had come, now the dataset ends after {number}"
+                raise StateMismatch(msg)
 
     def items(self) -> list[Any] | None:
         """The items of the next batch; None at the end. What the dataset raises comes through."""
@@ -48,8 +63,18 @@ class Stream:
             except Exception:
                 self._kept = items if self._keep else []
                 raise
+            except BaseException:
+                self._kept = items
+                raise
+            if self._restart:
+                self._restart = False
+                restart(self._dataset)
         short = self._size is not None and len(items) < self._size
         return None if not items or (short and self._drop_last) else items
+
+    def reads(self, iterator: Iterator[Any]) -> bool:
+        """Whether that is where its items come from."""
+        return iterator is self._iterator
 
     @property
     def ended(self) -> bool:
@@ -57,10 +82,13 @@ class Stream:
         return self._ended
 
     def state(self) -> dict[str, Any] | None:
-        """Where a stateful dataset or iterator stands; None when neither is."""
+        """Where a stateful dataset or iterator stands; None when neither is. A dataset that is its own iterator is one.
+
+        That matters on the way back: a dataset is loaded before ``iter``, an iterator after it.
+        """
         state = {}
-        if is_stateful(self._dataset):
+        if self._iterator is not self._dataset and is_stateful(self._dataset):
             state["dataset"] = self._dataset.state_dict()
-        if self._iterator is not self._dataset and is_stateful(self._iterator):
+        if is_stateful(self._iterator):
             state["iterator"] = self._iterator.state_dict()
         return state or None

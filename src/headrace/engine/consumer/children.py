@@ -1,0 +1,99 @@
+"""A worker process as the trainer sees it: forked by itself, or by the nursery on its behalf."""
+
+import os
+import signal
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
+
+from headrace.engine.consumer.nursery import Nursery, NurseryGone
+
+
+class Child(Protocol):
+    """One worker."""
+
+    pid: int
+    watch: int
+    """A descriptor that is readable once the process has ended."""
+
+    def exit_code(self) -> int | None:
+        """Of a process that has ended (negative: the signal); None when it cannot be told. Reaps it."""
+
+    def close(self) -> None:
+        """Let go of a process that has ended; idempotent."""
+
+
+def kill(child: Child) -> None:
+    """SIGKILL, whoever its parent is."""
+    with suppress(OSError):  # it has ended
+        signal.pidfd_send_signal(child.watch, signal.SIGKILL)
+
+
+class Own:
+    """Forked or spawned by the trainer through ``multiprocessing``."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        """It has been started."""
+        assert process.pid is not None
+        self.pid, self._process = process.pid, process
+        self._code: int | None = None
+        try:
+            self.watch = os.pidfd_open(self.pid)
+        except ProcessLookupError:  # it ended at once, and somebody who waits for every child was faster
+            self.watch = os.eventfd(1, os.EFD_CLOEXEC)
+        except OSError:
+            process.kill()
+            process.join()
+            raise
+
+    def exit_code(self) -> int | None:
+        if self.watch >= 0:
+            self._process.join()
+            self._code = self._process.exitcode
+        return self._code
+
+    def close(self) -> None:
+        if self.watch < 0:
+            return
+        if self.exit_code() is None:
+            # The trainer ignores SIGCHLD, or waits for every child: the code is lost, and multiprocessing would take
+            # the process for alive for ever.
+            popen: Any = vars(self._process)["_popen"]
+            popen.returncode = 0
+            self._process.join()
+        self._process.close()
+        os.close(self.watch)
+        self.watch = -1
+
+
+class Nursed:
+    """Forked by the nursery, whose child it is."""
+
+    def __init__(self, nursery: Nursery, pid: int, watch: int) -> None:
+        """``watch``: its pidfd, which it owns from now on."""
+        self.pid, self.watch, self._nursery = pid, watch, nursery
+        self._code: int | None = None
+        self._reaped = False
+
+    def exit_code(self) -> int | None:
+        if not self._reaped:
+            self._reaped = True
+            try:
+                self._code = self._nursery.reap(self.pid)
+            except NurseryGone:
+                self._code = self._adopted()
+        return self._code
+
+    def _adopted(self) -> int | None:
+        """An orphan becomes the trainer's child where that is a subreaper, or the first process of a container."""
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return None
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        if self.watch >= 0:
+            self.exit_code()
+            os.close(self.watch)
+            self.watch = -1

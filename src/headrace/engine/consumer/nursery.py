@@ -1,0 +1,142 @@
+"""The trainer's side of the nursery: the process that workers are forked from once an epoch is under way."""
+
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.context import BaseContext
+from typing import NamedTuple
+
+from headrace.engine.worker import nursery
+from headrace.engine.worker.job import Job, Resume
+from headrace.engine.worker.signals import ALL, held
+
+ANSWER_SECONDS = 30.0
+"""After this long without an answer the nursery is given up: somebody stopped it, or it waits for an inherited lock."""
+
+
+class NurseryGone(Exception):
+    """It was killed, or does not answer. Its workers go on, but how they end can no longer be told."""
+
+
+class Born(NamedTuple):
+    """A worker it forked."""
+
+    pid: int
+    watch: int
+    """A pidfd, the caller's from now on."""
+
+
+class Nursery:
+    """Forked when made. Not thread-safe; of no use in a process forked from this one."""
+
+    def __init__(self, context: BaseContext, job: Job) -> None:
+        """``job``: what every worker is told, but for its lane and what it resumes from."""
+        self._channel, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._serial = 0
+        self._gone = False
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, ValueError):  # there is none, or it is closed
+                stream.flush()
+        with there, held(ALL) as mask:
+            try:
+                self.pid = os.fork()
+            except BaseException:
+                self._channel.close()
+                raise
+            if self.pid == 0:
+                _live(there, context, replace(job, mask=frozenset(mask)))
+            try:
+                self._watch = os.pidfd_open(self.pid)
+            except OSError:
+                self._channel.close()
+                os.kill(self.pid, signal.SIGKILL)
+                _reap(self.pid)
+                raise
+
+    def start(self, lane: int, bell: int, resume: Resume) -> Born:
+        """Have a worker forked that is rung by ``bell``; OSError when the system does not allow it."""
+        with os.fdopen(os.memfd_create("headrace-resume", os.MFD_CLOEXEC), "w+b") as told:
+            pickle.dump(resume, told)
+            told.seek(0)
+            answer, fds = self._ask(nursery.START, lane, [bell, told.fileno()])
+        if answer < 0:
+            raise OSError(-answer, os.strerror(-answer))
+        return Born(answer, fds[0])
+
+    def reap(self, pid: int) -> int | None:
+        """The exit code of a worker that ended (negative: the signal), None when it cannot be told."""
+        code, _ = self._ask(nursery.REAP, pid)
+        return None if code == nursery.UNKNOWN else code
+
+    def _ask(self, kind: int, subject: int, fds: list[int] | None = None) -> tuple[int, list[int]]:
+        if self._gone:
+            raise NurseryGone
+        with held(ALL):
+            self._serial += 1
+            try:
+                socket.send_fds(self._channel, [nursery.REQUEST.pack(self._serial, kind, subject)], fds or [])
+                return self._answer()
+            except (ConnectionError, NurseryGone) as error:
+                self._give_up()
+                raise NurseryGone from error
+
+    def _answer(self) -> tuple[int, list[int]]:
+        """To the last request; one that was interrupted may have left its answer before it."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(self._watch, select.POLLIN)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            ready = [fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)]
+            if self._channel.fileno() not in ready:
+                raise NurseryGone
+            message, fds, _, _ = socket.recv_fds(self._channel, nursery.ANSWER.size, 1, socket.MSG_CMSG_CLOEXEC)
+            if len(message) < nursery.ANSWER.size:
+                raise NurseryGone
+            serial, answer = nursery.ANSWER.unpack(message)
+            if serial == self._serial:
+                return answer, fds
+            for fd in fds:  # nobody knows this worker
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(fd, signal.SIGKILL)
+                os.close(fd)
+
+    def _give_up(self) -> None:
+        self._gone = True
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._watch, signal.SIGKILL)
+        _reap(self.pid)
+
+    def close(self) -> None:
+        """End it once its workers have; idempotent."""
+        if self._watch < 0:
+            return
+        if not self._gone:
+            with suppress(OSError):
+                self._channel.send(nursery.REQUEST.pack(self._serial + 1, nursery.END, 0))
+            poll = select.poll()
+            poll.register(self._watch, select.POLLIN)
+            poll.poll(ANSWER_SECONDS * 1000)
+            self._give_up()
+        self._channel.close()
+        os.close(self._watch)
+        self._watch = -1
+
+
+def _live(channel: socket.socket, context: BaseContext, job: Job) -> None:
+    """The life of the new process; does not return."""
+    try:
+        nursery.tend(channel, context, job)
+    finally:
+        os._exit(0)
+
+
+def _reap(pid: int) -> None:
+    with suppress(ChildProcessError):  # somebody else waited for it
+        os.waitpid(pid, 0)

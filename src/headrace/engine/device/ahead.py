@@ -1,0 +1,134 @@
+"""Batches taken from a run a little early and sent where they are wanted."""
+
+import time
+from collections import deque
+from typing import Any
+
+from headrace.engine.consumer.hand import Hand, Hands
+from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.tracing import RunTrace
+from headrace.engine.device.accelerator import Carrier
+from headrace.engine.device.containers import tensors
+from headrace.engine.device.pieces import Flat, no_slab
+
+AHEAD = 2
+"""Batches that are there or on their way before they are asked for."""
+
+
+class Parcel:
+    """A batch that is on its way, and what its copy needs until it is there."""
+
+    __slots__ = ("began", "begun", "hand", "held", "host", "mark")
+
+    def __init__(self, hand: Hand[Any], host: Any) -> None:
+        """Not sent yet."""
+        self.hand, self.host = hand, host
+        self.held = True  # the host's memory is still needed
+        self.begun, self.began = False, 0
+        self.mark: Any = None  # once it is on its way
+
+
+class Ahead:
+    """Is a run itself. What was taken is in the run's hands until it is delivered, and so is still owed until then.
+
+    A hand that was sent holds the batch there, and its parcel; that is one store.
+    """
+
+    def __init__(
+        self, run: Any, carrier: Carrier, flat: Flat = no_slab, *, trace: RunTrace | None = None, ahead: int = AHEAD
+    ) -> None:
+        """``run``: where host batches come from; ``flat``: the slab they lie in; ``ahead``: how many to take early."""
+        self._run, self._carrier, self._flat, self._trace, self._ahead = run, carrier, flat, trace, ahead
+        self._parcels: deque[Parcel] = deque()  # of hands not delivered, or copies not done; oldest first
+
+    @property
+    def hands(self) -> Hands[Any]:
+        """None is handed over again without its copy: see ``next``."""
+        return deque()
+
+    def progress(self) -> dict[str, Any]:
+        """As of the last batch delivered: what is on its way is not."""
+        progress: dict[str, Any] = self._run.progress()
+        return progress
+
+    def abandon(self) -> None:
+        """Give up the rest of the epoch; host memory is free once its copies are done."""
+        try:
+            self._carrier.finish()
+        finally:
+            for parcel in self._parcels:  # whoever still has it, say a traceback, shall not keep what it held
+                parcel.host = parcel.mark = None
+            self._parcels.clear()
+            self._run.abandon()
+
+    def next(self, *, block: bool = True) -> Any:
+        """The next batch in its hand, there or on its way. Errors of samples wait for the batches before them."""
+        self._release()
+        if not self._fill(block=block):
+            return NOT_YET
+        waiting = self._waiting()
+        hand = next((hand for hand in waiting if _is_urgent(hand.load)), waiting[0])
+        if isinstance(hand.load, tuple):
+            there, parcel = hand.load
+            self._carrier.hand_over(there, parcel.mark)
+        return hand
+
+    def _waiting(self) -> list[Hand[Any]]:
+        return [hand for hand in self._run.hands if hand.load is not None]
+
+    def _fill(self, *, block: bool) -> bool:
+        """Have batches on their way, as many as are wanted and ready; whether there is one to deliver."""
+        while True:
+            hands = self._waiting()
+            for hand in hands:
+                self._send(hand)
+            if len(hands) >= self._ahead or any(isinstance(hand.load, BaseException) for hand in hands):
+                return True
+            try:
+                made = self._run.next(block=block and not hands)
+            except StopIteration:
+                if not hands:
+                    raise
+                return True
+            if made is NOT_YET:
+                return bool(hands)
+
+    def _send(self, hand: Hand[Any]) -> None:
+        """Start copying, once."""
+        if not isinstance(hand.load, tuple) or len(hand.load) > 1:
+            return
+        parcel = next((parcel for parcel in self._parcels if parcel.hand is hand), None)
+        if parcel is None:
+            parcel = Parcel(hand, hand.load[0])
+            self._parcels.append(parcel)
+        elif parcel.begun:  # and interrupted: what was under way then must not be when its memory is used again
+            self._carrier.finish()
+        parcel.begun, parcel.began = True, time.monotonic_ns()
+        there, parcel.mark = self._carrier.copy(parcel.host, self._flat)
+        hand.load = there, parcel
+
+    def _release(self) -> None:
+        """Let go of host batches whose copies are done; they are done in the order in which they were begun."""
+        for parcel in self._parcels:
+            if parcel.held:
+                if parcel.mark is None or not self._carrier.reached(parcel.mark):
+                    break
+                self._note(parcel)
+                parcel.host, parcel.held = None, False
+        while self._parcels and not self._parcels[0].held and self._parcels[0].hand.load is None:
+            parcel = self._parcels.popleft()
+            self._carrier.release(parcel.mark)
+            parcel.mark = None
+
+    def _note(self, parcel: Parcel) -> None:
+        if self._trace is None:
+            return
+        took = self._carrier.took(parcel.mark)
+        size = sum(tensor.nbytes for tensor in tensors(parcel.host))
+        elapsed = time.monotonic_ns() - parcel.began if took is None else took
+        self._trace.copied(parcel.hand.delivered, size, parcel.began, elapsed)
+
+
+def _is_urgent(load: Any) -> bool:
+    """``KeyboardInterrupt`` and the like do not wait for their turn."""
+    return isinstance(load, BaseException) and not isinstance(load, Exception)

@@ -1,0 +1,120 @@
+"""Pinned batches: copied out of the slab into blocks of torch's own allocator.
+
+That allocator knows which streams read a block, and gives it out again when they have, however early the tensors are
+let go. Nobody could know that of the slab. Small batches are copied at once; large ones by a thread, while the trainer
+is at work on the batches before them: 38.5 MB take several milliseconds, and the copy needs no interpreter.
+"""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace.engine.device.pieces import Flat, Move, moved
+
+AT_ONCE = 1 << 20
+"""Bytes that are copied before ``copy`` returns: less than waking a thread and waiting for it is worth."""
+
+
+class Copying:
+    """A batch that a thread copies. Reached with ``done``; ``error`` is what went wrong, if anything did."""
+
+    __slots__ = ("done", "error", "moves")
+
+    def __init__(self, moves: list[Move]) -> None:
+        """Of what is still to be copied."""
+        self.moves = [(target.numpy(), source.numpy()) for target, source in moves]
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Copy. numpy does so with the interpreter let go, and by this thread alone."""
+        try:
+            for target, source in self.moves:
+                np.copyto(target, source)
+        except BaseException as error:  # noqa: BLE001  (raised in the trainer, where the batch is asked for)
+            self.error = error
+        finally:
+            self.moves.clear()
+            self.done.set()
+
+
+Jobs = SimpleQueue[Copying | None]
+
+_DONE = Copying([])
+_DONE.done.set()
+
+
+def _work(jobs: Jobs) -> None:
+    while (copying := jobs.get()) is not None:
+        copying.run()
+        del copying  # its batch is the trainer's to keep
+
+
+class Pinning:
+    """Implements ``Carrier``: from the slab to pinned memory of this process."""
+
+    def __init__(
+        self,
+        block: Callable[[int], torch.Tensor] | None = None,
+        alone: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
+        """``block`` allocates pinned bytes, ``alone`` pins a tensor that is not in the slab: torch's, unless given."""
+        self._block = block or _pinned
+        self._alone = alone or torch.Tensor.pin_memory
+        self._jobs: Jobs = SimpleQueue()
+        self._threads: list[threading.Thread] = []  # one; two if an interrupt came while it was started
+
+    def copy(self, batch: Any, flat: Flat) -> tuple[Any, Copying]:
+        """See ``Carrier``. What a thread copies keeps its own hold of both sides."""
+        there, moves = moved(batch, flat, self._block, self._alone, pinning=True)
+        if sum(source.nbytes for _, source in moves) <= AT_ONCE:
+            for target, source in moves:
+                target.copy_(source)
+            return there, _DONE
+        copying = Copying(moves)
+        if not any(thread.ident is not None for thread in self._threads):
+            thread = threading.Thread(target=_work, args=(self._jobs,), name="headrace pinning", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put(copying)
+        return there, copying
+
+    def hand_over(self, batch: Any, mark: Copying) -> None:
+        """See ``Carrier``: the user may read it at once, so this waits."""
+        mark.done.wait()
+        if mark.error is not None:
+            raise mark.error
+
+    def reached(self, mark: Copying) -> bool:
+        """See ``Carrier``."""
+        return mark.done.is_set()
+
+    def took(self, mark: Copying) -> int | None:
+        """See ``Carrier``; not known."""
+        return None
+
+    def release(self, mark: Copying) -> None:
+        """See ``Carrier``; there is nothing to use again."""
+
+    def finish(self) -> None:
+        """See ``Carrier``. The thread ends: it is started when it is needed."""
+        jobs, threads = self._jobs, self._threads
+        self._jobs, self._threads = SimpleQueue(), []
+        for _ in threads:
+            jobs.put(None)
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+
+
+def _pinned(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+
+def pinning() -> Pinning | None:
+    """What ``pin_memory=True`` means here: nothing without an accelerator, as in torch."""
+    return Pinning() if torch.accelerator.is_available() else None

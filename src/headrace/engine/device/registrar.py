@@ -1,0 +1,38 @@
+"""Slots of the slab as a device knows them: page-locked for good."""
+
+from contextlib import ExitStack
+
+from headrace.engine.device.accelerator import Accelerator
+
+
+class Registrar:
+    """Keeps the memory of slots registered; a slot that grew is registered anew."""
+
+    def __init__(self, device: Accelerator) -> None:
+        """Nothing is registered yet."""
+        self._device = device
+        self._registered: dict[int, int] = {}
+
+    def ensure(self, address: int, size: int) -> None:
+        """The ``size`` bytes from ``address`` on are registered."""
+        known = self._registered.get(address, 0)
+        if known >= size:
+            return
+        if known:
+            self._device.finish()
+            self._device.unregister(address)
+            del self._registered[address]
+        wanted = -(-(size + (size // 4 if known else 0)) // 4096) * 4096
+        self._registered[address] = wanted  # first: whatever interrupts this, nothing is registered twice
+        try:
+            self._device.register(address, wanted)
+        except Exception:
+            del self._registered[address]
+            raise
+
+    def close(self) -> None:
+        """Unregister everything, once all copies are done. What raises keeps nothing else from being unregistered."""
+        with ExitStack() as rest:
+            while self._registered:
+                rest.callback(self._device.unregister, self._registered.popitem()[0])
+            rest.callback(self._device.finish)

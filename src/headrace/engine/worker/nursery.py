@@ -1,0 +1,127 @@
+"""The process that later workers are forked from. It is forked when the workers are, and idle until it is asked.
+
+A process forked in mid-epoch would inherit every lock that some thread of the trainer holds at that moment, with nobody
+to release it. This one has a single thread, runs nothing of the user's, and stays as the trainer was at ``iter()``.
+"""
+
+import gc
+import os
+import pickle
+import select
+import socket
+import struct
+import sys
+from dataclasses import replace
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+
+import torch
+
+from headrace.engine.memory.lock import Bell
+from headrace.engine.worker import process
+from headrace.engine.worker.job import Job, Resume
+
+NAME = "headrace-nurse"
+REQUEST = struct.Struct("<qqq")  # serial; START, REAP or END; the lane or the process it is about
+ANSWER = struct.Struct("<qq")  # serial; a process id, an exit code, or an error number, negated
+START, REAP, END = 1, 2, 3
+UNKNOWN = 1 << 32
+"""In place of an exit code: it cannot be told."""
+
+
+def tend(channel: socket.socket, context: BaseContext, job: Job) -> None:
+    """Serve until told to end, or until the trainer is gone; ``job`` is what every worker is told, but for its lane.
+
+    Signals are held: those of the group are the trainer's business, and a worker gets the trainer's mask.
+    """
+    collects = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    _set_name(NAME)
+    _Nursery(channel, context, job, collects=collects).run()
+
+
+class _Nursery:
+    def __init__(self, channel: socket.socket, context: BaseContext, job: Job, *, collects: bool) -> None:
+        self._channel, self._context, self._job, self._collects = channel, context, job, collects
+        self._streams = sys.stdout, sys.stderr
+        # What other threads had in these buffers would be written again by whoever flushes them.
+        sys.stdout = sys.stderr = None
+        self._children: dict[int, BaseProcess] = {}
+
+    def run(self) -> None:
+        try:
+            trainer = os.pidfd_open(self._job.parent)
+        except ProcessLookupError:
+            return
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(trainer, select.POLLIN)
+        while True:
+            ready = [fd for fd, _ in poll.poll()]
+            if trainer in ready or not self._serve():
+                break
+        for child in self._children.values():
+            if trainer in ready:
+                child.kill()
+            child.join()
+
+    def _serve(self) -> bool:
+        """Answer one request; False at the end."""
+        message, fds, _, _ = socket.recv_fds(self._channel, REQUEST.size, 2, socket.MSG_CMSG_CLOEXEC)
+        if len(message) < REQUEST.size:
+            return False
+        serial: int
+        kind: int
+        subject: int
+        serial, kind, subject = REQUEST.unpack(message)
+        if kind == START:
+            watch = -1
+            try:
+                pid = self._start(subject, *fds)
+                watch = os.pidfd_open(pid)
+                socket.send_fds(self._channel, [ANSWER.pack(serial, pid)], [watch])
+            except OSError as error:
+                self._channel.send(ANSWER.pack(serial, -(error.errno or 1)))
+            finally:
+                for fd in (*fds, watch):
+                    if fd >= 0:
+                        os.close(fd)
+        elif kind == REAP:
+            self._channel.send(ANSWER.pack(serial, self._reap(subject)))
+        return kind != END
+
+    def _start(self, lane: int, bell: int, resume: int) -> int:
+        with os.fdopen(resume, "rb", closefd=False) as file:
+            told: Resume = pickle.load(file)  # noqa: S301  (written by the trainer for us)
+        job = replace(self._job, lane=lane, bell=Bell.of(bell), resume=told)
+        child: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
+            target=self._born, args=(job,), daemon=True
+        )
+        child.start()
+        assert child.pid is not None
+        self._children[child.pid] = child
+        return child.pid
+
+    def _reap(self, pid: int) -> int:
+        child = self._children.pop(pid, None)
+        if child is None:
+            return UNKNOWN
+        child.join()
+        code = child.exitcode
+        child.close()
+        return UNKNOWN if code is None else code
+
+    def _born(self, job: Job) -> None:
+        """A worker's beginning."""
+        sys.stdout, sys.stderr = self._streams
+        self._channel.close()
+        if self._collects:
+            gc.enable()
+        process.main(job)
+
+
+def _set_name(name: str) -> None:
+    """As ``ps`` shows it."""
+    if hasattr(torch.multiprocessing, "_set_thread_name"):
+        torch.multiprocessing._set_thread_name(name)  # noqa: SLF001  (as torch's own workers are named)

@@ -1,0 +1,36 @@
+"""Whose signals they are: the trainer's handlers run in the trainer, never in a process forked from it."""
+
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+TIMERS = frozenset({signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF})
+"""Sent by a timer that a process set for itself: the handler it inherited is the one it expects."""
+FATAL = frozenset({signal.SIGTERM, signal.SIGCHLD})
+"""What these mean to a process is the system's business, whatever the trainer does about them."""
+
+ALL = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
+
+
+@contextmanager
+def held(kinds: Iterable[int]) -> Iterator[set[int]]:
+    """Signals sent to this thread come after the block; gives the mask that was in force, to be handed to children."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
+    try:
+        yield set(before)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def disown(mask: Iterable[int]) -> None:
+    """In a new process: forget the handlers of the one it was forked from, then let signals in as ``mask`` says.
+
+    The trainer decides about what is sent to the whole group, as it does about Ctrl-C, so what it handles is ignored
+    here; SIGTERM ends the process. Signals must have been held since before the fork.
+    """
+    signal.set_wakeup_fd(-1)  # an event loop's of the trainer, which would take our signals for its own
+    for kind in signal.valid_signals():
+        if callable(signal.getsignal(kind)) and kind not in TIMERS:
+            signal.signal(kind, signal.SIG_DFL if kind in FATAL else signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,387 @@
+"""An interrupt at any point of ``next()``: whatever it does, no sample comes twice and none is lost."""
+
+import dis
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+import headrace
+from headrace.engine.iteration import Iteration
+
+SIZE, SAMPLES = 3, 21
+RETURN = dis.opmap["RETURN_VALUE"]
+PACKAGE = str(Path(headrace.__file__).parent)
+
+
+class Interrupt(BaseException):
+    """What the handler raises."""
+
+
+class Numbers(Dataset):
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([index, index])
+
+
+class Flaky(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index % 5 == 3:
+            raise ValueError(index)
+        return super().__getitem__(index)
+
+
+class Items(IterableDataset):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for index in range(first, SAMPLES, step):
+            yield torch.tensor([index, index])
+
+
+class Counted(IterableDataset):
+    """Knows where it stands."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while self.at < SAMPLES:
+            self.at += 1
+            yield torch.tensor([self.at - 1, self.at - 1])
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class Shuffled:
+    """A sampler that knows where it stands."""
+
+    def __init__(self) -> None:
+        self.order, self.at = random.Random(7).sample(range(SAMPLES), SAMPLES), 0
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < SAMPLES:
+            self.at += 1
+            yield self.order[self.at - 1]
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def stacked(samples: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(samples)
+
+
+BATCHES = [[*range(at, min(at + SIZE, SAMPLES))] for at in range(0, SAMPLES, SIZE)]
+WORKERS = {"num_workers": 2, "persistent_workers": True, "timeout": 30}
+KINDS: dict[str, dict[str, Any]] = {
+    "strict": WORKERS | {"in_order": True, "batch_size": SIZE},
+    "free": WORKERS | {"in_order": False, "batch_size": SIZE, "shuffle": True},
+    "batches": WORKERS | {"in_order": False, "batch_sampler": BATCHES},
+    "collated": WORKERS | {"in_order": True, "batch_size": SIZE, "collate_fn": stacked},
+    "failing": WORKERS | {"in_order": False, "batch_size": SIZE, "dataset": Flaky},
+    "failing batches": WORKERS | {"in_order": True, "batch_size": SIZE, "dataset": Flaky},
+    "stateful sampler": WORKERS | {"in_order": True, "batch_size": SIZE, "sampler": Shuffled},
+    "streams": WORKERS | {"batch_size": SIZE, "dataset": Items},
+    "stateful stream": WORKERS | {"batch_size": SIZE, "dataset": Counted, "num_workers": 1},
+    "inline": {"num_workers": 0, "batch_size": SIZE, "shuffle": True},
+    "inline failing": {"num_workers": 0, "batch_size": SIZE, "dataset": Flaky},
+    "inline stream": {"num_workers": 0, "batch_size": SIZE, "dataset": Items},
+    "inline stateful": {"num_workers": 0, "batch_size": SIZE, "dataset": Counted},
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def made(kind: str, **options: Any) -> headrace.DataLoader:
+    arguments = KINDS[kind] | options
+    if "sampler" in arguments:
+        arguments["sampler"] = arguments["sampler"]()
+    return headrace.DataLoader(arguments.pop("dataset", Numbers)(), **arguments)
+
+
+@contextmanager
+def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[int]]:
+    """``act`` is called before the ``number``-th step of this package's code; how many there were."""
+    steps = [0]
+
+    def local(frame: FrameType, what: str, _: object) -> Any:
+        returns = what == "opcode" and frame.f_code.co_code[frame.f_lasti] == RETURN  # with it no handler can run
+        if what == event and not returns:
+            steps[0] += 1
+            if steps[0] == number:
+                sys.settrace(None)
+                frame.f_trace = None
+                act()
+        return local
+
+    def call(frame: FrameType, *_: object) -> Any:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = event == "opcode", event == "line"
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
+
+
+def raising() -> None:
+    raise Interrupt
+
+
+class Session:
+    """One epoch of a loader, and what came of it."""
+
+    def __init__(self, loader: headrace.DataLoader) -> None:
+        self.loader, self.iterator = loader, iter(loader)
+        self.rows: list[int] = []
+        self.failed: list[int] = []
+
+    def step(self) -> bool:
+        """One ``next()``; False at the end. An interrupt comes through."""
+        before = self.last_hand
+        try:
+            batch = next(self.iterator)
+        except StopIteration:
+            return False
+        except ValueError:
+            self.failed.append(1)
+            return True
+        except Interrupt as interrupt:
+            hand = self.last_hand
+            if isinstance(interrupt.__context__, ValueError) and hand not in (None, before) and not hand.load:
+                self.failed.append(1)  # it came while the error was on its way, and both are seen
+            raise
+        assert torch.equal(batch[:, 0], batch[:, 1])
+        self.rows += batch[:, 0].tolist()
+        return True
+
+    @property
+    def last_hand(self) -> Any:
+        run = self.loader._latest.run
+        return run.hands[-1] if run is not None and run.hands else None
+
+    def copy(self) -> "Session":
+        """What came of it so far."""
+        other = Session.__new__(Session)
+        other.rows, other.failed = list(self.rows), list(self.failed)
+        return other
+
+    def finish(self) -> None:
+        while self.step():
+            pass
+
+    def check(self, kind: str) -> None:
+        assert len(self.rows) == len(set(self.rows)), "twice"
+        if "failing" not in kind:
+            assert sorted(self.rows) == list(range(SAMPLES))
+        elif kind == "failing":
+            assert sorted(self.rows) == [index for index in range(SAMPLES) if index % 5 != 3]
+            assert len(self.failed) == 4
+        else:
+            assert len(self.rows) + SIZE * len(self.failed) == SAMPLES
+        if kind in ("strict", "collated", "inline stream", "stateful stream", "inline stateful"):
+            assert self.rows == list(range(SAMPLES))
+
+
+def rest(kind: str, state: dict[str, Any]) -> Session:
+    """What a new loader makes of a state."""
+    inline = {"num_workers": 0, "persistent_workers": False, "timeout": 0} if kind != "streams" else {}
+    loader = made(kind, **inline)
+    loader.load_state_dict(state)
+    session = Session(loader)
+    session.finish()
+    loader.close()
+    return session
+
+
+def remaining(state: dict[str, Any], kind: str) -> list[int]:
+    """The samples that a state says were not delivered, where that can be read off it."""
+    drawn = state["order"]["drawn"]
+    pending = [index for group in state["pending"] for index in group]
+    return pending + list(range(drawn * SIZE, SAMPLES))
+
+
+READABLE = ("strict", "batches", "collated", "failing", "failing batches", "inline failing")
+
+
+def check_state(kind: str, state: dict[str, Any], session: Session, *, fully: bool) -> None:
+    """A state is of exactly what was not delivered."""
+    if kind in READABLE and "order" in state:
+        left = remaining(state, kind)
+        assert len(left) == len(set(left)), "twice in the state"
+        assert not set(left) & set(session.rows), "delivered, and in the state"
+        if "failing" not in kind:
+            assert sorted([*left, *session.rows]) == list(range(SAMPLES)), "lost"
+        elif kind == "failing":
+            assert len(left) + len(session.rows) + len(session.failed) == SAMPLES
+    elif fully and not state.get("finished"):
+        resumed = rest(kind, state)
+        both = [*session.rows, *resumed.rows]
+        assert len(both) == len(set(both)), "twice"
+        if "failing" not in kind:
+            assert sorted(both) == list(range(SAMPLES))
+    batches = len(session.rows) // SIZE
+    assert state["yielded"] >= batches if "failing" not in kind else True
+
+
+def interrupted_everywhere(kind: str, event: str, numbers: Iterator[int]) -> int:
+    """See ``_interrupted``. In a thread of its own, which takes with it what raising in a trace function leaves behind:
+
+    an exception that was being handled then counts as handled for as long as the thread lives.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_interrupted, kind, event, numbers).result()
+
+
+def _interrupted(kind: str, event: str, numbers: Iterator[int]) -> int:
+    """Interrupts one call per epoch, and goes on; how many interrupts there were."""
+    hits = misses = 0
+    with made(kind) as loader:
+        for epoch, number in enumerate(numbers):
+            session, call = Session(loader), epoch % 4
+            for _ in range(call):
+                session.step()
+            done = len(session.rows)
+            try:
+                with at_step(number, raising, event):
+                    session.step()
+            except Interrupt:
+                hits += 1
+                misses = 0
+                assert len(session.rows) == done
+                check_state(kind, loader.state_dict(), session, fully=hits % 7 == 0)
+            else:
+                misses += 1
+                if misses > 8:
+                    break
+            session.finish()
+            session.check(kind)
+    return hits
+
+
+@each_kind
+def test_an_interrupt_at_any_line(kind: str) -> None:
+    assert interrupted_everywhere(kind, "line", itertools.count(1)) > 20
+
+
+@each_kind
+@pytest.mark.slow
+def test_an_interrupt_at_some_opcodes(kind: str) -> None:
+    numbers = itertools.count(random.Random(kind).randint(1, 9), 9)
+    assert interrupted_everywhere(kind, "opcode", numbers) > 20
+
+
+@each_kind
+def test_a_handler_that_looks_at_any_line(kind: str) -> None:
+    """What it sees is how things stand before the batch is delivered, or after."""
+    misses, number = 0, 0
+    with made(kind) as loader:
+        while misses < 8:
+            session = Session(loader)
+            for _ in range(number % 4):
+                session.step()
+            for _ in range(3):
+                number += 1
+                states: list[dict[str, Any]] = []
+                before = session.copy()
+                with at_step(number, lambda states=states: states.append(loader.state_dict()), "line"):
+                    session.step()
+                misses = 0 if states else misses + 1
+                for state in states:
+                    try:
+                        check_state(kind, state, before, fully=number % 31 == 0)
+                    except AssertionError:
+                        check_state(kind, state, session, fully=number % 31 == 0)
+            session.finish()
+            session.check(kind)
+
+
+def inside(frame: FrameType | None) -> bool:
+    """Whether ``next()`` has not returned yet: what comes after is the caller's. Nobody sees what destructors raise."""
+    if frame is None or not frame.f_code.co_filename.startswith((PACKAGE, __file__)):
+        return False
+    while frame is not None and frame.f_code is not Iteration.__next__.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+@contextmanager
+def shooting(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """A signal every millisecond or two, which any thread of this process may take."""
+    over = threading.Event()
+
+    def shoot() -> None:
+        rng = random.Random(1)
+        while not over.wait(rng.random() * 0.003):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    before, thread = signal.signal(signal.SIGUSR1, handler), threading.Thread(target=shoot)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+@each_kind
+@pytest.mark.stress
+def test_signals_at_random(kind: str) -> None:
+    """Real ones, with another thread that can take them, and a handler that now looks and now raises."""
+    rng, states = random.Random(kind), list[tuple[dict[str, Any], Session]]()
+    interrupts, until = 0, time.monotonic() + 3
+
+    def handler(_: int, frame: FrameType | None) -> None:
+        if inside(frame):
+            states.append((loader.state_dict(), session.copy()))
+            if rng.random() < 0.5:
+                raise Interrupt
+
+    with made(kind) as loader, shooting(handler):
+        while time.monotonic() < until:
+            session, going = Session(loader), True
+            while going:
+                states.clear()
+                try:
+                    going = session.step()
+                except Interrupt:
+                    interrupts += 1
+                for state, seen in states:
+                    try:
+                        check_state(kind, state, seen, fully=False)
+                    except AssertionError:
+                        check_state(kind, state, session, fully=False)
+            session.check(kind)
+    assert interrupts > 3
