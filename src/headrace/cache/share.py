@@ -183,4 +183,5 @@ class Share:
             with file.locked():
                 abandoned = self.seat.leave()
             self._delete(abandoned)
+        del self.seat  # its views keep the mapping
         release(file)

@@ -7,7 +7,7 @@
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
     ├── LimitReached        descriptors, processes or memory that a limit does not allow        (OSError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
-    ├── CacheError          a cache that cannot be had, or is used in a way it cannot serve          (RuntimeError)
+    ├── CacheError          a cache that cannot be had, or cannot do what is asked of it        (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
     └── TraceError          a trace that cannot be written or read                              (ValueError)
 
