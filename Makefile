@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml constraints.txt
 		--editable '.[all]' --group dev
 	@touch $@
 
-tools:  ## install what a few tests need beside Python (chromium, valgrind), where root may use apt-get
-	@missing=""; for tool in chromium valgrind; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+tools:  ## install what a few tests need beside Python (chromium, valgrind, redis-server), where root may use apt-get
+	@missing=""; for tool in chromium valgrind redis-server; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing$$missing"; \

@@ -27,6 +27,7 @@ EXPERIMENTS = (
     "profilers",
     "attribution",
     "pipelines",
+    "hits",
 )
 
 

@@ -13,6 +13,7 @@ from headrace.cache import ledger
 from headrace.cache import words as W
 from headrace.cache.ledger import Seat
 from headrace.cache.policies import Need, Opportunistic, Soonest, Static
+from headrace.cache.replay import Replay
 from headrace.cache.trace import drawn
 from headrace.core.errors import CacheError
 from tests.cache.memory import Killed, empty
@@ -367,44 +368,12 @@ class TestSeats:
         assert joined(words, 2).crowd(0).jobs == 1
 
 
-def driven(policy, speeds, share, samples=600, batch=8, warm_up=2.0, epochs=7):
-    """Hits of the real ledger on a trace, as the simulator counts them."""
-    trace = drawn(samples, speeds, batch=batch, epochs=epochs)
-    words = np.zeros(W.Dims(samples).words, np.int64)
-    ledger.found(words, W.Dims(samples), (0, round(share * samples) * SIZE, 0))
-    seats, epochs_of, hits, served = {}, {}, 0, 0
-    for now, request in enumerate(trace.requests):
-        if request.job not in seats:
-            one = Seat(
-                words,
-                words,
-                policy=policy,
-                name=request.job + 1,
-                group=request.job + 1,
-                timeout=1 << 40,
-                seed=request.job,
-            )
-            one.join(now)
-            seats[request.job] = one
-        one = seats[request.job]
-        if epochs_of.get(request.job) != request.epoch:
-            epochs_of[request.job] = request.epoch
-            one.begin(request.epoch, now)
-        answer = one.request(request.samples, now)
-        for each in answer.servings:
-            if each.keep:
-                made(one, each, now)
-        if request.time >= warm_up - 1e-9:
-            served += len(answer.servings)
-            hits += sum(each.form != W.NOWHERE for each in answer.servings)
-    return hits / served
-
-
 @pytest.mark.parametrize("speeds", [(1.0, 1.0, 1.0), (1.0, 0.6, 0.8)])
 @pytest.mark.parametrize("share", [0.2, 0.6])
 def test_it_does_what_the_simulation_says(speeds, share):
+    trace = drawn(600, speeds, batch=8, epochs=7)
     bound = 1 - (1 - share) / sum(speeds)
-    assert driven(Need(), speeds, share) == pytest.approx(bound, abs=0.01)
+    assert Replay(trace, Need(), share).run(warm_up=2).hit_rate == pytest.approx(bound, abs=0.01)
 
 
 @functools.cache
