@@ -13,7 +13,7 @@ import pytest
 from headrace.cache import words as W
 from headrace.cache.codec import Codec, Corrupt
 from headrace.cache.policies import Need
-from headrace.cache.share import Share
+from headrace.cache.share import Share, ledgers
 from headrace.cache.shm import SharedMemoryTier
 
 SAMPLES, ENTRY, LIMIT = 80, 3000, 2 << 20
@@ -116,6 +116,51 @@ def test_a_tier_without_room_costs_nothing_but_the_entry(name):
     assert 0 < kept < SAMPLES
     assert share.counts()["bytes_decoded"] <= LIMIT
     share.close()
+    tier.close()
+
+
+def test_a_tier_that_outlived_its_ledger_is_taken_in(name):
+    """But for augmentations, of which nobody knows who was served them."""
+    tier, share = opened(name, budget=(20 * ENTRY, 40 * ENTRY, 40 * ENTRY))
+    share.begin(0)
+    share.request(np.arange(SAMPLES))
+    for sample in range(15):
+        assert share.keep(sample, 1 + sample % 3, entry(sample, 1 + sample % 3))
+    share.close()
+    for path in ledgers(name):
+        path.unlink()
+    again, other = opened(name)
+    other.begin(0)
+    servings = {each.sample: each.form for each in other.request(np.arange(SAMPLES)).servings}
+    assert {sample for sample, form in servings.items() if form} == {0, 1, 3, 4, 6, 7, 9, 10, 12, 13}
+    assert tier.usage().entries == 10
+    other.close()
+    again.close()
+    tier.close()
+
+
+def test_what_a_changed_transform_left_gives_way(name):
+    """Its jobs are gone; those of another dataset that still run keep theirs."""
+    tier = SharedMemoryTier(name, LIMIT)
+    budget = (0, LIMIT, 0)
+    scopes = [tuple(letter * 32 for letter in letters) for letters in ("123", "456", "789")]
+    old, running, new = (
+        Share(name, tier, samples=SAMPLES, scopes=each, budget=budget, policy=Need()) for each in scopes
+    )
+    large = Codec().encode(np.zeros(60_000, np.uint8))
+    for share, count in ((old, 20), (running, 4)):
+        share.begin(0)
+        share.request(np.arange(count))
+        kept = sum(share.keep(sample, W.DECODED, large) for sample in range(count))
+        assert kept >= min(count, 4)
+    old.close()
+    new.begin(0)
+    new.request(np.arange(20))
+    assert sum(new.keep(sample, W.DECODED, large) for sample in range(20)) > 10
+    left = {key.scope for key, _ in tier.listed()}
+    assert left == {"5" * 32, "8" * 32}
+    running.close()
+    new.close()
     tier.close()
 
 

@@ -76,13 +76,15 @@ class Seat:
         return self.number >= 0 and int(self.r[self._at + W.J_NAME]) == self.name
 
     def join(self, now: int) -> list[Entry]:
-        """Take a free seat, or that of a rank not heard of for longest; what that one was writing must be deleted."""
+        """Take a free seat, or that of who was silent for longest; what silent ranks were writing must be deleted."""
         with self.entries.changing():
             self.number = self._choose(now)
             at, bit = self._at, 1 << self.number
             self.w[at + W.J_STATE] = W.EMPTY
             self.w[at + W.J_NAME] = 0
             abandoned = self.entries.abandon(self.number)
+            for silent in self._silent(now):
+                abandoned += self.entries.abandon(silent)
             for sample in np.flatnonzero(self.entries.used & bit).tolist():
                 self.w[self.dims.used + sample] = int(self.entries.used[sample]) & ~bit
             self.w[at + W.J_GROUP] = self.group
@@ -90,6 +92,11 @@ class Seat:
             self.w[at + W.J_NAME] = self.name
         self._candidates = Candidates(self.entries, self.number, self._rng)
         return abandoned
+
+    def _silent(self, now: int) -> list[int]:
+        seats = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
+        silent = (seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] <= now - self.timeout)
+        return list(np.flatnonzero(silent).tolist())
 
     def _choose(self, now: int) -> int:
         names = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
@@ -247,6 +254,15 @@ class Seat:
         """What was reserved has been written. False: somebody took this rank for dead; delete what was written."""
         with self.entries.changing():
             return self.seated and self.entries.settle(sample, self.number, served=served)
+
+    def adopt(self, sample: int, form: int, size: int, now: int) -> bool:
+        """Take in an entry that is there already, from another life of the cache, if there is room for it."""
+        with self.entries.changing():
+            free = int(self.r[W.BUDGET + form - 1]) - int(self.r[W.BYTES + form - 1])
+            if form == W.AUGMENTED or size > free:  # nobody knows who was served that augmentation
+                return False
+            granted = self.entries.reserve(Entry(sample, form), size, self.number, self.crowd(now)).granted
+            return granted and self.entries.settle(sample, self.number, served=False)
 
     def cancel(self, sample: int) -> None:
         """What was reserved could not be written."""

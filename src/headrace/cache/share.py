@@ -14,7 +14,7 @@ from headrace.cache import words as W
 from headrace.cache.codec import Encoded
 from headrace.cache.entries import Entry
 from headrace.cache.ledger import Answer, Seat, Serving
-from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, release, shared
+from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, peek, release, shared
 from headrace.cache.policies import Policy
 from headrace.cache.tier import Key, Reading, Tier
 from headrace.cache.words import Array, Dims
@@ -58,8 +58,11 @@ class Share:
         self._members: Array | None = None
         self._served = np.zeros(samples, bool)
         words = self._file.words
+        self._name, self._swept = name, -(1 << 62)
         with self._file.locked():
-            if words[W.SAMPLES] == 0:
+            new = words[W.SAMPLES] == 0
+            if new:
+                words[W.SCOPES : W.SCOPES + 6] = _scope_words(scopes)
                 ledger.found(words, dims, budget)
             else:
                 ledger.set_budget(words, budget)
@@ -73,6 +76,8 @@ class Share:
                 seed=secrets.randbits(64),
             )
         self._rejoin(fresh=True)
+        if new:
+            self._adopt()
 
     def key(self, sample: int, form: int) -> Key:
         """Where an entry lies in the tier."""
@@ -89,6 +94,41 @@ class Share:
                 done = np.flatnonzero(self._served)
                 self.seat.begin(self._epoch, time.monotonic_ns(), members=self._members, done=done)
         self._delete(abandoned)
+
+    def _adopt(self) -> None:
+        """A tier may outlive its ledger, on a disk or a server: what it has of this dataset is taken in."""
+        assert self._file is not None
+        useless = []
+        for key, size in self._tier.listed():
+            if key.scope not in self._scopes:
+                continue
+            with self._file.locked():
+                known = key.sample < self.seat.dims.samples and key.scope == self._scopes[key.form - 1]
+                if not known or not self.seat.adopt(key.sample, key.form, size, time.monotonic_ns()):
+                    useless.append(key)
+        self._tier.delete(useless)
+
+    def sweep(self) -> int:
+        """Delete what no ledger with a living rank knows: what a changed transform, or a death, left. How many."""
+        assert self._file is not None
+        living = _living_scopes(self._name, time.monotonic_ns() - int(SILENCE * 1e9))
+        useless = []
+        with self._file.locked():
+            place = self.seat.entries.place & W.FORM
+            for key, _ in self._tier.listed():
+                ours = key.scope in self._scopes
+                if (ours and place[key.sample] != key.form) or (not ours and key.scope not in living):
+                    useless.append(key)
+        self._tier.delete(useless)
+        return len(useless)
+
+    def _make_room(self) -> bool:
+        """The ledger has room and the tier has not: sweep, at most every ten seconds."""
+        now = time.monotonic_ns()
+        if now - self._swept < 10_000_000_000:
+            return False
+        self._swept = now
+        return self.sweep() > 0
 
     def _delete(self, entries: Sequence[Entry]) -> None:
         if entries:
@@ -146,6 +186,8 @@ class Share:
         written = False
         try:
             written = self._tier.put(key, entry.size, entry.write)
+            if not written and self._make_room():
+                written = self._tier.put(key, entry.size, entry.write)
         finally:
             with self._file.locked():
                 settled = written and self.seat.settle(sample, served=served)
@@ -185,3 +227,22 @@ class Share:
             self._delete(abandoned)
         del self.seat  # its views keep the mapping
         release(file)
+
+
+def _scope_words(scopes: tuple[str, str, str]) -> Array:
+    return np.frombuffer(bytes.fromhex("".join(scope.rjust(32, "0") for scope in scopes)), np.int64)
+
+
+def _living_scopes(name: str, since: int) -> set[str]:
+    """The scopes of all ledgers of a cache with a rank that was heard of since then."""
+    found: set[str] = set()
+    for path in ledgers(name):
+        # Without the lock: a beat is one word, and scopes never change.
+        words = np.frombuffer(peek(path, 8 * (W.HEADER + W.SEATS * W.SEAT)), np.int64)
+        if len(words) < W.HEADER + W.SEATS * W.SEAT:
+            continue
+        seats = words[W.HEADER :].reshape(W.SEATS, W.SEAT)
+        if ((seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] > since)).any():
+            text = words[W.SCOPES : W.SCOPES + 6].tobytes().hex()
+            found |= {text[at : at + 32] for at in range(0, 96, 32)}
+    return found

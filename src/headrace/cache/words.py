@@ -26,6 +26,7 @@ MISSES, EXCHANGED, ADMITTED, EVICTED, REFUSED, LOST = 15, 16, 17, 18, 19, 20
 REFILLED = 21  # samples to be read for nobody in particular
 SAMPLES = 23  # 0: the ledger is yet to be laid out
 REBUILT = 22  # times the derived facts were computed again
+SCOPES = 24  # six words: the fingerprints of encoded, decoded and augmented entries
 HEADER = 32
 
 # Seat (one per rank of a job)
