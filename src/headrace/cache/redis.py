@@ -108,7 +108,18 @@ class RedisTier:
     def _books(self) -> list[str]:
         return [f"{self._prefix}:sizes", f"{self._prefix}:held"]
 
-    def _tried(self, act: Callable[[], _T], otherwise: _T) -> _T:
+    @property
+    def prefix(self) -> str:
+        """How all keys begin that lie together on one server."""
+        return self._prefix
+
+    def function(self, text: str) -> Callable[..., Any]:
+        """A function to run on the server, with ``keys`` and ``args``."""
+        found: Callable[..., Any] = self._client.register_script(text)
+        return found
+
+    def tried(self, act: Callable[[], _T], otherwise: _T) -> _T:
+        """What ``act`` gives, or ``otherwise`` if the server cannot be reached; then it is left alone for a while."""
         if time.monotonic() < self._down_until:
             return otherwise
         try:
@@ -129,7 +140,7 @@ class RedisTier:
         while len(found) < len(keys):
             some = keys[len(found) : len(found) + max(1, int(PIPELINE / self._typical))]
             empty: list[Any] = [None] * len(some)
-            values = self._tried(lambda some=some: self._fetched(some), empty)  # type: ignore[misc]
+            values = self.tried(lambda some=some: self._fetched(some), empty)  # type: ignore[misc]
             sizes = [len(value) for value in values if value is not None]
             if sizes:
                 self._typical += 0.25 * (sum(sizes) / len(sizes) - self._typical)
@@ -149,7 +160,7 @@ class RedisTier:
             return False
         entry = bytearray(size)
         write(memoryview(entry))
-        return self._tried(lambda: self._written(key, entry), otherwise=False)
+        return self.tried(lambda: self._written(key, entry), otherwise=False)
 
     def _written(self, key: Key, entry: bytearray) -> bool:
         asked = [key.text(), len(entry), self._limit]
@@ -168,7 +179,7 @@ class RedisTier:
         """See ``Tier``."""
         for first in range(0, len(keys), 512):
             some = keys[first : first + 512]
-            self._tried(lambda some=some: self._deleted(some), None)  # type: ignore[misc]
+            self.tried(lambda some=some: self._deleted(some), None)  # type: ignore[misc]
 
     def _deleted(self, keys: Sequence[Key]) -> None:
         if not self._cluster:
@@ -185,7 +196,7 @@ class RedisTier:
         cursor: int | None = None
         while cursor != 0:
             nothing: tuple[int, dict[bytes, bytes]] = (0, {})
-            cursor, some = self._tried(
+            cursor, some = self.tried(
                 lambda at=cursor or 0: self._client.hscan(self._books[0], at, count=1000),  # type: ignore[misc]
                 nothing,
             )
@@ -198,8 +209,8 @@ class RedisTier:
 
     def usage(self) -> Usage:
         """See ``Tier``."""
-        entries = self._tried(lambda: int(self._client.hlen(self._books[0])), 0)
-        held = self._tried(lambda: int(self._client.get(self._books[1]) or 0), 0)
+        entries = self.tried(lambda: int(self._client.hlen(self._books[0])), 0)
+        held = self.tried(lambda: int(self._client.get(self._books[1]) or 0), 0)
         return Usage(entries, held, self._limit)
 
     def close(self) -> None:
