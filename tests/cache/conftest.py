@@ -5,7 +5,7 @@ import secrets
 import pytest
 
 from headrace.cache import shm
-from headrace.cache.share import ledgers
+from headrace.cache.local_book import ledgers
 
 
 @pytest.fixture

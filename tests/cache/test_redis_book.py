@@ -8,8 +8,10 @@ import pytest
 
 from headrace.cache import redis as module
 from headrace.cache import words as W
+from headrace.cache.codec import Codec
 from headrace.cache.redis import RedisTier
 from headrace.cache.redis_book import RedisBook
+from headrace.cache.share import Share
 from headrace.cache.trace import drawn
 from headrace.core.errors import CacheError
 from tests.cache import servers
@@ -209,3 +211,31 @@ def test_hits_are_near_the_bound(tier, share):
             served += len(answer.servings)
             hits += sum(each.form != W.NOWHERE for each in answer.servings)
     assert hits / served == pytest.approx(1 - (1 - share) / sum(speeds), abs=0.03)
+
+
+def test_a_share_of_a_cache_on_a_server(server):
+    """Two hosts, each with connections of its own."""
+    namespace, scopes = secrets.token_hex(4), ("a" * 32, "b" * 32, "c" * 32)
+    tiers = [connected(server, namespace) for _ in range(2)]
+    first, second = (Share(each, book(each, 40, (0, 20_000, 0)), scopes) for each in tiers)
+    for share in (first, second):
+        share.begin(0)
+    for each in first.request(np.arange(10)).servings:
+        assert first.keep(each.sample, each.keep, Codec().encode(np.full(100, each.sample, np.uint8)))
+    hits = second.request(np.arange(20, 30)).servings
+    with tiers[1].reading() as reading:
+        views = second.read(reading, hits)
+        assert [int(Codec().decode(view)[0]) for view in views] == [each.sample for each in hits]
+    tiers[0].clear()
+    (gone,) = first.request(np.array([39])).servings
+    assert gone.form == W.NOWHERE  # it has seen all that is held
+    third = Share(tiers[0], book(tiers[0], 40, (0, 20_000, 0)), scopes)
+    third.begin(0)
+    served = third.request(np.arange(5)).servings
+    with tiers[0].reading() as reading:
+        assert third.read(reading, served) == [None] * 5
+    for share in (first, second, third):
+        share.close()
+        share.close()
+    for tier in tiers:
+        tier.close()

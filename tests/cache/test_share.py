@@ -12,8 +12,9 @@ import pytest
 
 from headrace.cache import words as W
 from headrace.cache.codec import Codec, Corrupt
+from headrace.cache.local_book import LocalBook, ledgers
 from headrace.cache.policies import Need
-from headrace.cache.share import Share, ledgers
+from headrace.cache.share import Share
 from headrace.cache.shm import SharedMemoryTier
 
 SAMPLES, ENTRY, LIMIT = 80, 3000, 2 << 20
@@ -23,7 +24,12 @@ BUDGET = (20 * ENTRY, 40 * ENTRY, 0)
 
 def opened(name, samples=SAMPLES, budget=BUDGET):
     tier = SharedMemoryTier(name, LIMIT)
-    return tier, Share(name, tier, samples=samples, scopes=SCOPES, budget=budget, policy=Need())
+    return tier, shared(name, tier, SCOPES, budget, samples)
+
+
+def shared(name, tier, scopes, budget, samples=SAMPLES):
+    book = LocalBook(name, samples=samples, scopes=scopes, budget=budget, policy=Need())
+    return Share(tier, book, scopes)
 
 
 def entry(sample, form):
@@ -62,7 +68,7 @@ def test_one_reads_and_the_other_has_it(both):
             assert (set(pixels.tolist()), form) == ({each.sample}, each.form)
             del pixels
             view.release()
-    counts = second.counts()
+    counts = second.book.counts()
     assert (counts["misses"], counts["exchanged"], counts["admitted"]) == (10, 10, 10)
     assert counts["hits_decoded"] + counts["hits_encoded"] == 10
 
@@ -76,7 +82,7 @@ def test_an_entry_that_vanished_is_a_miss_for_everybody(both):
     assert (serving.sample, hit.form) == (5, W.DECODED)
     with both.tiers[1].reading() as reading:
         assert second.read(reading, [hit]) == [None]
-    assert first.counts()["lost"] == 1
+    assert first.book.counts()["lost"] == 1
     assert first.keep(5, W.DECODED, entry(5, W.DECODED))
 
 
@@ -101,7 +107,8 @@ def test_a_rank_that_was_taken_for_dead_goes_on(both):
     """Its seat was given away during a long silence: it takes another, and is served nothing twice."""
     first, _ = both.shares
     served = [each.sample for each in first.request(np.arange(20)).servings]
-    first.seat.w[first.seat.dims.seat(first.seat.number) + W.J_NAME] = 0
+    seat = first.book.seat
+    seat.w[seat.dims.seat(seat.number) + W.J_NAME] = 0
     for at in range(20, 80, 10):
         served += [each.sample for each in first.request(np.arange(at, at + 10)).servings]
     assert sorted(served) == list(range(80))
@@ -114,7 +121,7 @@ def test_a_tier_without_room_costs_nothing_but_the_entry(name):
     for each in share.request(np.arange(SAMPLES)).servings:
         kept += share.keep(each.sample, W.DECODED, Codec().encode(np.zeros(60_000, np.uint8)))
     assert 0 < kept < SAMPLES
-    assert share.counts()["bytes_decoded"] <= LIMIT
+    assert share.book.counts()["bytes_decoded"] <= LIMIT
     share.close()
     tier.close()
 
@@ -144,9 +151,7 @@ def test_what_a_changed_transform_left_gives_way(name):
     tier = SharedMemoryTier(name, LIMIT)
     budget = (0, LIMIT, 0)
     scopes = [tuple(letter * 32 for letter in letters) for letters in ("123", "456", "789")]
-    old, running, new = (
-        Share(name, tier, samples=SAMPLES, scopes=each, budget=budget, policy=Need()) for each in scopes
-    )
+    old, running, new = (shared(name, tier, each, budget) for each in scopes)
     large = Codec().encode(np.zeros(60_000, np.uint8))
     for share, count in ((old, 20), (running, 4)):
         share.begin(0)

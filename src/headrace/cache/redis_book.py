@@ -19,6 +19,7 @@ from headrace.cache import words as W
 from headrace.cache.entries import Entry, Grant
 from headrace.cache.ledger import Answer, Serving
 from headrace.cache.redis import RedisTier
+from headrace.cache.tier import Key
 from headrace.cache.words import Array
 from headrace.core.errors import CacheError
 
@@ -334,6 +335,14 @@ class RedisBook:
         """See ``Seat.lost``."""
         if self._seat >= 0:
             self._checked(self._call("lost", sample))
+
+    def adopt(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
+        """See ``Book``: on a server, entries and their ledger come and go together."""
+        return []
+
+    def useless(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
+        """See ``Book``: of other datasets the server does not know who needs them; it may be told to evict."""
+        return []
 
     def leave(self) -> list[Entry]:
         """See ``Seat.leave``."""

@@ -69,7 +69,7 @@ def _clear(options: argparse.Namespace) -> int:
     url = options.url
     if url.startswith("shm://"):
         from headrace.cache import shm
-        from headrace.cache.share import ledgers
+        from headrace.cache.local_book import ledgers
 
         name = url.removeprefix("shm://")
         size = shm.size_of(name)
