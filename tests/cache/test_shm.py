@@ -119,7 +119,7 @@ print("ready", flush=True)
 rng = __import__("random").Random(number)
 while True:
     sample = rng.randrange(60)
-    payload = bytes([sample]) * rng.choice([900, 5000, 40_000, 150_000])
+    payload = bytes([sample]) * rng.choice([900, 5000, 20_000, 70_000])
     def write(target):
         target[:] = payload
     tier.put(key(sample), len(payload), write)
@@ -170,7 +170,7 @@ def test_it_survives_the_death_of_anybody_at_any_moment(tier, name):
     for process in running.values():
         assert process.stdout.readline() == "ready\n"
     rng = np.random.default_rng(3)
-    for death in range(6):
+    for death in range(4):
         number = int(rng.integers(2))
         time.sleep(float(rng.uniform(0, 0.2)))  # when it dies is the point
         process = running.pop(number)
