@@ -48,6 +48,8 @@ def test_does_not_print_secrets():
     [
         ({"url": "http://u:hidden@host"}, "takes shm://name, redis://host:port"),
         ({"url": 3}, "takes shm://name"),
+        ({"url": "redis://u:hidden/x@host"}, "written %2F"),
+        ({"url": "rediss://"}, "takes redis://"),
         ({"url": "shm://a", "size": "1KiB"}, "at least 1 MiB"),
         ({"url": "shm://a", "split": (50, 50, 50)}, "add up to 100"),
         ({"url": "shm://a", "split": (50.0, 50.0, 0.0)}, "whole percentages"),

@@ -184,10 +184,15 @@ class TestErrors:
         with pytest.raises(CacheError, match=f"redis://127.0.0.1:{port} cannot be used"):
             RedisTier(f"redis://u:{PASSWORD}@127.0.0.1:{port}", LIMIT)
 
-    @pytest.mark.parametrize("wrong", ["redis://", "http://host", "redis", "redis:///0"])
+    @pytest.mark.parametrize("wrong", ["redis://", "http://host", "redis", "redis:///0", "redis://u:hid/den@host"])
     def test_a_wrong_url(self, wrong):
-        with pytest.raises(CacheError, match="URL of a cache on Redis"):
+        with pytest.raises(CacheError, match="URL of a cache on Redis") as caught:
             RedisTier(wrong, LIMIT)
+        assert "hid" not in str(caught.value)
+
+    def test_a_wrong_option(self, server):
+        with pytest.raises(CacheError, match="colour"):
+            RedisTier(f"{url(server)}?colour=red", LIMIT)
 
     def test_what_it_prints_of_itself_has_no_password(self, tier):
         assert PASSWORD not in repr(tier)

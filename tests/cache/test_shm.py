@@ -102,7 +102,9 @@ def test_a_forked_child_attaches_on_its_own(tier):
 PROGRAM = """
 import os, sys, zlib
 from headrace.cache.shm import SharedMemoryTier
-from headrace.testing.tiers import key
+from headrace.cache.tier import Key
+def key(sample):
+    return Key("0123456789abcdef" * 2, sample, 2)
 name, limit, number, what = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 tier = SharedMemoryTier(name, limit)
 if what == "hold":

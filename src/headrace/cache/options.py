@@ -56,6 +56,12 @@ class Cache:
             raise ValueError(msg)
         if scheme == "shm":
             checked(self.name)
+        elif not _readable(self.url):
+            msg = (
+                "Cache(url=...) takes redis://[user:password@]host[:port][/db]; characters such as / @ : # in a "
+                "password are written %2F %40 %3A %23"
+            )
+            raise ValueError(msg)
         if self.bytes < LEAST:
             msg = f"Cache(size=...) must be at least 1 MiB, and is {self.size!r}"
             raise ValueError(msg)
@@ -86,6 +92,14 @@ class Cache:
         parts = urlsplit(self.url)
         where = f"{parts.scheme}://{self.name if parts.scheme == 'shm' else f'{parts.hostname}:{parts.port or 6379}'}"
         return f"Cache({where!r}, size={self.size!r}, split={self.split!r}, namespace={self.namespace!r})"
+
+
+def _readable(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        return bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
 
 
 def _check_split(split: Any) -> None:

@@ -81,7 +81,7 @@ class RedisTier:
             self._client, self._cluster = self._connect(url)
             self._take = self._client.register_script(TAKE)
             self._give = self._client.register_script(GIVE)
-        except (self._driver.exceptions.RedisError, OSError) as error:
+        except (self._driver.exceptions.RedisError, OSError, TypeError) as error:  # the last for a wrong option
             msg = f"the cache {self.where} cannot be used: {_said(error)}"
             raise CacheError(msg) from None
 
@@ -256,10 +256,17 @@ def _driver() -> Any:
 def _shown(url: str) -> str:
     """The URL without what is secret."""
     parts = urlsplit(url)
-    if parts.scheme not in {"redis", "rediss"} or not parts.hostname:
-        msg = "the URL of a cache on Redis is redis://[user:password@]host[:port][/db], or rediss:// for TLS"
+    try:
+        port = parts.port or 6379
+    except ValueError:  # which would repeat a part of a password that was not written as it must be
+        port = 0
+    if parts.scheme not in {"redis", "rediss"} or not parts.hostname or not port:
+        msg = (
+            "the URL of a cache on Redis is redis://[user:password@]host[:port][/db], or rediss:// for TLS; characters "
+            "such as / @ : # in a password are written %2F %40 %3A %23"
+        )
         raise CacheError(msg)
-    return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}"
+    return f"{parts.scheme}://{parts.hostname}:{port}"
 
 
 def _said(error: BaseException) -> str:
