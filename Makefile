@@ -11,11 +11,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-.PHONY: help setup tools check test demo bench clean
+.PHONY: help setup tools check test services services-stop demo bench figures clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
 
 setup: $(STAMP)  ## make .venv with the package, its extras and the development tools
 
@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml constraints.txt
 		--editable '.[all]' --group dev
 	@touch $@
 
-tools:  ## install what a few tests need beside Python (chromium, valgrind, redis-server), where root may use apt-get
-	@missing=""; for tool in chromium valgrind redis-server; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+tools:  ## install what a few tests need beside Python (chromium, valgrind), where root may use apt-get
+	@missing=""; for tool in chromium valgrind; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing$$missing"; \
@@ -50,6 +50,12 @@ check: setup  ## lint, format, types, layers
 test: check tools  ## check, then every test
 	$(BIN)/python -m pytest $(ARGS)
 
+services: setup  ## get and start Cassandra, Redis and toxiproxy on loopback; tests do so by themselves
+	@$(BIN)/python -m tests.services start
+
+services-stop: setup  ## end what `make services` started, and wipe its data
+	@$(BIN)/python -m tests.services stop
+
 demo: setup  ## see it work
 	$(BIN)/headrace demo $(ARGS)
 
@@ -59,6 +65,10 @@ $(PEERS): $(STAMP)
 
 bench: $(PEERS)  ## run the benchmarks, with the libraries they compare with
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.figures
+
+figures: setup  ## write the table of figures in README.md from benchmarks/results
+	$(BIN)/python -m benchmarks.figures
 
 clean:  ## remove caches and build outputs; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/out

@@ -5,10 +5,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, ModuleType
 
 import torch
 from rich.console import Console
+
+from benchmarks import measure
+from benchmarks.report import Report
 
 EXPERIMENTS = (
     "overhead",
@@ -41,7 +50,10 @@ def main() -> int:
         "--only", nargs="+", default=[], metavar="CASE", help="these cases of an experiment that has several"
     )
     parser.add_argument(
-        "--minutes", type=float, default=float("inf"), help="begin no repeat that would not end in this time"
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="end each experiment in this time: with fewer repeats, or with the cases finished by then",
     )
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(EXPERIMENTS))
@@ -56,20 +68,70 @@ def main() -> int:
     torch.set_num_threads(1)  # forked runs must not find a thread pool, and all compute alike
     log = Console(stderr=True, highlight=False)
     reports = []
-    for name, module in modules.items():
-        log.rule(name)
-        scope = {"only": arguments.only, "minutes": arguments.minutes} if hasattr(module, "CASES") else {}
-        report = module.run(quick=arguments.quick, say=lambda text: log.print(text, style="dim", markup=False), **scope)
-        if report is None:
-            continue
-        path = report.write()
-        reports.append(report.data())
-        if not arguments.json:
-            report.show(Console(width=None if sys.stdout.isatty() else 140))
-        log.print(f"written: {path.relative_to(path.parents[2 + arguments.quick])}", markup=False)
+    with stoppable() as stopped:
+        for name, module in modules.items():
+            log.rule(name)
+            report, path = conduct(name, module, arguments, log)
+            if report is not None and path is not None:
+                reports.append(report.data())
+                if not arguments.json:
+                    report.show(Console(width=None if sys.stdout.isatty() else 140))
+                log.print(f"written: {path.relative_to(path.parents[2 + arguments.quick])}", markup=False)
+            if stopped:
+                break
     if arguments.json:
         print(json.dumps(reports, indent=1))
-    return 0
+    return 128 + stopped[0] if stopped else 0
+
+
+def conduct(
+    name: str, module: ModuleType, arguments: argparse.Namespace, log: Console
+) -> tuple[Report | None, Path | None]:
+    """Run one experiment and write its results: all of them, or those of the cases that were finished in time."""
+    saved = 0
+    Report.latest = None
+
+    def say(text: str) -> None:
+        """Between runs: what is finished by now is kept, whatever becomes of the rest."""
+        nonlocal saved
+        log.print(text, style="dim", markup=False)
+        if Report.latest is not None and len(Report.latest.tables) > saved:
+            saved = len(Report.latest.tables)
+            Report.latest.write(unfinished=True)
+
+    began = time.monotonic()
+    measure.end_by(began + 60 * arguments.minutes)
+    scope = {"only": arguments.only, "minutes": arguments.minutes} if hasattr(module, "CASES") else {}
+    try:
+        report = module.run(quick=arguments.quick, say=say, **scope)
+    except (measure.OutOfTime, KeyboardInterrupt) as reason:
+        report = Report.latest
+        why = "out of time" if isinstance(reason, measure.OutOfTime) else "stopped"
+        log.print(f"{name}: {why}", markup=False)
+        if report is None or not report.tables:
+            log.print("no case was finished; nothing is written", markup=False)
+            return None, None
+        report.notes.append(f"{why} after {(time.monotonic() - began) / 60:.1f} minutes: not all cases are here")
+        return report, report.write(unfinished=True)
+    return report, None if report is None else report.write()
+
+
+@contextmanager
+def stoppable() -> Iterator[list[int]]:
+    """SIGTERM stops as Ctrl-C does: once, and after what is finished was written. The list then has the signal."""
+    stopped: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if not stopped:
+            stopped.append(number)
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

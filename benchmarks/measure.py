@@ -6,11 +6,13 @@ import contextlib
 import multiprocessing
 import os
 import resource
+import signal
 import statistics
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self
@@ -148,12 +150,26 @@ class Meter:
         self.others = max(busy - self.cpu, 0.0) / self.wall
 
 
+class OutOfTime(Exception):
+    """What was to be measured cannot be, in the time there is."""
+
+
+_end = float("inf")
+
+
+def end_by(moment: float) -> None:
+    """Nothing is measured after that moment, as `time.monotonic` counts: what is under way then is given up."""
+    global _end  # noqa: PLW0603  (one experiment at a time, and none has to pass it on)
+    _end = moment
+
+
 class RunError(RuntimeError):
     """An isolated run raised, died or did not end in time; the message is its last line."""
 
 
 def _child(run: Callable[[], Figures], pipe: Connection) -> None:
     os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         pipe.send(("done", dict(run())))
     except BaseException as error:  # noqa: BLE001  everything a run can do wrong is a result to report
@@ -176,13 +192,23 @@ class Isolated:
         self.process.start()
         theirs.close()
         self.limit = limit
-        self.until = time.monotonic() + limit
+        self.until = min(time.monotonic() + limit, _end)
+
+    def end(self) -> None:
+        """Kill it, with its workers; idempotent."""
+        process = self.process
+        if process.pid is not None and (process.is_alive() or descendants(process.pid)):
+            _end_group(process.pid)
+        process.join(5)
+        self.pipe.close()
 
     def result(self) -> dict[str, Any]:
         """Its figures, waiting for them; RunError if there are none."""
         process = self.process
         try:
             if not self.pipe.poll(max(self.until - time.monotonic(), 0)):
+                if time.monotonic() >= _end:
+                    raise OutOfTime
                 raise RunError(f"no result after {self.limit:.0f} s")
             try:
                 state, figures = self.pipe.recv()
@@ -191,17 +217,16 @@ class Isolated:
                 raise RunError(f"the process ended with {process.exitcode}") from None
             process.join(10)
         finally:
-            if process.pid is not None and (process.is_alive() or descendants(process.pid)):
-                _end_group(process.pid)
-            process.join(5)
-            self.pipe.close()
+            self.end()
         if state == "failed":
             raise RunError(figures)
         return dict(figures)
 
 
 def isolated(run: Callable[[], Figures], *, method: str = "fork", limit: float = 300.0) -> dict[str, Any]:
-    """Call `run` in a process of its own and return its figures."""
+    """Call `run` in a process of its own and return its figures; OutOfTime where there is none left for it."""
+    if time.monotonic() >= _end:
+        raise OutOfTime
     return Isolated(run, method=method, limit=limit).result()
 
 
@@ -252,24 +277,53 @@ def interleaved(
 
     Neighbours in time share the machine's mood and drift cancels. An arm that fails twice is not
     tried again; its failures stay in the result. A repeat that would not end before `until` (as
-    `time.monotonic` counts) is not begun, except the first. `at_once` runs may be under way
+    `time.monotonic` counts) is not begun, except the first; what does not end by the time set by
+    `end_by` is given up, and raises OutOfTime where it is the first. `at_once` runs may be under way
     together: only for arms that leave nearly all of the machine to the others.
     """
     results = {name: Runs() for name in arms}
     longest = 0.0
     for repeat in range(repeats):
         began = time.monotonic()
-        if repeat and began + longest > until:
+        if repeat and began + longest > min(until, _end):
             say(f"no time for repeat {repeat + 1} of {repeats}")
             break
         names = [name for name in arms if len(results[name].failures) < 2]
-        queue = names if repeat % 2 == 0 else names[::-1]
-        running: dict[Any, tuple[str, Isolated]] = {}
+        queue, count = names if repeat % 2 == 0 else names[::-1], f"{repeat + 1}/{repeats}"
+        try:
+            isolate = partial(Isolated, method=method, limit=limit)
+            _repeat({name: arms[name] for name in queue}, results, isolate, at_once, partial(_counted, say, count))
+        except OutOfTime:
+            if not repeat:
+                raise
+            say(f"no time for the rest of repeat {repeat + 1}")
+            break
+        longest = max(longest, time.monotonic() - began)
+    return results
+
+
+def _counted(say: Callable[[str], None], count: str, text: str) -> None:
+    say(f"{count} {text}")
+
+
+def _repeat(
+    arms: Mapping[str, Callable[[], Figures]],
+    results: Mapping[str, Runs],
+    isolate: Callable[[Callable[[], Figures]], Isolated],
+    at_once: int,
+    say: Callable[[str], None],
+) -> None:
+    """Run each arm once, in that order; whatever happens, nothing is left running."""
+    queue = list(arms)
+    running: dict[Any, tuple[str, Isolated]] = {}
+    try:
         while queue or running:
             while queue and len(running) < at_once:
+                if time.monotonic() >= _end:
+                    raise OutOfTime
                 name = queue.pop(0)
-                say(f"{repeat + 1}/{repeats} {name}")
-                one = Isolated(arms[name], method=method, limit=limit)
+                say(name)
+                one = isolate(arms[name])
                 running[one.pipe] = name, one
             patience = min(one.until for _, one in running.values()) - time.monotonic()
             ended = wait(list(running), max(patience, 0))
@@ -279,6 +333,7 @@ def interleaved(
                     results[name].figures.append(one.result())
                 except RunError as failure:
                     results[name].failures.append(str(failure))
-                    say(f"    {name} failed: {failure}")
-        longest = max(longest, time.monotonic() - began)
-    return results
+                    say(f"{name} failed: {failure}")
+    finally:
+        for _, one in running.values():
+            one.end()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import rich.box
 from rich.console import Console
@@ -17,6 +17,7 @@ from rich.table import Table as RichTable
 from benchmarks import machine
 
 RESULTS = Path(__file__).parent / "results"
+UNFINISHED = "unfinished"
 
 
 @dataclass
@@ -68,6 +69,11 @@ class Report:
     quick: bool = False
     part: str = ""
     """Names the cases where not all were run: part of the files' names, so that a part never replaces the whole."""
+    latest: ClassVar[Report | None] = None
+    """The one begun last: what it has when an experiment is stopped is what was finished."""
+
+    def __post_init__(self) -> None:
+        Report.latest = self
 
     def data(self) -> dict[str, Any]:
         """The report as plain values; NaN becomes null."""
@@ -103,11 +109,20 @@ class Report:
         lines += ["", *(f"Note: {note}\n" for note in self.notes)]
         return "\n".join(lines).rstrip() + "\n"
 
-    def write(self) -> Path:
-        """Write JSON and Markdown below ``benchmarks/results``, quick runs in ``quick``."""
+    def write(self, *, unfinished: bool = False) -> Path:
+        """Write JSON and Markdown below ``benchmarks/results``, quick runs in ``quick``; what is whole replaces parts.
+
+        ``unfinished``: not all cases are there, so the files are not those of the whole.
+        """
         folder = RESULTS / "quick" if self.quick else RESULTS
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"{self.name}.{self.part}" if self.part else self.name
+        partial = f"{stem}.{UNFINISHED}"
+        if unfinished:
+            stem = partial
+        else:
+            for kind in ("json", "md"):
+                (folder / f"{partial}.{kind}").unlink(missing_ok=True)
         (folder / f"{stem}.json").write_text(json.dumps(self.data(), indent=1) + "\n")
         path = folder / f"{stem}.md"
         path.write_text(self.markdown())

@@ -1,6 +1,7 @@
 """Real Redis servers of a test's own, on free ports of 127.0.0.1: with a user, with TLS, as a cluster, to be killed."""
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -9,6 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.services.fixtures import had
+from tests.services.redis import Program, fetch
+from tests.services.tls import material
 
 USER, PASSWORD = "headrace", "s3cret-Wort"
 RULES = f"user {USER} on >{PASSWORD} ~hr:* &hr:* +@read +@write +@connection +@scripting -@dangerous +info +cluster"
@@ -23,12 +28,11 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        program = shutil.which("redis-server")
-        assert program is not None
+        program = needed()
         common = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(self.folder)]
-        command = [program, "--port", str(self.port), *common, *self.options]
+        command = [str(program.path), "--port", str(self.port), *common, *self.options]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **program.env})
         deadline = time.monotonic() + 30
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "log").read_text()[-500:]
@@ -48,10 +52,29 @@ class Server:
             self._process = None
 
 
-def needed() -> None:
-    """Skip where there is no server to start."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server on this machine")
+def needed() -> Program:
+    """The server's executable; a skipped test where it cannot be had."""
+    found = had("redis", fetch)
+    assert isinstance(found, Program)
+    return found
+
+
+def _cli(*arguments: str) -> str:
+    program = needed()
+    beside = program.path.with_name("redis-cli")
+    command = str(beside) if beside.exists() else shutil.which("redis-cli")
+    if command is None:
+        pytest.skip("no redis-cli on this machine")
+    environment = {**os.environ, **program.env}
+    done = subprocess.run(
+        [command, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+    return done.stdout
+
+
+def keys(port: int, pattern: str) -> list[str]:
+    """Those of one server."""
+    return _cli("-p", str(port), "--scan", "--pattern", pattern).split()
 
 
 def free_ports(count: int) -> list[int]:
@@ -73,7 +96,6 @@ def free_ports(count: int) -> list[int]:
 @contextlib.contextmanager
 def one(folder: Path, *options: str) -> Iterator[Server]:
     """A server with a user who may do what a cache needs, and nobody else."""
-    needed()
     folder.mkdir(parents=True, exist_ok=True)
     users = folder / "users.acl"
     users.write_text(f"user default off\n{RULES}\n")
@@ -88,15 +110,13 @@ def one(folder: Path, *options: str) -> Iterator[Server]:
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[list[Server]]:
     """Three servers without users."""
-    needed()
     options = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "5000"]
     servers = [Server(folder / str(port), port, *options) for port in free_ports(3)]
     try:
         for server in servers:
             server.start()
         addresses = [f"127.0.0.1:{server.port}" for server in servers]
-        command = ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        _cli("--cluster", "create", *addresses, "--cluster-yes")
         deadline = time.monotonic() + 60
         while not all(_joined(server.port) for server in servers):
             assert time.monotonic() < deadline
@@ -108,17 +128,12 @@ def cluster(folder: Path) -> Iterator[list[Server]]:
 
 
 def _joined(port: int) -> bool:
-    command = ["redis-cli", "-p", str(port), "cluster", "info"]
-    return "cluster_state:ok" in subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return "cluster_state:ok" in _cli("-p", str(port), "cluster", "info")
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
-    folder.mkdir(parents=True, exist_ok=True)
-    cert, key = folder / "server.crt", folder / "server.key"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl on this machine")
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return cert, key
+def secure(port: int) -> list[str]:
+    """Options for a port that speaks TLS, with the certificate of the tests' own authority."""
+    files = material()
+    options = {"tls-port": port, "tls-cert-file": files.server.cert, "tls-key-file": files.server.key}
+    options |= {"tls-ca-cert-file": files.ca, "tls-auth-clients": "no"}
+    return [str(part) for name, value in options.items() for part in (f"--{name}", value)]

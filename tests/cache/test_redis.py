@@ -68,10 +68,7 @@ class TestCluster(TierSuite):
 def test_a_cluster_s_entries_lie_on_all_servers(nodes):
     tier = RedisTier(f"redis://127.0.0.1:{nodes[0].port}", LIMIT, "spread")
     assert all(put(tier, sample, bytes(1000)) for sample in range(60))
-    counts = []
-    for node in nodes:
-        command = ["redis-cli", "-p", str(node.port), "--scan", "--pattern", "hr:spread:*"]
-        counts.append(len(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
+    counts = [len(servers.keys(node.port, "hr:spread:*")) for node in nodes]
     tier.clear()
     tier.close()
     assert sum(counts) == 60
@@ -156,20 +153,18 @@ def test_a_server_without_memory_refuses(tmp_path):
         tier.close()
 
 
-def test_tls(tmp_path):
-    cert, private = servers.certificate(tmp_path / "tls")
+def test_tls(tmp_path, tls):
     port = servers.free_ports(2)[1]
-    options = ["--tls-port", str(port), "--tls-cert-file", str(cert), "--tls-key-file", str(private)]
-    options += ["--tls-ca-cert-file", str(cert), "--tls-auth-clients", "no"]
-    with servers.one(tmp_path / "server", *options):
+    with servers.one(tmp_path, *servers.secure(port)):
         secure = f"rediss://{USER}:{PASSWORD}@127.0.0.1:{port}"
-        tier = RedisTier(f"{secure}?ssl_ca_certs={cert}", LIMIT)
+        tier = RedisTier(f"{secure}?ssl_ca_certs={tls.ca}", LIMIT)
         assert put(tier, 1, b"secret" * 100)
         assert got(tier, 1) == [b"secret" * 100]
         tier.close()
-        with pytest.raises(CacheError, match="certificate") as caught:
-            RedisTier(secure, LIMIT)
-        assert PASSWORD not in str(caught.value)
+        for wrong in (secure, f"{secure}?ssl_ca_certs={tls.other_ca}"):
+            with pytest.raises(CacheError, match="certificate") as caught:
+                RedisTier(wrong, LIMIT)
+            assert PASSWORD not in str(caught.value)
 
 
 class TestErrors:

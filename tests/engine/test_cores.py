@@ -35,32 +35,14 @@ def test_a_quota_is_shared_too(machine, monkeypatch):
     assert cores.automatic_workers() == 3
 
 
-@pytest.mark.parametrize(("ranks", "share"), [("1", 0.5), ("2", 1.0), ("4", 2.0)])
-def test_a_rank_that_uses_its_share_finds_its_cores_busy(machine, monkeypatch, ranks, share):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+def test_use_is_counted_from_one_question_to_the_next(machine):
     use = cores.CoreUse([1])
     machine["clock"] += 2.0
     machine["ran"] += 8.0
-    assert use.ask([1]) == (share, 4.0)
+    machine["waited"] += 3.0
+    assert use.ask([1]) == (2.0, 8.0, 3.0)
     machine["clock"] += 1.0
-    assert use.ask([1]) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("lanes", "ran", "waited", "full"),
-    [
-        (8, 8.0, 0.0, 1.0),
-        (8, 2.0, 6.0, 1.0),  # somebody else has the cores: eight more would only take from him
-        (16, 2.0, 1.0, 0.25),  # they sleep most of the time
-        (4, 4.0, 0.0, 0.5),  # four cores are idle
-    ],
-)
-def test_lanes_that_want_nothing_but_a_core_have_no_use_for_more(machine, lanes, ran, waited, full):
-    use = cores.CoreUse([1])
-    machine["clock"] += 1.0
-    machine["ran"] += ran
-    machine["waited"] += waited
-    assert use.ask([1]).fullness(lanes) == full
+    assert use.ask([1]) == (1.0, 0.0, 0.0)
 
 
 def test_a_process_that_is_gone_counts_nothing():

@@ -388,6 +388,25 @@ def test_an_automatic_number_of_workers_delivers_once(persistent, rule):
             assert loading.stats().lanes >= 1
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_the_number_of_lanes_found_is_kept(persistent):
+    """From epoch to epoch, and by another loader over the same dataset."""
+    dataset = Pairs(100_000, fixed, time_a_little)
+    options = {"batch_size": SIZE, "shuffle": True, "persistent_workers": persistent, "timeout": 20}
+    with headrace.DataLoader(dataset, **options) as loading:
+        began = loading.num_workers
+        for _ in loading:
+            if loading.stats().lanes > began:
+                break
+        found = loading.stats().lanes
+        assert found > began
+        next(iter(loading))
+        assert loading.stats().lanes == found
+    with headrace.DataLoader(dataset, **options) as other:
+        next(iter(other))
+        assert other.stats().lanes == found
+
+
 def time_a_little(index: int) -> None:
     time.sleep(0.004)
 

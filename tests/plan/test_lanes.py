@@ -7,29 +7,54 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.plan.lanes import Climb, LanePolicy, Observed, QueueFormula
+from headrace.plan.lanes import Climb, LanePolicy, Observed, QueueFormula, fullness
 
 Plant = Callable[[int], Observed]
 MOST = 64
 
 
-def plant(rate: Callable[[int], float], wanted: float, cpu: Callable[[int], float] = lambda _: 0.2) -> Plant:
-    """Lanes make ``rate(lanes)`` samples per second, the consumer takes ``wanted`` at most."""
+def plant(
+    rate: Callable[[int], float],
+    wanted: float,
+    cost: float,
+    cores: int = 8,
+    others: Callable[[int], float] = lambda _: 0,
+) -> Plant:
+    """Lanes make ``rate(lanes)`` samples per second, the consumer takes ``wanted`` at most.
+
+    A sample takes ``cost`` seconds of a core; ``others``: cores that as many lanes wait for in vain.
+    """
 
     def observe(lanes: int) -> Observed:
         delivered = min(rate(lanes), wanted)
         waited = 1 - delivered / wanted
-        return Observed(lanes, delivered, waited, 1.0 if waited == 0 else 0.1, min(1.0, cpu(lanes)), affordable=MOST)
+        return Observed(
+            lanes,
+            delivered,
+            waited,
+            1.0 if waited == 0 else 0.1,
+            delivered * cost,
+            others(lanes),
+            cores,
+            affordable=MOST,
+        )
 
     return observe
 
 
 def io_bound(knee: int, wanted: float = 1e9) -> Plant:
-    return plant(lambda lanes: 100.0 * min(lanes, knee), wanted)
+    """Ten milliseconds of waiting a sample, until ``knee`` lanes ask at once."""
+    return plant(lambda lanes: 100.0 * min(lanes, knee), wanted, cost=1e-5)
 
 
 def cpu_bound(cores: int) -> Plant:
-    return plant(lambda lanes: 100.0 * min(lanes, cores), 1e9, lambda lanes: lanes / cores)
+    return plant(lambda lanes: 100.0 * min(lanes, cores), 1e9, 0.01, cores, lambda lanes: max(0, lanes - cores))
+
+
+def mixed(cores: int, share: float) -> Plant:
+    """Samples of ten milliseconds that want a core for ``share`` of them."""
+    most = cores / share
+    return plant(lambda lanes: 100.0 * min(lanes, most), 1e9, 0.01 * share, cores, lambda lanes: max(0.0, lanes - most))
 
 
 def drive(policy: LanePolicy, plant: Plant, start: int, periods: int = 200, noise: float = 0.0) -> list[int]:
@@ -55,10 +80,50 @@ each_start = pytest.mark.parametrize("start", [1, 4, 8])
 def test_lanes_rise_to_the_knee(knee: int, start: int) -> None:
     lanes = drive(Climb(MOST), io_bound(knee), start)
     settled = lanes[100:]
-    assert sorted(settled)[50] in range(min(start, knee), max(start, int(1.3 * knee)) + 1)
+    assert sorted(settled)[50] in range(min(start, knee), max(start, int(1.35 * knee) + 1) + 1)
     rate = [min(count, knee) for count in settled]
     assert sum(rate) / len(rate) >= 0.9 * knee
     assert changes(settled) <= 8, "it does not settle"
+
+
+@pytest.mark.parametrize("cores", [2, 4, 8])
+@pytest.mark.parametrize("share", [0.05, 0.25, 0.5])
+def test_the_first_step_is_the_whole_way(cores: int, share: float) -> None:
+    """What the lanes use of the cores says how many would fill them."""
+    most = min(MOST, 8 * cores)
+    lanes = drive(Climb(most), mixed(cores, share), cores, periods=40)
+    best = min(most, cores / share)
+    assert lanes[0] >= 0.9 * best
+    assert all(best * 0.9 <= count <= max(best + 1, 1.5 * best) for count in lanes)
+    assert changes(lanes) <= 4
+
+
+def test_a_step_goes_as_far_as_the_consumer_wants() -> None:
+    lanes = drive(Climb(MOST), io_bound(MOST, wanted=1000.0), 4, periods=20)
+    assert lanes[0] == 10
+    assert max(lanes) <= 11
+
+
+def test_a_leap_beyond_the_knee_is_taken_back_to_it() -> None:
+    lanes = drive(Climb(MOST), io_bound(6), 4, periods=12)
+    assert lanes[0] == 32
+    assert 6 <= lanes[1] <= 8
+    assert set(lanes[1:6]) == {lanes[1]}
+
+
+@pytest.mark.parametrize("cores", [2, 8])
+def test_lanes_that_samples_no_longer_wait_with_are_given_up(cores: int) -> None:
+    """A loader that goes on with the lanes of an earlier one meets samples that compute."""
+    lanes = drive(Climb(MOST), cpu_bound(cores), 8 * cores, periods=20)
+    assert lanes[-1] <= 1.5 * cores
+    assert changes(lanes) <= 2
+
+
+def test_others_on_the_machine_are_no_reason_to_add_lanes() -> None:
+    def crowded(lanes: int) -> Observed:
+        return replace(cpu_bound(2)(lanes), running=0.4, queued=lanes - 0.4)
+
+    assert set(drive(Climb(MOST), crowded, 2)) == {2}
 
 
 @each_start
@@ -139,13 +204,13 @@ def test_a_knee_that_moves_is_found_again() -> None:
     ],
 )
 def test_the_published_formula(occupancy: float, cpu: float, step: int) -> None:
-    observed = Observed(10, 0.0, 0.0, occupancy, cpu, MOST)
+    observed = Observed(10, 0.0, 0.0, occupancy, 16 * cpu, 0.0, 16, MOST)
     assert QueueFormula(MOST).lanes(observed) == 10 + step
 
 
 @pytest.mark.parametrize(("alpha", "beta", "step"), [(100.0, 0.0, 2), (0.0, 100.0, -2), (1.0, 1.0, 0)])
 def test_the_published_formula_is_clipped(alpha: float, beta: float, step: int) -> None:
-    observed = Observed(10, 0.0, 0.0, 0.5, 0.2, MOST)
+    observed = Observed(10, 0.0, 0.0, 0.5, 3.2, 0.0, 16, MOST)
     assert QueueFormula(MOST, alpha=alpha, beta=beta).lanes(observed) == 10 + step
 
 
@@ -154,7 +219,23 @@ def test_the_published_formula_adds_lanes_to_busy_cores() -> None:
     assert drive(QueueFormula(MOST), cpu_bound(4), 4)[-1] == MOST
 
 
+@pytest.mark.parametrize(
+    ("lanes", "ran", "queued", "full"),
+    [
+        (8, 8.0, 0.0, 1.0),
+        (8, 2.0, 6.0, 1.0),  # somebody else has the cores: eight more would only take from him
+        (16, 2.0, 1.0, 0.25),  # they sleep most of the time
+        (4, 4.0, 0.0, 0.5),  # four cores are idle
+    ],
+)
+def test_lanes_that_want_nothing_but_a_core_have_no_use_for_more(
+    lanes: int, ran: float, queued: float, full: float
+) -> None:
+    assert fullness(lanes, ran, queued, 8) == full
+
+
 @pytest.mark.parametrize("lanes", [1, MOST])
 def test_the_published_formula_has_bounds(lanes: int) -> None:
-    pushed = Observed(lanes, 0.0, 0.0, 1.0, 0.0, MOST) if lanes == 1 else Observed(lanes, 0.0, 0.0, 0.0, 1.0, 2 * MOST)
+    occupancy, running, affordable = (1.0, 0.0, MOST) if lanes == 1 else (0.0, 16.0, 2 * MOST)
+    pushed = Observed(lanes, 0.0, 0.0, occupancy, running, 0.0, 16, affordable)
     assert QueueFormula(MOST).lanes(pushed) == lanes

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING
 from headrace.cli import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.trace.hardware.profile import Profile
+    from headrace.trace.hardware.runner import Ran
     from headrace.trace.reader import Trace
 
 FREQUENCY = 997
@@ -101,18 +104,21 @@ def events_of(options: argparse.Namespace) -> list[str] | None:
         raise UsageError(f"--events: {error}") from None
 
 
-def traced(path: Path) -> Trace:
-    """The trace that a program wrote. Raises UsageError when it wrote none."""
+def traced(ran: Ran, output: Path) -> tuple[Path, Trace]:
+    """The trace with the most samples of those that a program made. Raises UsageError when it made none.
+
+    A script may name its own instead of the ``output`` it was told of.
+    """
     from headrace.trace.hardware import profile
     from headrace.trace.reader import read
 
-    if not path.exists():
-        profile.beside(path).unlink(missing_ok=True)
+    if not ran.traces:
+        profile.beside(output).unlink(missing_ok=True)
         raise UsageError(
-            f"the program recorded nothing to {path}: it must iterate a headrace.DataLoader, "
+            f"the program recorded nothing to {output}: it must iterate a headrace.DataLoader, "
             "or a torch DataLoader in headrace.traced()"
         )
-    return read(path)
+    return max(((path, read(path)) for path in ran.traces), key=lambda pair: len(pair[1].samples))
 
 
 def _sampled(options: argparse.Namespace, program: list[str]) -> int:
@@ -123,10 +129,26 @@ def _sampled(options: argparse.Namespace, program: list[str]) -> int:
     ran = runner.sampled(program, output, events_of(options), options.frequency, printed(options))
     if ran.code:
         print(f"headrace trace hw: the program ended with exit code {ran.code}", file=sys.stderr)
-    if output.exists() or not ran.code:
-        traced(output)
-        _show(options, _joined(output))
+    if ran.traces or not ran.code:
+        path, _ = traced(ran, output)
+        _lay_beside(ran.traces, output)
+        if path != output:
+            print(f"headrace trace hw: the program named its trace itself: {path}", file=sys.stderr)
+        for other in set(ran.traces) - {path}:
+            print(f"headrace trace hw: it also recorded {other}; --read shows it", file=sys.stderr)
+        _show(options, _joined(path))
     return ran.code
+
+
+def _lay_beside(traces: Sequence[Path], output: Path) -> None:
+    """The samples of a run, beside each trace that was made in it, so that each can be shown again."""
+    from headrace.trace.hardware.profile import beside
+
+    for path in traces:
+        if path != output:
+            shutil.copyfile(beside(output), beside(path))
+    if output not in traces:
+        beside(output).unlink()
 
 
 def _make_way(output: Path) -> None:

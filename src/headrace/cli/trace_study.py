@@ -111,7 +111,7 @@ def _studied(options: argparse.Namespace, program: list[str], workers: list[int]
                 )
                 return found, ran.code
             cpu = _cpu() - began
-            trace = traced(path)
+            _, trace = traced(ran, path)
             if sampling:
                 joined = profile.profile(trace, records.read(profile.beside(path)))
             found.runs.append(run_of(count, ran.seconds, cpu, trace, joined))

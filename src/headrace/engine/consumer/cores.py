@@ -47,18 +47,11 @@ def free_memory() -> int:
 class Use(NamedTuple):
     """What some processes did in a period."""
 
-    share: float
-    """Of the cores this process may use, 0 to 1; more where other ranks leave cores idle."""
-    wanted: float
-    """Cores they ran on or waited for."""
-
-    def fullness(self, lanes: int) -> float:
-        """How much of the time ``lanes`` of them had no need of anything but a core, 0 to 1.
-
-        Where that is all the time, further ones could only take from each other, from other ranks, or from whoever else
-        uses the machine, however little of it these get.
-        """
-        return max(self.share, self.wanted / max(lanes, own_cores()))
+    seconds: float
+    running: float
+    """Core seconds that they ran."""
+    queued: float
+    """Core seconds that they waited for one."""
 
 
 class CoreUse:
@@ -72,20 +65,23 @@ class CoreUse:
         """About the period that ends now; the next one begins."""
         now, (ran, waited) = time.monotonic(), _seconds(pids)
         elapsed = max(1e-9, now - self._began)
-        running = max(0.0, ran - self._before[0]) / elapsed
-        waiting = max(0.0, waited - self._before[1]) / elapsed
+        use = Use(elapsed, max(0.0, ran - self._before[0]), max(0.0, waited - self._before[1]))
         self._began, self._before = now, (ran, waited)
-        return Use(running / own_cores(), running + waiting)
+        return use
 
 
 def _seconds(pids: list[int]) -> tuple[float, float]:
     """How long these processes have run so far, and how long they waited for a core."""
-    ticks = waited = 0
+    ran = waited = 0.0
+    tick = 1 / os.sysconf("SC_CLK_TCK")
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-            waited += int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
-        except (OSError, IndexError):  # not every kernel tells how long they waited
+            ticks = tick * (int(fields[11]) + int(fields[12]))
+            # Of all threads in coarse steps, and of the first one exactly; not every kernel tells the latter.
+            own, queued, *_ = Path(f"/proc/{pid}/schedstat").read_text().split()
+            ran += max(ticks, int(own) / 1e9)
+            waited += int(queued) / 1e9
+        except (OSError, IndexError, ValueError):
             continue
-    return ticks / os.sysconf("SC_CLK_TCK"), waited / 1e9
+    return ran, waited

@@ -8,10 +8,11 @@ from itertools import takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
+from headrace.engine.consumer.arriving import ArrivingGroups
+from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.book import Book, Group, Numbers, Settled
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.governor import Governor
-from headrace.engine.consumer.hand import Hand, Hands
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
@@ -21,16 +22,8 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
-from headrace.plan.lanes import LanePolicy
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
-
-
-class _NotYet(Enum):
-    NOT_YET = 0
-
-
-NOT_YET = _NotYet.NOT_YET
 
 
 class Arrangement(Enum):
@@ -51,7 +44,7 @@ class MapRun:
         self,
         pool: Pool,
         slots: Slots,
-        groups: Groups,
+        groups: Groups | ArrivingGroups,
         *,
         arrangement: Arrangement,
         window: int,
@@ -61,18 +54,18 @@ class MapRun:
         errors: Errors,
         tally: Tally,
         seed: tuple[int, int],
-        spares: int,
+        spares: Callable[[int], int],
         displacement: int,
-        policy: LanePolicy | None,
+        automatic: Automatic | None,
         stragglers: Stragglers | None = None,
         follower: "Callable[[MapRun], MapRun | None] | None" = None,
         after: "MapRun | None" = None,
     ) -> None:
         """``window``: batches per lane drawn and not delivered, at most. ``collate``: a worker must collate each batch.
 
-        ``spares``: processes beyond the pool's first ones that may stand in for those busy with slow samples.
+        ``spares``: processes that may stand in for those busy with slow samples, from the number of lanes.
         ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
-        ``policy``: decides how many lanes work; None leaves it at the pool's.
+        ``automatic``: decides how many lanes work; None leaves it at the pool's.
         ``stragglers``: samples to begin as soon as they are drawn; None where a batch is made by one lane.
         ``follower``: makes the run of the next epoch, for lanes that find nothing left in this one; None: they wait.
         ``after``: the run that this one follows.
@@ -83,7 +76,7 @@ class MapRun:
         self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
         self._ledger = ConsumerLedger(self._words, self._dims)
         self._facts = groups, Book(pool.memory, Numbers() if after is None else after.numbers)
-        self._spares, self._policy, self._stragglers = spares, policy, stragglers
+        self._spares, self._automatic, self._stragglers = spares, automatic, stragglers
         self._follower, self._after = follower, after
         self._next: MapRun | None = None
         self._delivery = Delivery(pool.memory, slots)
@@ -103,7 +96,7 @@ class MapRun:
                 self._ledger.follow(epoch)
             return
         with pool.section():
-            limit = self._words[W.LIMIT] if policy is not None and pool.seasoned else pool.workers
+            limit = pool.workers if automatic is None else automatic.lanes
             free = arrangement is Arrangement.FREE
             self._ledger.reset(free_order=free, limit=limit, displacement=displacement, epoch=epoch)
         self._begin()
@@ -122,15 +115,11 @@ class MapRun:
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._words[W.LIMIT])
-        self._watch = Watch(self._pool, self._ledger, self._spares, self._tally)
-        self._governor = None
-        if self._policy is not None:
-            self._governor = Governor(self._pool, self._ledger, self._policy, self._tally)
-        self._pool.seasoned = True
+        self._watch = Watch(self._pool, self._ledger, self._tally, self._spares, self._automatic)
         self._draw()
 
     @property
-    def _groups(self) -> Groups:
+    def _groups(self) -> Groups | ArrivingGroups:
         return self._facts[0]
 
     @property
@@ -142,14 +131,17 @@ class MapRun:
         """Those that its groups have in the ledger."""
         return self._book.numbers
 
-    def _draw(self, *, one_more: bool = False) -> None:
-        """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others."""
+    def _draw(self, *, one_more: bool = False) -> bool:
+        """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others.
+
+        False when there was room for a batch that could not be had.
+        """
         room = self._window * self._words[W.LIMIT]
         while not self._exhausted:
             if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
-                return
+                return True
             if not self._draw_one(force=not self._open or one_more):
-                return
+                return False
             one_more = False
         if self._follower is not None and len(self._open) < room and not self._words[W.LOCAL]:
             self._next = self._next or self._follower(self)
@@ -157,6 +149,7 @@ class MapRun:
                 self._next.draw_early(room - len(self._open))
             else:
                 self._follower = None
+        return True
 
     def draw_early(self, room: int) -> None:
         """Have ``room`` batches of this epoch made while the one before it is delivered."""
@@ -164,8 +157,10 @@ class MapRun:
             pass
 
     def _draw_one(self, *, force: bool) -> bool:
-        """Publish the next batch of the order, if there is one; False when there is no slot for it now."""
+        """Publish the next batch of the order, if there is one; False when it is not here, or finds no slot."""
         head = self._groups.head()
+        if head is NOT_YET:
+            return False
         if head is None:
             self._exhausted = True
             return True
@@ -230,8 +225,9 @@ class MapRun:
         while self._open:
             self._slots.release(self._open.popitem()[0])
         self.hands.clear()
+        self._groups.abandon()
 
-    def next(self, *, block: bool = True) -> "Hand[Settled] | _NotYet":
+    def next(self, *, block: bool = True) -> Hand[Settled] | NotYet:
         """The next batch, or what a sample raised, in a hand; raises StopIteration at the end.
 
         With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
@@ -253,7 +249,7 @@ class MapRun:
         self._begin_again(local=bool(self._words[W.LOCAL]))
         self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
 
-    def _take(self, *, block: bool) -> "Hand[Settled] | _NotYet":
+    def _take(self, *, block: bool) -> Hand[Settled] | NotYet:
         deadline = time.monotonic() + self._timeout if self._timeout else None
         if self._open:
             self._ready = self._count_ready()
@@ -264,7 +260,7 @@ class MapRun:
             if self._samples_cannot_travel():
                 self._begin_again(local=True)
                 continue
-            self._watch.look()
+            self._watch.look(draining=self._exhausted and self._next is None)
             failed = self._failure()
             if failed is not None:
                 return self._handed(failed)
@@ -278,11 +274,11 @@ class MapRun:
             elif slot is not None:
                 made = self._deliver(slot)
                 if made is not None:
-                    self._govern(made.delivered.ready)
+                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._words[W.LIMIT]))
                     self._idle_deaths = 0
                     return self._handed(made)
-            elif self._starved():
-                self._draw(one_more=True)
+            elif self._starved() and self._draw(one_more=True):
+                continue
             elif not block and (self._open or not self._exhausted):
                 return NOT_YET
             elif self._open or not self._exhausted:
@@ -331,11 +327,6 @@ class MapRun:
         self._slots.reclaim()
         self._lost = self._seen_failures = self._examined = 0
         self._exhausted = False
-
-    def _govern(self, ready: int) -> None:
-        if self._governor is not None:
-            share = ready / max(1, self._window * self._words[W.LIMIT])
-            self._governor.delivered(self._size, share)
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
@@ -485,10 +476,10 @@ class MapRun:
         began = time.monotonic()
         times = (left, self._watch.due(), None if self._open else NO_SLOT_SECONDS)
         self._torn = False
-        dead = self._pool.wait(min((seconds for seconds in times if seconds is not None), default=None))
+        seconds = min((seconds for seconds in times if seconds is not None), default=None)
+        dead = self._pool.wait(seconds, self._groups.waited_for())
         self._torn = True
-        if self._governor is not None:
-            self._governor.waited(time.monotonic() - began)
+        self._watch.waited(time.monotonic() - began)
         for lane in dead:
             self._replace(lane)
 

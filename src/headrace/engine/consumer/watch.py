@@ -1,12 +1,16 @@
-"""The consumer's eye on slow samples, whenever it is in ``next()``: it decides what is slow and who stands in."""
+"""The consumer's eye on its workers, whenever it is in ``next()``: what is slow, who stands in, how many work."""
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from headrace.engine.consumer.cores import CoreUse
+from headrace.engine.consumer.automatic import Automatic, affordable
+from headrace.engine.consumer.cores import CoreUse, own_cores
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.worker.job import Resume
 from headrace.plan import cost
+from headrace.plan.lanes import Observed, fullness
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 
@@ -23,13 +27,46 @@ MEASURE_NS = 250_000_000
 FULL = 0.85
 """Share of their time that lanes run or want to when they wait for nothing else."""
 
+PERIOD_NS = 500_000_000
+FIRST_NS = 150_000_000
+"""The first period, which only has to tell how far the first step goes."""
+SETTLE_NS = 200_000_000
+"""After a change: processes that start use the cores for nothing else."""
+SAMPLES = 8
+"""A period has at least this many samples for each lane, so that a rate is one."""
+PATIENCE = 8
+"""Periods that are waited for so many, where samples take long."""
+
+
+@dataclass(slots=True)
+class _Period:
+    """What the automatic number of lanes is decided from."""
+
+    began: int
+    finished: int
+    """Samples that had been finished then."""
+    length: int
+    running: float = 0.0
+    queued: float = 0.0
+    waited: float = 0.0
+    occupancy: float = 0.0
+    batches: int = 0
+
 
 class Watch:
-    """Follows the costs of one epoch."""
+    """Follows one epoch."""
 
-    def __init__(self, pool: Pool, ledger: ConsumerLedger, spares: int, tally: Tally) -> None:
-        """``spares``: lanes that may be aside at once. What earlier epochs cost is still known."""
-        self._pool, self._ledger, self._spares, self._tally = pool, ledger, spares, tally
+    def __init__(
+        self,
+        pool: Pool,
+        ledger: ConsumerLedger,
+        tally: Tally,
+        spares: Callable[[int], int],
+        automatic: Automatic | None = None,
+    ) -> None:
+        """``spares``: lanes that may be aside at once, from the number of lanes. What earlier epochs cost is known."""
+        self._pool, self._ledger, self._tally, self._spares = pool, ledger, tally, spares
+        self._automatic = automatic
         self._words = pool.memory.words
         self._threshold = cost.Threshold(self._words[W.THRESHOLD])
         self._patience = 1.0
@@ -37,26 +74,51 @@ class Watch:
         self._due: int | None = None
         self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
         self._finished, self._slow = self._words[W.FINISHED], self._words[W.SLOW]  # those in the tally
+        self._period: _Period | None = None  # from the first batch on: before it, workers are starting
 
-    def look(self) -> None:
-        """Put slow lanes aside and let others take their places, started if need be."""
+    def look(self, *, draining: bool = False) -> None:
+        """Put slow lanes aside and let others take their places, started if need be; change the number of lanes.
+
+        ``draining``: nothing is left to be handed out, so what the lanes do says nothing of what they could.
+        """
         now = time.monotonic_ns()
+        if self._is_growing():
+            self._grow()
+            return
         if now - self._looked < LOOK_NS or (now < (self._due or 0) and now - self._rethought < RETHINK_NS):
             return
         self._looked = now
         if now - self._rethought >= RETHINK_NS:
             self._rethought = now
             self._rethink()
-        if self._spares == 0 or self._threshold.cost_ns == 0 or self._cores_are_full(now):
+            if self._automatic is not None and self._period is not None and not draining:
+                self._consider(now, self._automatic, self._period)
+                if self._is_growing():
+                    return
+        spares = self._spares(self._words[W.LIMIT])
+        if spares == 0 or self._threshold.cost_ns == 0 or self._cores_are_full(now):
             # Cores that are full may not stay so, and what is slow may be known by then.
-            self._due = now + MEASURE_NS if self._full else self._rethought + RETHINK_NS if self._spares else None
+            self._due = now + MEASURE_NS if self._full else self._rethought + RETHINK_NS if spares else None
             return
+        self._hand_over(now, spares)
+
+    def _is_growing(self) -> bool:
+        """Whether processes are missing for the lanes there may be."""
+        return self._automatic is not None and self._pool.lanes < self._words[W.LIMIT]
+
+    def _grow(self) -> None:
+        """Start one of the missing: batches that are ready meanwhile need not wait for all of them."""
+        self._pool.add(Resume())
+        if self._period is not None and not self._is_growing():
+            self._begin_period(time.monotonic_ns() + SETTLE_NS, PERIOD_NS)
+
+    def _hand_over(self, now: int, spares: int) -> None:
         pool = self._pool
         with pool.section():
             parked = pool.lanes > self._words[W.LIMIT]
             bar = int(self._patience * self._threshold.cost_ns)
             threshold = max(bar, WAKING_NS if parked else STARTING_NS)
-            self._due = self._ledger.put_aside(pool.lanes, now, threshold, self._spares)
+            self._due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
             vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
             asleep = self._ledger.wake(pool.lanes) if vacant > 0 else []
             self._tally.aside = self._ledger.aside(pool.lanes)
@@ -69,13 +131,81 @@ class Watch:
     def _cores_are_full(self, now: int) -> bool:
         """Whether the lanes use up the cores: another runnable process would then only be in their way."""
         if now - self._measured >= MEASURE_NS:
-            self._full = self._cores.ask(self._pool.pids()).fullness(self._words[W.LIMIT]) > FULL
-            self._measured = now
+            self._measure(now)
         return self._full
 
+    def _measure(self, now: int) -> None:
+        use = self._cores.ask(self._pool.pids())
+        self._measured = now
+        ran, queued = use.running / use.seconds, use.queued / use.seconds
+        self._full = fullness(self._words[W.LIMIT], ran, queued, own_cores()) > FULL
+        if self._period is not None:
+            self._period.running += use.running
+            self._period.queued += use.queued
+
     def due(self) -> float | None:
-        """Seconds until a sample becomes slow, if one is under way that can."""
-        return None if self._due is None else max(0.0, (self._due - time.monotonic_ns()) / 1e9) + 0.0005
+        """Seconds until a sample becomes slow, if one is under way that can, or the number of lanes is decided."""
+        due = self._due
+        if self._is_growing():
+            return 0.0
+        if self._period is not None:
+            end = self._period.began + self._period.length
+            due = end if due is None else min(due, max(end, self._rethought + RETHINK_NS))
+        return None if due is None else max(0.0, (due - time.monotonic_ns()) / 1e9) + 0.0005
+
+    def waited(self, seconds: float) -> None:
+        """The consumer was blocked."""
+        if self._period is not None:
+            self._period.waited += seconds
+
+    def delivered(self, occupancy: float) -> None:
+        """A batch was handed out; ``occupancy`` of the outstanding ones was ready then."""
+        if self._period is not None:
+            self._period.occupancy += occupancy
+            self._period.batches += 1
+        elif self._automatic is not None:
+            self._begin_period(time.monotonic_ns(), FIRST_NS)
+
+    def _begin_period(self, began: int, length: int) -> None:
+        self._measure(time.monotonic_ns())
+        self._period = _Period(began, self._tally.fast + self._tally.slow, length)
+
+    def _consider(self, now: int, automatic: Automatic, period: _Period) -> None:
+        """Ask the policy, once the period is long enough to tell something."""
+        if now < period.began:  # processes are starting
+            self._begin_period(period.began, period.length)
+            return
+        elapsed, lanes = now - period.began, self._words[W.LIMIT]
+        finished = self._tally.fast + self._tally.slow - period.finished
+        few = finished < SAMPLES * lanes and elapsed < PATIENCE * period.length
+        if elapsed < period.length or few or finished == 0:
+            return
+        self._measure(now)
+        seconds = elapsed / 1e9
+        observed = Observed(
+            lanes=lanes,
+            rate=finished / seconds,
+            waited=min(1.0, period.waited / seconds),
+            occupancy=period.occupancy / max(1, period.batches),
+            running=period.running / seconds,
+            queued=period.queued / seconds,
+            cores=own_cores(),
+            affordable=lanes + affordable(self._pool.pids(), self._tally.slab_bytes // max(1, lanes)),
+            aside=self._tally.aside,
+        )
+        decided = automatic.decide(observed)
+        if decided != lanes:
+            self._change(decided)
+        self._begin_period(now, PERIOD_NS)
+
+    def _change(self, lanes: int) -> None:
+        pool = self._pool
+        with pool.section():
+            more = lanes - self._words[W.LIMIT]
+            self._words[W.LIMIT] = lanes
+            asleep = self._ledger.wake(pool.lanes) if more > 0 else []
+        pool.ring(asleep)
+        self._tally.lane_changes.note(lanes)
 
     def count(self) -> None:
         """Bring the tally up to date."""

@@ -1,5 +1,6 @@
 """Tensors and PIL images as cache entries hold them: plain facts and one array. Nothing is pickled."""
 
+import io
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,14 @@ class ImageKind:
         if palette:
             found.putpalette(palette)
         return found
+
+
+def picture(content: bytes) -> Any:
+    """As torchvision's folders open a file."""
+    from PIL import Image  # noqa: PLC0415  (only where there are pictures)
+
+    with Image.open(io.BytesIO(content)) as found:
+        return found.convert("RGB")
 
 
 def codec() -> Codec:

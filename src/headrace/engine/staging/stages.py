@@ -1,6 +1,5 @@
 """A dataset's samples in three steps, with what a cache must know of each: how, how often alike, and of what file."""
 
-import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 
 from headrace.cache.fingerprint import fingerprint
 from headrace.core.errors import CacheError
+from headrace.engine.staging.kinds import picture
 from headrace.engine.staging.prefix import apply, cut
 
 STAGES = ("fetch", "decode", "augment")
@@ -115,8 +115,8 @@ class _Folder:
 
     def decode(self, encoded: Any) -> Any:
         content, target = encoded
-        picture = _picture(content) if self.opens else self.dataset.loader(content)
-        return apply(self.kept, picture), target
+        found = picture(content) if self.opens else self.dataset.loader(content)
+        return apply(self.kept, found), target
 
     def augment(self, decoded: Any) -> Any:
         sample, target = decoded
@@ -126,14 +126,6 @@ class _Folder:
     def stamp(self, index: int) -> tuple[int, ...]:
         found = Path(self.dataset.samples[index][0]).stat()
         return found.st_size, found.st_mtime_ns
-
-
-def _picture(content: bytes) -> Any:
-    """As torchvision opens a file."""
-    from PIL import Image  # noqa: PLC0415  (only where there are pictures)
-
-    with Image.open(io.BytesIO(content)) as picture:
-        return picture.convert("RGB")
 
 
 def _folder(dataset: Any) -> Stages:

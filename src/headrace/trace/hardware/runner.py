@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.errors import TraceError
+from headrace.trace.file import ANNOUNCED
 from headrace.trace.hardware.perf import Sampler
 from headrace.trace.hardware.profile import beside
 from headrace.trace.session import VARIABLE
@@ -26,6 +28,8 @@ class Ran:
     code: int
     """As a shell would tell it."""
     seconds: float
+    traces: tuple[Path, ...]
+    """Those it made that are there: the one it was told to make, and those that it named itself."""
 
 
 def sampled(
@@ -35,9 +39,10 @@ def sampled(
 
     ``output``: a descriptor for what the program prints; None for the usual one.
     """
-    with Sampler(beside(trace), events, frequency) as sampler:
+    with Sampler(beside(trace), events, frequency) as sampler, _announced() as announced:
+        variables = {VARIABLE: str(trace), ANNOUNCED: announced.name}
         try:
-            program, began = started(command, {VARIABLE: str(trace)}, output, sampler.as_before), time.monotonic()
+            program, began = started(command, variables, output, sampler.as_before), time.monotonic()
         except TraceError:
             beside(trace).unlink()
             raise
@@ -51,17 +56,28 @@ def sampled(
             code = program.wait()
         seconds = time.monotonic() - began
         sampler.finish()
-    return Ran(exit_code(code), seconds)
+        return Ran(exit_code(code), seconds, _made(announced, trace))
 
 
 def plain(
     command: Sequence[str], trace: Path, variables: dict[str, str] | None = None, output: int | None = None
 ) -> Ran:
     """Run the command without samples."""
-    program, began = started(command, {VARIABLE: str(trace), **(variables or {})}, output), time.monotonic()
-    with program, _undisturbed():
-        code = program.wait()
-    return Ran(exit_code(code), time.monotonic() - began)
+    with _announced() as announced:
+        all_variables = {VARIABLE: str(trace), ANNOUNCED: announced.name, **(variables or {})}
+        program, began = started(command, all_variables, output), time.monotonic()
+        with program, _undisturbed():
+            code = program.wait()
+        return Ran(exit_code(code), time.monotonic() - began, _made(announced, trace))
+
+
+def _announced() -> "tempfile._TemporaryFileWrapper[str]":
+    return tempfile.NamedTemporaryFile("r", prefix="headrace-traces-")
+
+
+def _made(announced: "tempfile._TemporaryFileWrapper[str]", trace: Path) -> tuple[Path, ...]:
+    paths = dict.fromkeys(map(Path, (str(trace), *announced.read().splitlines())))
+    return tuple(path for path in paths if path.exists())
 
 
 def started(

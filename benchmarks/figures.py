@@ -1,0 +1,331 @@
+"""``python -m benchmarks.figures [--check]``: the table of figures in README.md, made from ``benchmarks/results``.
+
+Every row names the experiment, the tables, the column and the arms it is taken from. Where an experiment was run in
+full, its short runs are not looked at; a row whose experiment was never run is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RESULTS, UNFINISHED, cell
+
+README = Path(__file__).parents[1] / "README.md"
+BEGIN = "<!-- figures: written by `make figures` from benchmarks/results, not by hand -->"
+END = "<!-- figures: end -->"
+
+Arms = Callable[[str], bool]
+
+
+def ours(*words: str, without: str = "auto") -> Arms:
+    """Arms of this project that have all these words."""
+    return lambda arm: arm.startswith("headrace") and without not in arm and all(word in arm for word in words)
+
+
+def arms(*names: str) -> Arms:
+    """Arms by name."""
+    return lambda arm: arm in names
+
+
+def nobody(arm: str) -> bool:
+    """No arm: torch has nothing to compare with."""
+    return not arm
+
+
+@dataclass(frozen=True)
+class Target:
+    """What our figures are held against."""
+
+    bound: float
+    at_most: bool = False
+    text: str = ""
+
+    def line(self, figures: list[float]) -> str:
+        """The target, and whether it was missed by all or by some of the figures."""
+        missed = [figure > self.bound if self.at_most else figure < self.bound for figure in figures]
+        said = self.text or f"{'≤' if self.at_most else '≥'} {cell(self.bound).removesuffix('.00')}"
+        return said + (" (missed)" if all(missed) else " (partly missed)" if any(missed) else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    experiment: str
+    tables: tuple[str, ...]
+    """How the titles of the tables begin."""
+    column: str
+    ours: Arms
+    torch: Arms = nobody
+    unit: str = ""
+    target: Target | None = None
+    against_torch: bool = False
+    """The target is to be no worse than torch's best, in whatever direction ``target`` has."""
+
+    def line(self, results: Results) -> str | None:
+        """As Markdown; None when there are no results."""
+        found = results.cells(self.experiment, self.tables, self.column)
+        mine = [value for arm, value in found if self.ours(arm)]
+        theirs = [value for arm, value in found if self.torch(arm)]
+        if not mine:
+            return None
+        target = self.target
+        if target is not None and self.against_torch:
+            best = min(theirs) if target.at_most else max(theirs)
+            target = Target(best, target.at_most, f"{'≤' if target.at_most else '≥'} torch")
+        said = target.line(mine) if target else ""
+        run = "full" if results.is_full(self.experiment) else "short"
+        return f"| {self.what} | {self._spread(theirs)} | {self._spread(mine)} | {said} | {run} |"
+
+    def _spread(self, values: list[float]) -> str:
+        """The smallest and the largest, once where they look alike."""
+        if not values:
+            return "–"
+        ends = list(dict.fromkeys(cell(value) for value in (min(values), max(values))))
+        space = "" if self.unit in ("×", "") else " "
+        return " to ".join(ends) + space + self.unit
+
+
+class Results:
+    """What was measured last."""
+
+    def __init__(self, folder: Path = RESULTS) -> None:
+        self._reports: dict[str, list[dict[str, Any]]] = {}
+        self._full: set[str] = set()
+        for path in sorted(folder.glob("*.json")):
+            self._add(path, full=True)
+        for path in sorted((folder / "quick").glob("*.json")):
+            self._add(path, full=False)
+
+    def _add(self, path: Path, *, full: bool) -> None:
+        name = path.name.split(".")[0]
+        if UNFINISHED in path.name or (not full and name in self._full):
+            return
+        if full:
+            self._full.add(name)
+        self._reports.setdefault(name, []).append(json.loads(path.read_text()))
+
+    def is_full(self, experiment: str) -> bool:
+        """Whether the figures are those of a full run."""
+        return experiment in self._full
+
+    def cells(self, experiment: str, titles: Iterable[str], column: str) -> list[tuple[str, float]]:
+        """(arm, figure) of every row of the tables whose titles begin so."""
+        found = []
+        for report in self._reports.get(experiment, []):
+            for table in report["tables"]:
+                if table["title"].startswith(tuple(titles)) and column in table["columns"]:
+                    at = table["columns"].index(column)
+                    found += [(row[0], float(row[at])) for row in table["rows"] if row[at] not in ("-", "")]
+        return found
+
+
+TORCH, FREE = "torch, 14 workers", "torch, in_order=False, 14 workers"
+GPU, BUSY = ours("14 workers"), Target(95)
+ROWS = (
+    *(
+        Row(
+            f"CPU per {size} sample, seeds per {whose}",
+            "overhead",
+            (f"CPU per sample: {size}",),
+            "CPU µs",
+            ours(f"{whose} seeds"),
+            arms("torch, file_descriptor") if whose == "worker" else nobody,
+            "µs",
+            Target(bound, at_most=True),
+        )
+        for whose, bounds in (("worker", {"12 KB": 8, "150 KB": 30}), ("sample", {"12 KB": 16, "150 KB": 38}))
+        for size, bound in bounds.items()
+    ),
+    *(
+        Row(
+            f"JPEG folder, {sizes} sizes, against torch's best",
+            "images",
+            (f"Images per second: {sizes}",),
+            "against best torch",
+            ours(),
+            arms("torch"),
+            "×",
+            Target(1),
+        )
+        for sizes in ("even", "uneven")
+    ),
+    Row(
+        "the same with automatic workers",
+        "images",
+        ("Images per second",),
+        "against best torch",
+        ours("auto workers", without="1 workers"),
+        arms("torch"),
+        "×",
+        Target(1),
+    ),
+    Row(
+        "volumes, three times the memory of a cgroup, against torch at equal workers",
+        "pressure",
+        ("512 MiB allowed",),
+        "against torch",
+        ours(),
+        lambda arm: arm.startswith("torch"),
+        "×",
+        Target(1),
+        against_torch=True,
+    ),
+    Row(
+        "first batch, new workers",
+        "startup",
+        ("Milliseconds: fork, new workers",),
+        "first batch",
+        ours(),
+        arms("torch"),
+        "ms",
+        Target(0, at_most=True),
+        against_torch=True,
+    ),
+    Row(
+        "restart of an epoch, persistent workers",
+        "startup",
+        ("Milliseconds: fork, persistent workers",),
+        "restart",
+        ours(),
+        arms("torch"),
+        "ms",
+        Target(0, at_most=True),
+        against_torch=True,
+    ),
+    Row(
+        "memory over 200,000 samples, last quarter over first",
+        "memory",
+        ("Memory of the process tree",),
+        "last / first quarter",
+        ours(),
+        arms("torch"),
+        target=Target(1.02, at_most=True),
+    ),
+    Row(
+        "H200, 38.5 MB batch to the device",
+        "gpu",
+        ("Batches of 38.5 MB",),
+        "ms per batch",
+        GPU,
+        arms(TORCH, FREE),
+        "ms",
+    ),
+    Row(
+        "H200, ready samples: GPU idle while training",
+        "gpu",
+        ("Training, ready samples",),
+        "GPU idle %",
+        GPU,
+        arms(TORCH, FREE),
+        "%",
+        Target(5, at_most=True),
+    ),
+    Row(
+        "H200, speech workloads, CPUs at 80 % of the step: GPU busy",
+        "busy",
+        ("speech 3 s, random, CPUs at 80 %", "speech 10 s, random, CPUs at 80 %"),
+        "busy %",
+        GPU,
+        arms(TORCH, FREE),
+        "%",
+        BUSY,
+    ),
+    *(
+        Row(
+            f"the same, 0.3 % stragglers of 100×, {order}",
+            "busy",
+            ("0.3 % stragglers, CPUs at 80 %",),
+            "busy %",
+            ours(order),
+            arms(TORCH, FREE),
+            "%",
+            BUSY,
+        )
+        for order in ("completion order", "sampler order")
+    ),
+    Row(
+        "the same, volumes, a step of 2 ms: GPU busy, of what the CPUs sustain",
+        "busy",
+        ("image segmentation, CPUs at 80 %",),
+        "busy / sustainable",
+        GPU,
+        arms(TORCH, FREE),
+        target=Target(0.95),
+    ),
+    Row(
+        "tracing, four-operation image pipeline: CPU",
+        "profilers",
+        ("An image pipeline, watched",),
+        "CPU +%",
+        arms("headrace + trace="),
+        unit="%",
+        target=Target(1, at_most=True),
+    ),
+    Row(
+        "the same: bytes per event",
+        "profilers",
+        ("An image pipeline, watched",),
+        "bytes / event",
+        arms("headrace + trace="),
+        target=Target(32, at_most=True),
+    ),
+    Row(
+        "the same: CPU per event",
+        "profilers",
+        ("CPU per event",),
+        "ns / event",
+        arms("4 operations"),
+        unit="ns",
+        target=Target(1000, at_most=True),
+    ),
+    Row(
+        "samples of known C functions attributed to the right operation",
+        "attribution",
+        ("short operations", "long operations"),
+        "right %",
+        bool,
+        unit="%",
+        target=Target(99),
+    ),
+)
+
+
+def table(results: Results) -> str:
+    """The table as Markdown."""
+    lines = ["| what | torch | headrace | target | run |", "|---|---:|---:|---:|---|"]
+    return "\n".join([*lines, *(line for row in ROWS if (line := row.line(results)) is not None)])
+
+
+def placed(text: str, made: str) -> str:
+    """The page with the table between its marks. Raises ValueError where there are none."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        msg = f"the page has no place for the table: it needs the lines {BEGIN} and {END}"
+        raise ValueError(msg)
+    return f"{before}{BEGIN}\n{made}\n{END}{after}"
+
+
+def main() -> int:
+    """Write the table, or say whether it is up to date."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.figures", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 when the table is another")
+    check = parser.parse_args().check
+    before = README.read_text()
+    after = placed(before, table(Results()))
+    if check:
+        return int(before != after)
+    README.write_text(after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The harness of the benchmarks: what is finished is kept, and time is."""
+
+import argparse
+import json
+import os
+import signal
+import time
+from functools import partial
+from types import ModuleType
+
+import psutil
+import pytest
+from rich.console import Console
+
+from benchmarks import figures, measure, report
+from benchmarks.__main__ import conduct, stoppable
+from benchmarks.report import Report, Table
+
+FOREVER = 600.0
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    yield tmp_path
+    measure.end_by(float("inf"))
+
+
+def slept(seconds):
+    time.sleep(seconds)
+    return {"seconds": seconds}
+
+
+def experiment(cases, after=lambda _: None):
+    """One whose cases are runs that sleep so long."""
+
+    def run(*, quick, say):
+        made = Report("slept", "", quick=quick)
+        for name, seconds in cases.items():
+            arms = {"one": partial(slept, seconds), "other": partial(slept, 0.0)}
+            runs = measure.interleaved(arms, repeats=2, say=say)
+            table = Table(name, ["arm", "s"])
+            table.add("one", runs["one"].median("seconds"))
+            made.tables.append(table)
+            after(name)
+        return made
+
+    module = ModuleType("slept")
+    module.run = run
+    return module
+
+
+def conducted(module, minutes=float("inf")):
+    arguments = argparse.Namespace(only=[], minutes=minutes, quick=False)
+    return conduct("slept", module, arguments, Console(quiet=True))
+
+
+def titles(path):
+    return [table["title"] for table in json.loads(path.read_text())["tables"]]
+
+
+def test_everything_in_time(results):
+    made, path = conducted(experiment({"a": 0.0, "b": 0.0}))
+    assert path == results / "slept.md"
+    assert [table.title for table in made.tables] == ["a", "b"]
+    assert sorted(found.name for found in results.iterdir()) == ["slept.json", "slept.md"], "no part is left"
+
+
+def test_time_is_kept_and_so_are_the_finished_cases(results):
+    began = time.monotonic()
+    _, path = conducted(experiment({"a": 0.0, "b": FOREVER, "c": 0.0}), minutes=5 / 60)
+    assert time.monotonic() - began < FOREVER / 10
+    assert path == results / "slept.unfinished.md"
+    assert titles(path.with_suffix(".json")) == ["a"]
+    assert "out of time" in path.read_text()
+    assert not psutil.Process().children()
+
+
+def test_what_was_measured_once_is_not_given_up():
+    arms = {"one": partial(slept, 0.2)}
+    measure.end_by(time.monotonic() + 3)
+    runs = measure.interleaved(arms, repeats=1000)
+    assert 1 <= len(runs["one"].figures) < 1000
+
+
+def test_no_case_in_time_is_no_file(results):
+    assert conducted(experiment({"a": FOREVER}), minutes=1 / 60) == (None, None)
+    assert not list(results.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_that_is_stopped_keeps_what_it_has(results, number):
+    module = experiment({"a": 0.0, "b": 0.0}, after=lambda name: os.kill(os.getpid(), number) if name == "a" else None)
+    with stoppable() as stopped:
+        _, path = conducted(module)
+    assert stopped == [number]
+    assert titles(path.with_suffix(".json")) == ["a"]
+    assert "stopped" in path.read_text()
+    assert not psutil.Process().children()
+
+
+def test_one_that_is_killed_has_left_what_was_finished(results):
+    """Nobody could write it then: it was written before the next run began."""
+    seen = []
+
+    def look(name):
+        seen.append([titles(path) for path in results.glob("*.unfinished.json")])
+
+    conducted(experiment({"a": 0.0, "b": 0.0, "c": 0.0}, after=look))
+    assert seen == [[], [["a"]], [["a", "b"]]]
+
+
+class TestFigures:
+    def test_the_readme_has_those_of_the_results(self):
+        text = figures.README.read_text()
+        assert figures.placed(text, figures.table(figures.Results(figures.RESULTS))) == text, "run `make figures`"
+
+    def test_a_full_run_replaces_a_short_one_and_a_part_nothing(self, results):
+        folder = results / "quick"
+        folder.mkdir()
+        for path, rate in ((results / "a.json", 1.0), (folder / "a.json", 2.0), (results / "a.unfinished.json", 3.0)):
+            rows = [["headrace, x", f"{rate}"], ["torch", "-"]]
+            tables = [{"title": "rates, all", "columns": ["loader", "rate"], "rows": rows}]
+            path.write_text(json.dumps({"tables": tables}))
+        found = figures.Results(results)
+        assert found.cells("a", ["rates"], "rate") == [("headrace, x", 1.0)]
+        assert found.is_full("a")
+
+    @pytest.mark.parametrize(
+        ("values", "said"), [([1.0, 2.0], "≤ 2"), ([1.0, 3.0], "≤ 2 (partly missed)"), ([3.0], "≤ 2 (missed)")]
+    )
+    def test_a_missed_target_is_said(self, values, said):
+        assert figures.Target(2, at_most=True).line(values) == said
+
+    def test_an_experiment_that_was_never_run_has_no_row(self, results):
+        assert figures.table(figures.Results(results)).count("\n") == 1
+
+    def test_a_page_without_a_place_is_refused(self):
+        with pytest.raises(ValueError, match="no place"):
+            figures.placed("text", "table")
