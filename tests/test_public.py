@@ -20,9 +20,7 @@ NAMES = {
     "StateMismatch",
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
     *("FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
-    *("Network", "FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
     *("Network", "Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
-    *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
     *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
     *("Fetching", "Prefetch", "Retry", "fetch"),
 }
