@@ -301,8 +301,8 @@ class MapRun:
         self._examined = failures
         with self._pool.section():
             failed = self._ledger.failed(list(self._book.groups))
-        errors = [self._read(self._book.groups[number], blob) for number, _, blob in failed]
-        return any(error is not None and isinstance(error[0], BatchNotSendable) for error in errors)
+        packed = (self._packed(self._book.groups[number], blob) for number, _, blob in failed if blob != W.NO_BLOB)
+        return any(failure.is_a(each, BatchNotSendable) for each in packed)
 
     def _begin_again(self, *, local: bool) -> None:
         """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
@@ -428,8 +428,14 @@ class MapRun:
         """Free order: failures come out as soon as they are seen."""
         if self._arrangement is not Arrangement.FREE or self._words[W.FAILURES] == self._seen_failures:
             return None
-        with self._pool.section():
-            failed = self._ledger.failed(list(self._book.groups))
+        failed = None
+        while failed is None:
+            if self._samples_cannot_travel():
+                self._begin_again(local=True)
+                return None
+            with self._pool.section():
+                if self._words[W.FAILURES] == self._examined:  # else one failed meanwhile that may only not travel
+                    failed = self._ledger.failed(list(self._book.groups))
         handed = {(id(group), at) for hand in self.hands for group, positions in hand.then for at in positions}
         for number, position, blob in failed:
             group = self._book.groups.get(number)
@@ -446,9 +452,12 @@ class MapRun:
     def _read(self, group: Group, blob: int) -> tuple[BaseException, BaseException | None, bool] | None:
         if blob == W.NO_BLOB:
             return None
+        return failure.unpack(self._packed(group, blob))
+
+    def _packed(self, group: Group, blob: int) -> bytes:
         at = self._memory.blob(group.number) + blob
         size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
-        return failure.unpack(bytes(self._memory.bytes[at + 8 : at + 8 + size]))
+        return bytes(self._memory.bytes[at + 8 : at + 8 + size])
 
     def _judged(self, group: Group, position: int, blob: int) -> BaseException | None:
         """What one failed sample raises; None where it is only counted."""
