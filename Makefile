@@ -11,11 +11,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-.PHONY: help setup tools check test demo bench figures clean
+.PHONY: help setup tools check test services services-stop demo bench figures clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
 
 setup: $(STAMP)  ## make .venv with the package, its extras and the development tools
 
@@ -49,6 +49,12 @@ check: setup  ## lint, format, types, layers
 
 test: check tools  ## check, then every test
 	$(BIN)/python -m pytest $(ARGS)
+
+services: setup  ## get and start Cassandra, Redis and toxiproxy on loopback; tests do so by themselves
+	@$(BIN)/python -m tests.services start
+
+services-stop: setup  ## end what `make services` started, and wipe its data
+	@$(BIN)/python -m tests.services stop
 
 demo: setup  ## see it work
 	$(BIN)/headrace demo $(ARGS)

@@ -20,6 +20,8 @@ import torch
 
 from headrace.engine.worker import generators
 
+pytest_plugins = ["tests.services.fixtures"]
+
 SEED = 20_240_601
 GRACE_S = 3.0
 """How long teardown may take after the test returned before what remains is a leak."""

@@ -19,7 +19,10 @@ NAMES = {
     *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "LimitReached", "SlabError"),
     "StateMismatch",
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
+    *("FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
     *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
+    *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
+    *("Fetching", "Prefetch", "Retry", "fetch"),
 }
 
 

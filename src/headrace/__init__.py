@@ -1,63 +1,101 @@
 """Feeds training samples to an accelerator: a DataLoader whose batches never wait for a slow sample."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import (
+    BadRow,
+    BadStoreUrl,
     BatchNotSendable,
     DeviceUnavailable,
+    FilterError,
     HeadraceError,
+    IngestError,
     LimitReached,
+    MissingDriver,
+    MissingKey,
     SlabError,
+    SplitError,
     StateMismatch,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
     TooManyErrors,
     TraceError,
     WorkerDied,
 )
-from headrace.core.options import Loading, Raise, Scheduling, Seeding, Skip
-from headrace.core.stats import Failure, Operation, Stats
+from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
+from headrace.core.stats import Failure, Network, Operation, Stats
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
+    from headrace.dataset import StoreDataset
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
+    from headrace.store.client import Fetching
+    from headrace.store.fetch import fetch
+    from headrace.store.splits.division import split
+    from headrace.store.splits.result import Splits
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadRow",
+    "BadStoreUrl",
     "BatchNotSendable",
     "DataLoader",
     "DeviceUnavailable",
     "Failure",
+    "Fetching",
+    "FilterError",
     "HeadraceError",
+    "IngestError",
     "LimitReached",
     "Loading",
+    "MissingDriver",
+    "MissingKey",
+    "Network",
     "Operation",
+    "Prefetch",
     "Raise",
+    "Retry",
     "Scheduling",
     "Seeding",
     "Skip",
     "SlabError",
+    "SplitError",
+    "Splits",
     "StateMismatch",
     "Stats",
+    "StoreDataset",
+    "StoreError",
+    "StoreRefused",
+    "StoreUnavailable",
     "TooManyErrors",
     "TraceError",
     "WorkerDied",
+    "fetch",
+    "split",
     "traced",
     "tracing",
 ]
 
 
+_LATER = {
+    "DataLoader": "headrace.loader",
+    "Fetching": "headrace.store.client",
+    "Splits": "headrace.store.splits.result",
+    "StoreDataset": "headrace.dataset",
+    "fetch": "headrace.store.fetch",
+    "split": "headrace.store.splits.division",
+    "traced": "headrace.integrations.torch_loader",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is first used, so that the command line starts without torch."""
-    if name == "DataLoader":
-        from headrace.loader import DataLoader
-
-        globals()[name] = DataLoader
-        return DataLoader
-    if name == "traced":
-        from headrace.integrations.torch_loader import traced
-
-        globals()[name] = traced
-        return traced
+    """What needs torch or much else is imported when it is first used, so that the command line starts without it."""
+    if name in _LATER:
+        globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        return globals()[name]
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

@@ -95,6 +95,17 @@ def figures(loader: headrace.DataLoader[Any]) -> Mapping[str, object]:
     return stats.as_dict()
 
 
+def stores() -> None:
+    splits = headrace.split({"key": ["a"], "label": [1]}, {"train": 0.8}, stratify="label", balance={"0": 1.0}, seed=7)
+    assert_type(splits, headrace.Splits)
+    assert_type(splits.keys("train"), list[str])
+    splits.save("splits.parquet")
+    dataset = headrace.StoreDataset("sqlite:///s.db", split="splits.parquet:train", decode=len, augment=abs)
+    assert_type(len(dataset), int)
+    headrace.DataLoader(dataset, batch_size=4)
+    headrace.StoreDataset("sqlite:///s.db", ["a", "b"], augment_both=lambda data, mask: (data, mask)).close()
+
+
 def takes_torch_s(loader: TorchDataLoader[Any]) -> int:
     return len(loader)
 

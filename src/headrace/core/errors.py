@@ -8,7 +8,17 @@
     ├── LimitReached        descriptors, processes or memory that a limit does not allow        (OSError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
-    └── TraceError          a trace that cannot be written or read                              (ValueError)
+    ├── TraceError          a trace that cannot be written or read                              (ValueError)
+    ├── SplitError          samples that cannot be divided as asked, a split file that is none  (ValueError)
+    │   └── FilterError     a filter that cannot be read, or does not suit the columns
+    ├── IngestError         a source that cannot be read as asked                               (ValueError)
+    └── StoreError          a store did not give or take what was asked for                     (RuntimeError)
+        ├── StoreUnavailable    nobody answers, or not in time: may pass, is tried again
+        ├── StoreRefused        credentials, certificate, permission, a table that is not there: stays
+        ├── MissingKey          no row has that key                                             (LookupError)
+        ├── BadRow              a row that is not what its store says it is                     (ValueError)
+        ├── BadStoreUrl         a URL that names no store                                       (ValueError)
+        └── MissingDriver       the package that talks to such a store is not installed         (ImportError)
 
 Each also derives from the built-in that torch's DataLoader raises in the same place, so ``except RuntimeError``
 written for torch keeps working. Errors raised by user code keep their own type.
@@ -49,3 +59,48 @@ class StateMismatch(HeadraceError, ValueError):
 
 class TraceError(HeadraceError, ValueError):
     """A trace file that cannot be written, or that is none."""
+
+
+class SplitError(HeadraceError, ValueError):
+    """Samples cannot be divided as asked, or a split file or a split in it is not what it should be."""
+
+
+class FilterError(SplitError):
+    """A filter that cannot be read, or that asks of a column what it does not have."""
+
+
+class IngestError(HeadraceError, ValueError):
+    """A source of samples that is not there, or cannot be read as asked."""
+
+
+class StoreError(HeadraceError, RuntimeError):
+    """A store did not do what was asked. ``server`` says which one, without credentials; ``key`` which row, if one."""
+
+    def __init__(self, message: str, *, server: str | None = None, key: str | None = None) -> None:
+        super().__init__(message)
+        self.server = server
+        self.key = key
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer, or not in time. The only one of its kin that is worth trying again."""
+
+
+class StoreRefused(StoreError):
+    """The store said no, and will say so again: credentials, certificate, permission, a missing table."""
+
+
+class MissingKey(StoreError, LookupError):
+    """The store answered that it has no row with this key."""
+
+
+class BadRow(StoreError, ValueError):
+    """What lies under this key is damaged, or is not what the store's description says."""
+
+
+class BadStoreUrl(StoreError, ValueError):
+    """A URL that names no store, or an option the store does not know."""
+
+
+class MissingDriver(StoreError, ImportError):
+    """The optional package a store needs is not installed; the message has the line that installs it."""

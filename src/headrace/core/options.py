@@ -18,21 +18,80 @@ class Seeding(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """How far ahead of their use samples are fetched from a store behind a network.
+
+    ``window``: batches requested and not yet used, at most; ``None`` follows bandwidth × delay by itself.
+    ``ramp``: one extra batch is requested for every so many used until the window is open, so that a start is no
+    burst; 0 opens it at once. ``memory``: bytes of samples fetched or being fetched, at most, whatever the window.
+    """
+
+    window: int | None = None
+    ramp: int = 4
+    memory: int = 512 * 2**20
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured, by name."""
+        if self.window is not None and self.window < 1:
+            msg = f"Prefetch(window=...) takes a positive number of batches, not {self.window!r}"
+            raise ValueError(msg)
+        if self.ramp < 0:
+            msg = f"Prefetch(ramp=...) takes a number of batches, or 0, not {self.ramp!r}"
+            raise ValueError(msg)
+        if self.memory <= 0:
+            msg = f"Prefetch(memory=...) takes a positive number of bytes, not {self.memory!r}"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a request that failed for a passing reason is made again.
+
+    Pauses double from ``first`` to at most ``ceiling`` seconds, each shortened at random, so that many clients do not
+    come back at once. It ends after ``attempts``, or when the next one would begin more than ``budget`` seconds after
+    the first. ``patience``: seconds that one attempt may take.
+    """
+
+    attempts: int = 10
+    budget: float = 60.0
+    first: float = 0.05
+    ceiling: float = 5.0
+    patience: float = 20.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured, by name."""
+        if self.attempts < 1:
+            msg = f"Retry(attempts=...) takes a positive number, not {self.attempts!r}"
+            raise ValueError(msg)
+        for name in ("budget", "first", "ceiling", "patience"):
+            value = getattr(self, name)
+            if not value > 0:
+                msg = f"Retry({name}=...) takes a positive number of seconds, not {value!r}"
+                raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """How samples are made and held.
 
     ``memory_limit`` bounds, in bytes, the shared memory that holds batches, those the user keeps included; ``None``
     is a quarter of what is free when the iteration starts. Once it is reached, batches are copied out.
+    ``prefetch``: for datasets whose samples come from a store behind a network.
     """
 
     seeding: Seeding = Seeding.SAMPLE
     memory_limit: int | None = None
+    prefetch: Prefetch = Prefetch()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name."""
         seeding: object = self.seeding
         if not isinstance(seeding, Seeding):
             msg = f"Loading(seeding=...) takes Seeding.SAMPLE or Seeding.WORKER, not {self.seeding!r}"
+            raise TypeError(msg)
+        prefetch: object = self.prefetch
+        if not isinstance(prefetch, Prefetch):
+            msg = f"Loading(prefetch=...) takes Prefetch(...), not {self.prefetch!r}"
             raise TypeError(msg)
         if self.memory_limit is not None and self.memory_limit <= 0:
             msg = f"Loading(memory_limit=...) takes a positive number of bytes, not {self.memory_limit!r}"

@@ -26,6 +26,27 @@ class Operation:
     """Times a worker gave its place away while it was in this operation."""
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What reading from a store behind a network came to."""
+
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    """In the network, summed over requests: those in flight together count each."""
+    retries: int = 0
+    """Requests made again because they failed for a passing reason."""
+    failures: int = 0
+    """Requests that gave no row."""
+    connections: int = 0
+    """Opened so far."""
+    in_flight: int = 0
+    """Requests at this moment, and the most rows that may be asked for ahead of those being worked on."""
+    window: int = 0
+    restarts: int = 0
+    """Fetching processes that died and were replaced."""
+
+
 Changes = tuple[tuple[float, float], ...]
 """(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
 
@@ -66,6 +87,8 @@ class Counters:
     """Batches copied to ordinary memory because ``memory_limit`` was reached."""
     slab_bytes: int = 0
     """Shared memory that batches have touched, at most so far."""
+    network: Network = Network()
+    """Of samples that came from a store behind a network."""
 
 
 @dataclass(unsafe_hash=True)

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
+from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import free_memory, most_lanes
 from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
+from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.indices import rebuilt
 from headrace.engine.consumer.inline import InlineRun, InlineStream
 from headrace.engine.consumer.maprun import Arrangement, MapRun
@@ -33,12 +35,14 @@ from headrace.engine.iteration import Resources, Run
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.worker import collation
+from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.generators import unpacked
 from headrace.engine.worker.job import Resume, Task
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.stateful import load
 from headrace.sched import words as W
+from headrace.sched.arrivals import Grouping
 from headrace.trace.file import Recording
 
 
@@ -84,7 +88,7 @@ class Settings:
     @property
     def bulk(self) -> bool:
         """Samples are made a batch at a time."""
-        return bool(getattr(self.dataset, "__getitems__", None))
+        return bool(getattr(self.dataset, "__getitems__", None)) and Rows.of(self.dataset) is None
 
     @property
     def extent(self) -> Extent:
@@ -104,6 +108,13 @@ class Settings:
         """Whether the next epoch may be begun while the last samples of one are made."""
         wanted = self.persistent and self.scheduling.overlap and self.generator is None
         return wanted and self.own_order and is_foreseeable(self.index_sampler)
+
+
+_GROUPINGS = {
+    Arrangement.STRICT: Grouping.STRICT,
+    Arrangement.BATCHES: Grouping.WHOLE,
+    Arrangement.FREE: Grouping.FREE,
+}
 
 
 class Course:
@@ -317,14 +328,27 @@ class IterationAssembly:
         regrouped = self._settings.batch_size if self._settings.own_batches else None
         return Groups(order, pending, regrouped, batched=self._settings.batched)
 
+    def _arriving(self, groups: Groups) -> Groups | ArrivingGroups:
+        """The groups as they can be worked on: where rows come over a network, once they are here."""
+        settings, resources = self._settings, self.resources
+        rows = Rows.of(settings.dataset)
+        if rows is None:
+            return groups
+        if resources.fetcher is None:
+            prefetch, batch = settings.loading.prefetch, settings.batch_size or 1
+            resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
+        displacement = settings.scheduling.max_displacement or 0
+        return ArrivingGroups(groups, resources.fetcher, rows.key, _GROUPINGS[settings.arrangement], displacement)
+
     def _with_workers(self, groups: Groups, epoch: int, after: MapRun | None) -> MapRun:
         settings = self._settings
         standard = settings.batched and collation.is_standard(settings.collate_fn)
+        arriving = self._arriving(groups)
         pool, slots = self._started(standard=standard, resumed=[])
         return MapRun(
             pool,
             slots,
-            groups,
+            arriving,
             arrangement=settings.arrangement,
             window=settings.prefetch,
             collate=not standard,
@@ -415,6 +439,7 @@ class IterationAssembly:
                 seed_samples=settings.loading.seeding is Seeding.SAMPLE and not settings.iterable,
                 keep_partial=isinstance(settings.on_error, Skip),
                 recording=settings.recording,
+                arena=None if resources.fetcher is None else resources.fetcher.arena,
             )
             context = settings.context or torch.multiprocessing.get_context()
             resources.operations = Operations(settings.dataset).names

@@ -9,6 +9,7 @@ import torch
 
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.hand import Hand, Hands, waiting
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Tally
@@ -45,6 +46,7 @@ class Resources:
         self.early: Run | None = None  # the next epoch, if it was begun early
         self.pool: Pool | None = None
         self.slab: Slab | None = None
+        self.fetcher: Fetcher | None = None
         self.epoch = 0
         self.base_seed = 0
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
@@ -67,11 +69,14 @@ class Resources:
         """Bring what workers know of samples and operations into the tally."""
         if self.slab is not None:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
+        if self.fetcher is not None:
+            self.tally.network = self.fetcher.network
 
     def close(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent."""
         with ExitStack() as closing:  # from the last to the first
             closing.push(self._give_back)
+            closing.callback(self._end_fetcher)
             closing.callback(self._end_workers)
             closing.callback(self._abandon, "early")
             closing.callback(self._abandon, "run")
@@ -93,6 +98,11 @@ class Resources:
         pool, self.pool = self.pool, None
         if pool is not None:
             pool.close()
+
+    def _end_fetcher(self) -> None:
+        fetcher, self.fetcher = self.fetcher, None
+        if fetcher is not None:
+            fetcher.close()
 
     def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
         """The memory; not to be used again where something failed, which may have kept a part of it."""

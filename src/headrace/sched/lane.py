@@ -149,7 +149,7 @@ class LaneLedger:
         """Note the index of the sample just made, if it is a number."""
         w, group = self.w, self.w[self.lane + W.L_GROUP] - 1
         at = self._group0 + group * self._group_stride
-        if group < 0 or w[at + W.G_KIND] != W.INTEGERS or w[at + W.G_SERIAL] != w[self.lane + W.L_SERIAL]:
+        if group < 0 or w[at + W.G_KIND] & W.PICKLED or w[at + W.G_SERIAL] != w[self.lane + W.L_SERIAL]:
             return
         index = w[self._index0 + group * self._group_stride + w[self.lane + W.L_START]]
         w[W.LOG + w[W.LOGGED] % W.LOG_SIZE] = index

@@ -81,6 +81,7 @@ G_EPOCH = 6
 G_AHEAD = 7  # 1: some of its tickets were queued before their turn
 GROUP = 8
 INTEGERS, PICKLED = 0, 1
+PLANNED = 2  # added: behind its indices, its blob says where what is needed for each sample lies
 
 # Ticket: one word, state | deaths << 4 | AHEAD | blob offset << 8
 PENDING, DONE, FAILED = 0, 1, 2

@@ -83,8 +83,9 @@ class Probe:
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             result = call(*args, **kwargs)
-            if isinstance(result, (bytes, bytearray, memoryview)):
-                self.bytes_in += len(result)
+            encoded = result[0] if isinstance(result, tuple) and result else result  # a label may come with it
+            if isinstance(encoded, (bytes, bytearray, memoryview)):
+                self.bytes_in += len(encoded)
             elif args and isinstance(args[-1], (str, os.PathLike)):
                 try:
                     self.bytes_in += os.stat(args[-1]).st_size  # noqa: PTH116  (a Path would cost more than the call)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import SlabError
+from headrace.engine.consumer.arriving import Planned
+from headrace.engine.fetcher import wire
 from headrace.engine.memory.reservation import BLOB, Reservation
 from headrace.sched import words as W
 
@@ -70,8 +72,8 @@ class Book:
         if set(map(type, indices)) == {int} and max(indices) < 1 << 63 and min(indices) >= -(1 << 63):
             first = memory.dims.index(number)
             memory.words[first : first + len(indices)] = memoryview(array("q", indices))
-            return group, W.INTEGERS, 64
-        packed = pickle.dumps(indices)
+            return self._planned(group, W.INTEGERS, 0)
+        packed = pickle.dumps(list(indices))
         size = -(-(8 + len(packed)) // 64) * 64
         if size > BLOB:
             msg = f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
@@ -79,7 +81,19 @@ class Book:
         at = memory.blob(number)
         memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
         memory.bytes[at + 8 : at + 8 + len(packed)] = packed
-        return group, W.PICKLED, size
+        return self._planned(group, W.PICKLED, size)
+
+    def _planned(self, group: Group, kind: int, used: int) -> tuple[Group, int, int]:
+        """Behind the ``used`` bytes of the blob, where the rows lie that the group's samples are made of, if any do."""
+        if not isinstance(group.indices, Planned):
+            return group, kind, max(64, used)
+        packed = wire.places(group.indices.places)
+        at = self._memory.blob(group.number) + used
+        if used + len(packed) > BLOB:
+            msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network may be"
+            raise SlabError(msg)
+        self._memory.bytes[at : at + len(packed)] = packed
+        return group, kind | W.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)
 
     def find(self, tickets: Iterable[int]) -> Settled:
         """The groups that tickets belong to, and their positions there."""
@@ -92,6 +106,8 @@ class Book:
         """These were delivered or given up; a group is forgotten with its last one. Doing it again changes nothing."""
         for group, positions in settled:
             group.owed -= positions
+            if isinstance(group.indices, Planned):
+                group.indices.settled(positions)
             if not group.owed and self.groups.get(group.number) is group:
                 del self.groups[group.number]
                 self.numbers.put(group.number)

@@ -7,11 +7,21 @@ a run was in the middle of is made again from those facts.
 """
 
 from collections import deque
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from headrace.engine.consumer.tracing import Delivered
 
 Then = TypeVar("Then")
+
+
+class NotYet(Enum):
+    """Neither something nor the end."""
+
+    NOT_YET = 0
+
+
+NOT_YET = NotYet.NOT_YET
 
 
 class Hand(Generic[Then]):

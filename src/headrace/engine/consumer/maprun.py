@@ -8,10 +8,11 @@ from itertools import takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
+from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.book import Book, Group, Numbers, Settled
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.hand import Hand, Hands
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
@@ -23,13 +24,6 @@ from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
-
-
-class _NotYet(Enum):
-    NOT_YET = 0
-
-
-NOT_YET = _NotYet.NOT_YET
 
 
 class Arrangement(Enum):
@@ -50,7 +44,7 @@ class MapRun:
         self,
         pool: Pool,
         slots: Slots,
-        groups: Groups,
+        groups: Groups | ArrivingGroups,
         *,
         arrangement: Arrangement,
         window: int,
@@ -125,7 +119,7 @@ class MapRun:
         self._draw()
 
     @property
-    def _groups(self) -> Groups:
+    def _groups(self) -> Groups | ArrivingGroups:
         return self._facts[0]
 
     @property
@@ -137,14 +131,17 @@ class MapRun:
         """Those that its groups have in the ledger."""
         return self._book.numbers
 
-    def _draw(self, *, one_more: bool = False) -> None:
-        """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others."""
+    def _draw(self, *, one_more: bool = False) -> bool:
+        """Keep ``window`` batches outstanding, or draw ``one_more``; samples that failed leave room for others.
+
+        False when there was room for a batch that could not be had.
+        """
         room = self._window * self._words[W.LIMIT]
         while not self._exhausted:
             if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
-                return
+                return True
             if not self._draw_one(force=not self._open or one_more):
-                return
+                return False
             one_more = False
         if self._follower is not None and len(self._open) < room and not self._words[W.LOCAL]:
             self._next = self._next or self._follower(self)
@@ -152,6 +149,7 @@ class MapRun:
                 self._next.draw_early(room - len(self._open))
             else:
                 self._follower = None
+        return True
 
     def draw_early(self, room: int) -> None:
         """Have ``room`` batches of this epoch made while the one before it is delivered."""
@@ -159,8 +157,10 @@ class MapRun:
             pass
 
     def _draw_one(self, *, force: bool) -> bool:
-        """Publish the next batch of the order, if there is one; False when there is no slot for it now."""
+        """Publish the next batch of the order, if there is one; False when it is not here, or finds no slot."""
         head = self._groups.head()
+        if head is NOT_YET:
+            return False
         if head is None:
             self._exhausted = True
             return True
@@ -225,8 +225,9 @@ class MapRun:
         while self._open:
             self._slots.release(self._open.popitem()[0])
         self.hands.clear()
+        self._groups.abandon()
 
-    def next(self, *, block: bool = True) -> "Hand[Settled] | _NotYet":
+    def next(self, *, block: bool = True) -> Hand[Settled] | NotYet:
         """The next batch, or what a sample raised, in a hand; raises StopIteration at the end.
 
         With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
@@ -248,7 +249,7 @@ class MapRun:
         self._begin_again(local=bool(self._words[W.LOCAL]))
         self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
 
-    def _take(self, *, block: bool) -> "Hand[Settled] | _NotYet":
+    def _take(self, *, block: bool) -> Hand[Settled] | NotYet:
         deadline = time.monotonic() + self._timeout if self._timeout else None
         if self._open:
             self._ready = self._count_ready()
@@ -276,8 +277,8 @@ class MapRun:
                     self._watch.delivered(made.delivered.ready / max(1, self._window * self._words[W.LIMIT]))
                     self._idle_deaths = 0
                     return self._handed(made)
-            elif self._starved():
-                self._draw(one_more=True)
+            elif self._starved() and self._draw(one_more=True):
+                continue
             elif not block and (self._open or not self._exhausted):
                 return NOT_YET
             elif self._open or not self._exhausted:
@@ -484,7 +485,8 @@ class MapRun:
         began = time.monotonic()
         times = (left, self._watch.due(), None if self._open else NO_SLOT_SECONDS)
         self._torn = False
-        dead = self._pool.wait(min((seconds for seconds in times if seconds is not None), default=None))
+        seconds = min((seconds for seconds in times if seconds is not None), default=None)
+        dead = self._pool.wait(seconds, self._groups.waited_for())
         self._torn = True
         self._watch.waited(time.monotonic() - began)
         for lane in dead:

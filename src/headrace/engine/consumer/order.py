@@ -257,6 +257,13 @@ class Groups:
         """The head, if it was drawn."""
         return self._at.head
 
+    def waited_for(self) -> tuple[int, int]:
+        """A descriptor, and events of it, by which more groups announce themselves; -1: none do."""
+        return -1, 0
+
+    def abandon(self) -> None:
+        """Nothing more is needed."""
+
     def taken(self) -> None:
         """The head is in somebody else's care."""
         self._at = self._at._replace(head=None)

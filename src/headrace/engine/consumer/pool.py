@@ -208,17 +208,24 @@ class Pool:
         """The run's critical section, entered by the consumer: ``with pool.section():``."""
         return self._section
 
-    def wait(self, seconds: float | None) -> list[int]:
-        """Sleep until a worker rings, dies, time is up, or sooner; the lanes that died, until they are replaced."""
+    def wait(self, seconds: float | None, besides: tuple[int, int] = (-1, 0)) -> list[int]:
+        """Sleep until a worker rings, dies, time is up, or sooner; the lanes that died, until they are replaced.
+
+        ``besides``: a descriptor and events of it that end the sleep too.
+        """
+        if besides[0] >= 0:
+            self._poll.register(*besides)
         patience = self._roll.seconds() if seconds is None else min(max(0.0, seconds), self._roll.seconds())
         events = self._poll.poll(0 if self._dead else 1000 * patience)
         for fd, _ in events:
             if fd == self._wiring.consumer.fd:
                 self._wiring.consumer.wait()
-            else:
+            elif fd in self._watched:
                 self._dead.add(self._watched[fd])
                 self._poll.unregister(fd)
                 del self._watched[fd]
+            else:
+                self._poll.unregister(fd)  # ``besides``, or one that an interrupt left behind
         if not events:
             self._roll.call()
         return sorted(self._dead)

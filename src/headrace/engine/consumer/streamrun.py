@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.hand import Hand, Hands
-from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered

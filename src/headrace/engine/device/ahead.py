@@ -4,8 +4,7 @@ import time
 from collections import deque
 from typing import Any
 
-from headrace.engine.consumer.hand import Hand, Hands
-from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.accelerator import Carrier
 from headrace.engine.device.containers import tensors

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.engine.fetcher.arena import Arena
 from headrace.engine.memory.lock import Bell, Lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.trace.file import Recording
@@ -39,6 +40,8 @@ class Task:
     """Iterable datasets: items read before one that failed stay in the batch, since the failure will be skipped."""
     recording: Recording | None
     """The trace, if there is one."""
+    arena: Arena | None
+    """Where rows lie that were brought over a network, if some are."""
 
 
 @dataclass(frozen=True, slots=True)

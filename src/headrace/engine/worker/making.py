@@ -3,14 +3,15 @@
 import pickle
 import time
 from collections.abc import Sequence
-from functools import partial
-from operator import getitem
 from typing import Any
 
 from headrace.core.errors import HeadraceError
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.memory import codec
 from headrace.engine.memory.layout import Layout
 from headrace.engine.worker import failure, seeding
+from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import Collator
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
@@ -39,7 +40,8 @@ class SampleMaker:
         self.desk, self.ledger, self.words = desk, desk.ledger, desk.words
         self.dataset, self.collator = task.dataset, Collator(job, desk, observer)
         self.observer, self.stream = observer, observer.stream
-        self._get = observer.samples(partial(getitem, task.dataset))
+        self._brought = Brought(task.dataset, task.arena, observer)
+        self._get = observer.samples(self._brought)
         self.batched, self.standard, self.seed_samples = (
             task.batched,
             task.standard_collate,
@@ -47,13 +49,14 @@ class SampleMaker:
         )
         self.where = f"in DataLoader worker process {job.lane}"
         self.refusal = refusal
-        bulk = getattr(self.dataset, "__getitems__", None) if task.batched else None
+        bulk = getattr(self.dataset, "__getitems__", None) if task.batched and task.arena is None else None
         self._bulk = None if bulk is None else observer.bulk(bulk)
         self._made: tuple[int, int, int] | tuple[()] = ()  # samples, nanoseconds each, bin: to be told to the ledger
         self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
+        self._places: list[Arrived | None] = []  # of the rows for them, where some were brought
         self._written: tuple[Rows, int, int, list[int] | None] | None = None
         self._size = 0  # bytes of the sample last written
 
@@ -116,13 +119,17 @@ class SampleMaker:
         at = memory.dims.group(group)
         serial, count = w[at + W.G_SERIAL], w[at + W.G_COUNT]
         if self._indices[:2] != (group, serial):
-            if w[at + W.G_KIND] == W.PICKLED:
-                blob = memory.blob(group)
+            blob, kind, used = memory.blob(group), w[at + W.G_KIND], 0
+            if kind & W.PICKLED:
                 size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
                 found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
+                used = -(-(8 + size) // 64) * 64
             else:
                 first = memory.dims.index(group)
                 found = w[first : first + count].tolist()
+            self._places = []
+            if kind & W.PLANNED:
+                self._places = wire.read_places(memory.bytes[blob + used :], count)
             self._indices = (group, serial, found)
         return self._indices[2]
 
@@ -149,6 +156,7 @@ class SampleMaker:
                 if self.seed_samples:
                     seeding.seed_sample(seed, epoch, indices[position])
                 index = indices[position]
+                self._brought.place = self._places[position] if self._places else None
                 samples.append(get(index) if self._bulk is None else self._bulk([index])[0])
             except failure.LEAVING:
                 raise
@@ -186,6 +194,7 @@ class SampleMaker:
                 w[self.desk.lane + W.L_POS] = position
                 try:
                     index = indices[position]
+                    self._brought.place = self._places[position] if self._places else None
                     samples.append(self._attempt(self._get, index, group, index))
                     made.append(position)
                 except failure.LEAVING:

@@ -21,6 +21,8 @@ from headrace.trace.stream import Stream
 Get = Callable[[Any], Any]
 CPU_WORTH_NS = 20_000
 """While samples take less, they wait for nothing, and reading the CPU clock twice would cost a tenth of them."""
+NETWORK = "network"
+"""The span from asking for a row to having it."""
 TELL_NS = 100_000_000
 """The account is for people to look at: it need not be newer than this."""
 
@@ -51,6 +53,7 @@ class Observer:
             heads = self.stream.operations(self.names)
         self.undo = found.install(self.probe, heads)
         callgrind.attach(self.probe, self.names)
+        self._retries = 0
         self._pending: list[int] = self.probe.marks if recording is None else []
         self._shared = None if desk is None else desk.account(len(self.names))
         self._account = [] if self._shared is None else self._shared.tolist()
@@ -111,6 +114,13 @@ class Observer:
             self.stream.rows(batch, 0, samples, start, 0)
             self.stream.collate(batch, samples, start, elapsed)
 
+    def brought(self, size: int, retries: int, began: int, took: int) -> None:
+        """The sample being made comes from ``size`` bytes that were asked for over a network at ``began``."""
+        self.probe.bytes_in += size
+        self._retries = retries
+        if self.stream is not None:
+            self.stream.span(NETWORK, began, took)
+
     def tell(self, samples: int, size: int) -> None:
         """So many samples of about that many bytes were made; the account is brought up to date now and then."""
         account, pending = self._account, self._pending
@@ -136,6 +146,7 @@ class Observer:
         def noted(what: Any) -> Any:
             nonlocal took
             begin()
+            self._retries = 0
             cpu = cpu_clock() if took > CPU_WORTH_NS else 0
             start = clock()
             if run:
@@ -150,7 +161,7 @@ class Observer:
                 raise
             took = elapsed = clock() - start
             cpu = cpu_clock() - cpu if cpu else elapsed
-            flags = F.REPEATED if self.repeated else 0
+            flags = (F.REPEATED if self.repeated else 0) | self._retries << F.RETRIES_SHIFT
             if words is not None:
                 if elapsed > words[W.THRESHOLD] > 0:
                     flags |= F.SLOW

@@ -1,0 +1,166 @@
+"""Put samples into a store: from folders, manifests, tars, datasets.
+
+SOURCE is a folder of class folders, a CSV or Parquet manifest (column `path`, perhaps `label`, all others are
+metadata), WebDataset tars, torchvision:NAME?root=..., module:factory, a dataset of Hugging Face on disk, or another
+store. Run it again after an interruption and it goes on; what is stored is not stored twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.cli import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.store.ingest.options import Reading
+    from headrace.store.ingest.outcome import Outcome, Progress, Tally
+
+MOST_FAILURES = 20
+"""Lines of the report; `--json` has all of them."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("source", metavar="SOURCE", help="what to read")
+    parser.add_argument("url", metavar="URL", help="the store to write to, such as sqlite:///samples.db")
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes (0: in this one)")
+    parser.add_argument("--spark", metavar="MASTER", help="let a Spark cluster do it: spark://host:7077, local[4]")
+    parser.add_argument("--spark-conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
+    parser.add_argument("--resize", metavar="N|WxH", help="pictures to a shorter side of N, or to W×H pixels")
+    parser.add_argument("--encode", metavar="FORMAT", help="pictures as jpeg, png, webp, tiff or bmp")
+    parser.add_argument("--quality", type=int, default=90, metavar="Q", help="of jpeg and webp, 1 to 100 (90)")
+    parser.add_argument("--label-column", metavar="NAME", help="the column of the labels (label)")
+    parser.add_argument(
+        "--label-files", metavar="NAME", help="the column with paths of files that are the labels: masks"
+    )
+    parser.add_argument("--key", metavar="NAME", help="the column of the keys (made of content and place)")
+    parser.add_argument("--columns", metavar="A,B,...", help="the metadata to keep (all)")
+    parser.add_argument("--types", metavar="NAME=KIND,...", help="columns of a CSV: integer, number, text or truth")
+    parser.add_argument("--root", metavar="DIR", help="where the paths of a manifest begin (its own folder)")
+    parser.add_argument("--classes", metavar="A,B,...", help="names of classes in the order of their numbers (sorted)")
+    parser.add_argument("--payload", metavar="NAME", help="the column that is the sample itself")
+    parser.add_argument("--extensions", metavar="E,...", help="only such files of a folder: jpg,png")
+    parser.add_argument("--rewrite", action="store_true", help="write again what is stored: labels or metadata changed")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ingest with a bar on the terminal; exit code 1 where single items failed."""
+    from headrace.core.errors import HeadraceError
+    from headrace.store.ingest.run import Working, ingest
+    from headrace.store.pictures import Encoding
+
+    try:
+        encoding = Encoding(_size(options.resize), _format(options.encode), options.quality)
+        settings = dict(_pairs(options.spark_conf, "--spark-conf"))
+        if settings and options.spark is None:
+            raise UsageError("--spark-conf needs --spark")
+        working = Working(options.workers, options.spark, settings, options.rewrite)
+        with _bar() as progress:
+            outcome = ingest(options.source, options.url, _reading(options), encoding, working, progress)
+    except HeadraceError as error:
+        raise UsageError(str(error)) from error
+    if options.json:
+        json.dump(outcome.data(), sys.stdout, indent=1)
+        print()
+    else:
+        _show(outcome)
+    return 1 if outcome.failures else 0
+
+
+def _reading(options: argparse.Namespace) -> Reading:
+    from headrace.store.base import Kind
+    from headrace.store.ingest.options import Reading
+
+    types = {}
+    for name, kind in _pairs(_listed(options.types), "--types"):
+        if kind not in {each.value for each in Kind}:
+            raise UsageError(f"--types: {kind!r} is not integer, number, text or truth")
+        types[name] = Kind(kind)
+    return Reading(
+        label=options.label_column,
+        label_files=options.label_files,
+        key=options.key,
+        columns=tuple(_listed(options.columns)) if options.columns is not None else None,
+        types=types,
+        root=options.root,
+        classes=tuple(_listed(options.classes)),
+        payload=options.payload,
+        extensions=tuple(_listed(options.extensions)),
+    )
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _pairs(parts: list[str], option: str) -> list[tuple[str, str]]:
+    for part in parts:
+        if "=" not in part:
+            raise UsageError(f"{option}: {part!r} is not NAME=VALUE")
+    return [(name, value) for name, _, value in (part.partition("=") for part in parts)]
+
+
+def _size(text: str | None) -> int | tuple[int, int] | None:
+    if text is None:
+        return None
+    sides = text.lower().replace("×", "x").split("x")
+    if len(sides) > 2 or not all(side.isdecimal() for side in sides):
+        raise UsageError(f"--resize: {text!r} is neither a number of pixels nor WIDTHxHEIGHT")
+    return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
+
+
+def _format(text: str | None) -> str | None:
+    names = {"jpg": "jpeg", "tif": "tiff"}
+    return None if text is None else names.get(text.lower(), text.lower())
+
+
+@contextmanager
+def _bar() -> Iterator[Progress | None]:
+    """On a terminal, how far it is and how fast; nothing where nobody looks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console) as bar:
+        task = bar.add_task("listing", total=None)
+
+        def progress(tally: Tally, total: int | None) -> None:
+            speed = bar.tasks[0].speed
+            rate = f" {speed:.0f}/s" if speed else ""
+            failed = f" {len(tally.failures)} failed" if tally.failures else ""
+            bar.update(task, completed=tally.items, total=total, description=f"ingesting{rate}{failed}")
+
+        yield progress
+
+
+def _show(outcome: Outcome) -> None:
+    from headrace.cli.screen import screen
+
+    out = screen()
+    rate = (outcome.written + outcome.present) / max(outcome.seconds, 1e-9)
+    out.print(
+        f"{outcome.store}: {outcome.written} samples written ({outcome.payload_bytes / 1e6:.1f} MB), "
+        f"{outcome.present} were there already, {len(outcome.failures)} failed; "
+        f"{outcome.seconds:.1f} s, {rate:.0f} samples/s"
+    )
+    for failure in outcome.failures[:MOST_FAILURES]:
+        out.print(f"  {failure.item}: {failure.error}", style="red")
+    if len(outcome.failures) > MOST_FAILURES:
+        out.print(f"  and {len(outcome.failures) - MOST_FAILURES} more; --json lists them all", style="red")

@@ -1,0 +1,164 @@
+"""Divide the samples of a store into train, test and the rest, by their metadata.
+
+Groups never straddle splits, class ratios are kept as closely as groups allow, and the same seed gives the same splits
+on any machine. Payloads are not read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headrace.store.splits.result import Splits
+
+MOST_CLASSES = 20
+"""Lines of the table; the rest are counted together."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
+    parser.add_argument("--fractions", metavar="NAME=SHARE,...", help="such as train=0.8,val=0.1,test=0.1")
+    parser.add_argument("--group-by", metavar="COLUMN", help="samples with the same value stay together")
+    parser.add_argument("--stratify", metavar="COLUMN,...", help="keep the ratios of these classes in every split")
+    parser.add_argument(
+        "--balance",
+        default="original",
+        metavar="RULE",
+        help="set the ratios instead, by leaving samples out: uniform, or CLASS=WEIGHT,..., or SPLIT=uniform,...",
+    )
+    parser.add_argument("--where", metavar="CONDITION", help="only samples like \"age >= 18 AND site IN ('a', 'b')\"")
+    parser.add_argument("--folds", type=int, metavar="K", help="divide the first split into folds for cross-validation")
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives other splits (0)")
+    parser.add_argument("-o", "--output", default="splits.parquet", metavar="FILE", help="(splits.parquet)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the metadata, divide, write the file, print what came of it."""
+    from headrace.core.errors import FilterError, HeadraceError
+    from headrace.store.splits.division import split
+    from headrace.store.splits.stored import metadata, noted
+
+    try:
+        columns, source = metadata(options.url)
+        made = split(
+            columns,
+            _fractions(options.fractions),
+            group_by=options.group_by,
+            stratify=options.stratify.split(",") if options.stratify else None,
+            balance=_balance(options.balance),
+            where=options.where,
+            folds=options.folds,
+            seed=options.seed,
+        )
+        made = noted(made, source)
+        made.save(options.output)
+    except FilterError as error:
+        raise UsageError(f"--where: {error}") from error
+    except HeadraceError as error:
+        raise UsageError(str(error)) from error
+    if options.json:
+        json.dump({"file": options.output, **made.facts, "concerns": made.concerns()}, sys.stdout, indent=1)
+        print()
+    else:
+        _show(made, options.output)
+    return 0
+
+
+def _pairs(text: str, option: str) -> list[tuple[str, str]]:
+    pairs = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise UsageError(f"{option}: {name or value!r} is not NAME=VALUE")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise UsageError(f"{option}: a name is there twice")
+    return [(name, value) for name, _, value in pairs]
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is no number") from None
+
+
+def _fractions(text: str | None) -> Mapping[str, float] | None:
+    if text is None:
+        return None
+    return {name: _number(value, "--fractions") for name, value in _pairs(text, "--fractions")}
+
+
+def _balance(text: str) -> Any:
+    """A word, weights by class (numbers), or rules by split (words)."""
+    if "=" not in text:
+        return text
+    pairs = _pairs(text, "--balance")
+    if all(value in {"original", "uniform"} for _, value in pairs):
+        return dict(pairs)
+    return {name: _number(value, "--balance") for name, value in pairs}
+
+
+def _show(made: Splits, file: str) -> None:
+    from headrace.cli.screen import screen
+
+    out = screen()
+    counts = made.facts["counts"]
+    out.print(_sizes(counts))
+    if "classes" in counts["total"]:
+        out.print(_classes(counts))
+    for concern in made.concerns():
+        out.print(concern, style="yellow")
+    left = made.facts["left_out"]
+    out.print(f"{len(made)} samples in {file}" + (f", {left} left out" if left else ""))
+
+
+def _table(title: str, *headings: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _sizes(counts: Mapping[str, Any]) -> Table:
+    grouped = "groups" in counts["total"]
+    table = _table("splits", "samples", "share", "wanted", *(["groups"] if grouped else []))
+    whole = sum(part["rows"] for part in counts["splits"].values())
+    asked = sum(part["wanted"] for part in counts["splits"].values())
+    for name, part in counts["splits"].items():
+        shares = [f"{part['rows'] / max(whole, 1):.2%}", f"{part['wanted'] / asked:.2%}"]
+        table.add_row(name, str(part["rows"]), *shares, *([str(part["groups"])] if grouped else []))
+    for number, fold in enumerate(counts.get("folds", [])):
+        inside = sum(each["rows"] for each in counts["folds"])
+        shares = [f"{fold['rows'] / max(inside, 1):.2%}", f"{1 / len(counts['folds']):.2%}"]
+        table.add_row(f"fold {number}", str(fold["rows"]), *shares, *([str(fold["groups"])] if grouped else []))
+    return table
+
+
+def _classes(counts: Mapping[str, Any]) -> Table:
+    """Each class's part of every split: equal along a line where ratios are kept."""
+    names = list(counts["splits"])
+    table = _table("classes", "all", *names)
+    whole = counts["total"]["classes"]
+    common = sorted(whole, key=lambda label: -whole[label])
+    shown = [label for label in whole if label in set(common[:MOST_CLASSES])]
+    rest = [label for label in whole if label not in set(shown)]
+    for label, those in [*((label, [label]) for label in shown), *([(f"{len(rest)} more", rest)] if rest else [])]:
+        parts = [counts["total"], *(counts["splits"][name] for name in names)]
+        table.add_row(label, *(_cell(sum(part["classes"][each] for each in those), part["rows"]) for part in parts))
+    return table
+
+
+def _cell(count: int, rows: int) -> str:
+    return f"{count} ({count / rows:.1%})" if rows else "0"

@@ -1,0 +1,136 @@
+"""Groups of indices whose rows come over a network: drawn ahead, published when they are here."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headrace.engine.consumer.fetching import Fetcher
+from headrace.engine.consumer.hand import NOT_YET, NotYet
+from headrace.engine.consumer.order import Groups
+from headrace.engine.fetcher.wire import Arrived
+from headrace.sched.arrivals import Arrivals, Group, Grouping
+
+
+class Planned(list[Any]):
+    """Indices of a group, and where the row of each lies; None: the worker gets it by itself."""
+
+    def __init__(self, group: Group[Arrived | None], free: Callable[[Iterable[Arrived]], None]) -> None:
+        """``free``: called with the places that are not needed any more."""
+        super().__init__(group.indices)
+        self.group, self._free = group, free
+
+    @property
+    def places(self) -> list[Arrived | None]:
+        """Of the rows, one for each index."""
+        return self.group.payloads
+
+    def settled(self, positions: Iterable[int]) -> None:
+        """These samples were delivered or given up. Saying it again changes nothing."""
+        places = [self.places[position] for position in positions]
+        self._free(place for place in places if place is not None)
+
+
+class ArrivingGroups:
+    """``Groups`` with a network between the sampler and the workers. It never waits.
+
+    What was drawn is in one place at any moment, whatever interrupts it: with the groups it draws from, or among the
+    arrivals until it was published.
+    """
+
+    def __init__(
+        self, groups: Groups, fetcher: Fetcher, key: Callable[[Any], str], grouping: Grouping, displacement: int
+    ) -> None:
+        """``key``: of a sample, by its index. ``displacement``: see ``Arrivals``."""
+        self._groups, self._fetcher, self._key = groups, fetcher, key
+        self._grouping, self._displacement = grouping, displacement
+        self._arrivals: Arrivals[Arrived | None] = Arrivals(grouping, displacement=displacement)
+        self._head: Planned | None = None
+        self._live: dict[int, Arrived] = {}  # published and not settled, by offset
+        self._exhausted = False
+        self._before: ArrivingGroups | None = None  # what this one takes over from
+
+    def head(self) -> Planned | NotYet | None:
+        """The next group that is here, the same one until it was ``taken``; ``NOT_YET`` while rows are under way."""
+        if self.drawn is not None:
+            return self.drawn
+        if self._before is not None:
+            self._before.abandon()
+            self._before = None
+        self._fetcher.pump()
+        while not self._exhausted and self._arrivals.missing < self._fetcher.appetite:
+            self._draw()
+        self._fetcher.pump()
+        group = self._arrivals.next()
+        if group is None:
+            return None if self._exhausted and self._arrivals.is_empty else NOT_YET
+        self._live.update((place.offset, place) for place in group.payloads if place is not None)
+        self._head = Planned(group, self._free)
+        return self._head
+
+    @property
+    def drawn(self) -> Planned | None:
+        """The head, while it is nobody else's."""
+        head = self._head
+        return None if head is None or self._arrivals.is_published(head.group) else head
+
+    def taken(self) -> None:
+        """The head is in somebody else's care."""
+        if self._head is not None:
+            self._arrivals.publish(self._head.group)
+            self._fetcher.taken(sum(place is not None for place in self._head.places))
+            self._head = None
+
+    def _draw(self) -> None:
+        """Draw a group and ask for its rows; one that an interrupt broke off is asked for now."""
+        group = self._groups.head()
+        if group is None:
+            self._exhausted = True
+            return
+        if not any(drawn is group for drawn in self._arrivals.drawn):
+            self._arrivals.draw(group, self._fetcher.number(len(group)))
+        self._ask()
+        self._groups.taken()
+
+    def _ask(self) -> None:
+        """Have what was drawn last brought."""
+        keys: dict[int, str] = {}
+        for number, index in self._arrivals.newest():
+            try:
+                keys[number] = self._key(index)
+            except Exception:  # noqa: BLE001  (an index the dataset has not: the worker will raise what it says)
+                self._arrivals.arrive(number, None)
+        self._fetcher.ask(keys, self._arrived)
+
+    def _arrived(self, place: Arrived) -> None:
+        if not self._arrivals.arrive(place.number, place):
+            self._fetcher.refuse([place])
+
+    def _free(self, places: Iterable[Arrived]) -> None:
+        freed = list(places)
+        for place in freed:
+            self._live.pop(place.offset, None)
+        self._fetcher.free(freed)
+
+    def waited_for(self) -> tuple[int, int]:
+        """A descriptor, and events of it, by which more groups announce themselves."""
+        return self._fetcher.waited_for()
+
+    def again(self, pending: list[list[Any]]) -> "ArrivingGroups":
+        """The same, but ``pending`` first: their rows are asked for again. This one stays as it is until then."""
+        groups = self._groups.again(pending)
+        following = ArrivingGroups(groups, self._fetcher, self._key, self._grouping, self._displacement)
+        following._before = self
+        return following
+
+    def abandon(self) -> None:
+        """Nothing of this epoch is needed any more."""
+        absent, here = self._arrivals.give_up()
+        self._fetcher.drop(absent)
+        self._free(list(self._live.values()))
+        self._fetcher.refuse([place for place in here if place is not None])
+
+    def progress(self, held: list[list[Any]], besides: list[Any] | None = None) -> dict[str, Any]:
+        """For a resume: ``held``, drawn and not delivered, and what waits here; not the head if it is ``besides``."""
+        head, drawn = self.drawn, self._arrivals.drawn
+        is_held = head is not None and any(head is group for group in besides or ())
+        elsewhere = frozenset(head.group.numbers) if head is not None and is_held else frozenset[int]()
+        return self._groups.progress(held + self._arrivals.waiting(elsewhere), drawn)

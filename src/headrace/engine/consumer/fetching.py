@@ -1,0 +1,228 @@
+"""The fetcher as the training process sees it: a process of its own that has rows of a store brought into the arena.
+
+It is a fresh interpreter, so nothing is forked while somebody holds a lock, and it imports no torch. It may be killed
+at any moment: what it had brought stays where it lies, what it had not is asked for again.
+"""
+
+import json
+import os
+import pickle
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from headrace.core.errors import StoreError, StoreUnavailable
+from headrace.core.options import Prefetch, Retry
+from headrace.core.stats import Network
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.wire import Arrived, Kind
+from headrace.store.base import RemoteStore
+
+Sink = Callable[[Arrived], None]
+_BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+DEATHS_ALLOWED = 3
+"""Fetchers that may end one after the other without having brought anything."""
+CLOSE_SECONDS = 2.0
+ROOM, LEAST_ROOM = 4, 64 << 20
+"""Address space of the arena, as a multiple of the memory it should use: sizes vary, and a large row must fit."""
+
+
+class Fetcher:
+    """One store's fetcher over the epochs of an iteration. Used by one thread; never waits."""
+
+    def __init__(
+        self,
+        store: RemoteStore,
+        prefetch: Prefetch,
+        retry: Retry,
+        batch: int,
+        before: Network = Network(),  # noqa: B008
+    ) -> None:
+        """Reserves the arena; the process starts when something is asked for. ``batch``: rows in a batch.
+
+        ``before``: what fetchers before this one came to.
+        """
+        self._orders = Orders(store, prefetch, retry, batch)
+        self.arena = Arena(max(ROOM * prefetch.memory, LEAST_ROOM))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._frames = wire.Frames()
+        self._outbox = bytearray()
+        self._asked: dict[int, tuple[str, Sink]] = {}  # number -> key and who waits for it, until it arrives
+        self._live: dict[int, int] = {}  # offset -> bytes, until it is freed
+        self._refused: StoreError | None = None
+        self._torn = False
+        self._deaths = 0
+        self._numbers = 0
+        self._group = 1
+        self.network = self._before = before
+        self.appetite = 2 * batch
+        """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def number(self, count: int) -> int:
+        """The first of ``count`` numbers that nobody had yet."""
+        first = self._numbers
+        self._numbers += count
+        return first
+
+    def ask(self, keys: Mapping[int, str], sink: Sink) -> None:
+        """Have rows brought, each by a number; ``sink`` is given each of them once, by ``pump``."""
+        self._group = max(self._group, len(keys))
+        self._asked.update((number, (key, sink)) for number, key in keys.items())
+        if self._process is None:
+            self._start()
+        else:
+            self._outbox += wire.asks(keys.items(), len(keys))
+
+    def free(self, places: Iterable[Arrived]) -> None:
+        """Nobody needs these payloads any more."""
+        offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
+        if offsets and self._process is not None:
+            self._outbox += wire.numbers(Kind.FREE, offsets)
+
+    def refuse(self, places: list[Arrived]) -> None:
+        """These were brought for nobody."""
+        self.free(places)
+        self.taken(len(places))
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Nobody waits for these any more; what comes nevertheless is freed."""
+        dropped = [number for number in numbers if self._asked.pop(number, None) is not None]
+        if dropped and self._process is not None:
+            self._outbox += wire.numbers(Kind.DROP, dropped)
+
+    def taken(self, rows: int) -> None:
+        """So many more rows are being worked on."""
+        if self._process is not None:
+            self._outbox += wire.numbers(Kind.TAKEN, [rows])
+
+    def pump(self) -> None:
+        """Send what is to be sent and hand out what has come, without waiting. Raises what the store refuses."""
+        if self._refused is not None:
+            raise self._refused
+        if self._socket is None:
+            return
+        if self._torn:
+            self._replace()
+        self._torn = True  # a signal handler that raises may leave half a frame behind
+        try:
+            self._exchange()
+        except ConnectionError:
+            self._replace()
+        self._torn = False
+
+    def _exchange(self) -> None:
+        assert self._socket is not None
+        with suppress(BlockingIOError, InterruptedError):
+            while self._outbox:
+                del self._outbox[: self._socket.send(self._outbox)]
+        with suppress(BlockingIOError, InterruptedError):
+            while data := self._receive():
+                for kind, body in self._frames.feed(data):
+                    self._take(kind, body)
+
+    def _receive(self) -> bytes:
+        assert self._socket is not None
+        data = self._socket.recv(1 << 18)
+        if not data:
+            raise ConnectionResetError
+        return data
+
+    def _take(self, kind: Kind, body: bytes) -> None:
+        if kind is Kind.ROWS:
+            for place in wire.read_rows(body):
+                self._deaths = 0
+                self._live[place.offset] = place.size + (place.label if place.label_kind == wire.BLOB_LABEL else 0)
+                if place.number in self._asked:
+                    self._asked[place.number][1](place)
+                    self._asked.pop(place.number, None)
+                else:
+                    self.refuse([place])
+        elif kind is Kind.FACTS:
+            facts = json.loads(body)
+            self.appetite = int(facts["appetite"])
+            self.network = _added(self._before, facts)
+        elif kind is Kind.FATAL:
+            self._refused = wire.rebuilt(json.loads(body))
+            raise self._refused
+
+    def waited_for(self) -> tuple[int, int]:
+        """(descriptor, events of ``poll``) to be woken by; -1 while there is no process."""
+        if self._socket is None:
+            return -1, 0
+        return self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._outbox else 0)
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            self._process = subprocess.Popen(  # noqa: S603  (this interpreter, our own module)
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(self.arena.fd)],
+                pass_fds=(theirs.fileno(), self.arena.fd),
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._socket, self._frames = ours, wire.Frames()
+        told = pickle.dumps(replace(self._orders, live=list(self._live.items())))
+        asked = ((number, key) for number, (key, _) in self._asked.items())
+        self._outbox = bytearray(wire.frame(Kind.OPEN, told) + wire.asks(asked, self._group))
+
+    def _replace(self) -> None:
+        """The fetcher is gone: what it had not brought is asked for again."""
+        code = self._end()
+        self._deaths += 1
+        self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
+        self.network = self._before
+        if self._deaths > DEATHS_ALLOWED:
+            server = self._orders.store.name
+            msg = (
+                f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, "
+                f"the last time with exit code {code}"
+            )
+            self._refused = StoreUnavailable(msg, server=server)
+            raise self._refused
+        self._start()
+        self._torn = False
+
+    def _end(self) -> int | None:
+        process, self._process = self._process, None
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.close()
+        if process is None:
+            return None
+        try:
+            return process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def close(self) -> None:
+        """End the process and give the memory back; idempotent."""
+        self._end()
+        self.arena.close()
+
+
+def _added(before: Network, facts: dict[str, Any]) -> Network:
+    """What a process says it has done, added to what was done before it."""
+    sums = ("rows", "bytes", "seconds", "retries", "failures", "connections")
+    added = {name: getattr(before, name) + facts[name] for name in sums}
+    return replace(before, **added, in_flight=facts["in_flight"], window=facts["window"])

@@ -1,0 +1,68 @@
+"""Memory in which payloads wait: written by the fetcher, read by workers, in a mapping of its own."""
+
+import json
+import mmap
+import os
+import weakref
+from multiprocessing import reduction
+from typing import Any
+
+from headrace.core.errors import SlabError
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.wire import BLOB_LABEL, NUMBER_LABEL, Arrived
+from headrace.store.base import Label, Row
+
+
+class Arena:
+    """A sparse memory file. Picklable while a process is being started: the child maps the same memory."""
+
+    def __init__(self, size: int, fd: int | None = None) -> None:
+        """``size`` bytes of address space, memory only where something was written; or ``fd``, made by another."""
+        self.size = size
+        try:
+            self.fd = os.memfd_create("headrace-payloads", os.MFD_CLOEXEC) if fd is None else fd
+            if fd is None:
+                os.ftruncate(self.fd, size)
+            self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED)
+        except (OSError, ValueError) as error:
+            msg = f"cannot reserve {size >> 20} MiB for payloads ({error}); use a smaller Prefetch(memory=...)"
+            raise SlabError(msg) from error
+        self._closed = weakref.finalize(self, os.close, self.fd)
+        self._view = memoryview(self._map)
+
+    def write(self, offset: int, *parts: bytes | memoryview) -> None:
+        """Payload and label, one behind the other."""
+        for part in parts:
+            self._view[offset : offset + len(part)] = part
+            offset += len(part)
+
+    def read(self, place: Arrived, key: str) -> Row:
+        """A copy of what arrived, or the error that came instead, raised.
+
+        The copy stays as it is whatever the arena is used for afterwards.
+        """
+        end = place.offset + place.size
+        label: Label = None
+        if place.label_kind == NUMBER_LABEL:
+            label = place.label
+        elif place.label_kind == BLOB_LABEL:
+            label = bytes(self._view[end : end + place.label])
+        payload = bytes(self._view[place.offset : end])
+        if place.failed:
+            raise wire.rebuilt(json.loads(payload))
+        return Row(key, payload, label)
+
+    def close(self) -> None:
+        """Forget it; idempotent."""
+        if self._closed.alive:
+            self._view.release()
+            self._map.close()
+            self._closed()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels to a starting process as a descriptor."""
+        return _attach, (self.size, reduction.DupFd(self.fd))
+
+
+def _attach(size: int, handle: Any) -> Arena:
+    return Arena(size, handle.detach())

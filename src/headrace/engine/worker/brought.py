@@ -1,0 +1,75 @@
+"""Samples made of rows that the fetcher brought."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from torch.utils.data import Subset
+
+from headrace.core.options import Retry
+from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.worker.observer import Observer
+from headrace.store.base import RemoteStore, Row
+
+
+@runtime_checkable
+class Networked(Protocol):
+    """A dataset whose samples lie in a store, and can be made of rows that somebody else has read."""
+
+    store: Any
+    keys: Any
+    """The key of each sample, by its index."""
+
+    def made_of(self, index: Any, row: Row) -> Any:
+        """What ``self[index]`` is, given its row."""
+
+
+class Rows:
+    """The rows behind a dataset, if they lie behind a network and the dataset can be given them."""
+
+    def __init__(self, dataset: Networked, indices: Any = None) -> None:
+        """``indices``: of the samples that are wanted, if these are a part of the dataset."""
+        self._dataset, self._indices = dataset, indices
+        self.store: RemoteStore = dataset.store
+        self.retry: Retry = getattr(dataset, "retry", Retry())
+
+    @classmethod
+    def of(cls, dataset: Any) -> "Rows | None":
+        """Those of ``dataset``, or of the dataset it is a ``Subset`` of; None where samples are read one by one."""
+        indices = None
+        while type(dataset) is Subset:
+            indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
+            dataset = dataset.dataset
+        if not isinstance(dataset, Networked) or not isinstance(dataset.store, RemoteStore):
+            return None
+        return None if hasattr(dataset, "__getitems__") else cls(dataset, indices)
+
+    def key(self, index: Any) -> str:
+        """Of a sample."""
+        found: str = self._dataset.keys[self._inner(index)]
+        return found
+
+    def sample(self, index: Any, row: Row) -> Any:
+        """The sample, made of its row."""
+        return self._dataset.made_of(self._inner(index), row)
+
+    def _inner(self, index: Any) -> Any:
+        return index if self._indices is None else self._indices[index]
+
+
+class Brought:
+    """``dataset[index]``, of what lies in the arena where there is something."""
+
+    def __init__(self, dataset: Any, arena: Arena | None, observer: Observer) -> None:
+        """``arena``: None where nothing is ever brought."""
+        self._dataset, self._arena, self._observer = dataset, arena, observer
+        self._rows = None if arena is None else Rows.of(dataset)
+        self.place: Arrived | None = None
+        """Where the row of the next sample lies."""
+
+    def __call__(self, index: Any) -> Any:
+        """The sample. A row that could not be read raises the store's error."""
+        place, self.place = self.place, None
+        if place is None or self._arena is None or self._rows is None:
+            return self._dataset[index]
+        self._observer.brought(place.size, place.retries, place.began, place.took)
+        return self._rows.sample(index, self._arena.read(place, self._rows.key(index)))

@@ -1,0 +1,189 @@
+"""Which samples of an epoch can be published while their payloads come over a network, in whatever order they come.
+
+Indices are drawn in groups and asked for by number. What may be published follows from what has arrived: whole groups
+as drawn, in the order drawn or not, or groups of whatever arrived first. No clock, no I/O.
+
+A signal handler may raise, or ask for the state, between any two steps. So what is drawn and what is published changes
+by one store of one value, and a sample arrives by one store.
+"""
+
+from bisect import bisect_right
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from itertools import chain, islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Grouping(Enum):
+    """What a published group is made of."""
+
+    STRICT = "as drawn, in the order drawn"
+    WHOLE = "as drawn, as they are complete"
+    FREE = "the first to arrive"
+
+
+class _Drawn(NamedTuple):
+    """A group as it was drawn."""
+
+    numbers: range
+    indices: list[Any]
+
+
+class _At(NamedTuple):
+    """What was drawn, less what is over."""
+
+    groups: tuple[_Drawn, ...]
+    gone: frozenset[int]
+    """Numbers in these groups that are published."""
+    published: int
+    """Groups published so far."""
+    over: int
+    """Groups drawn that are not among these any more."""
+
+
+class Group(NamedTuple, Generic[T]):
+    """A group that may be published."""
+
+    place: int
+    """In the order of publishing."""
+    numbers: list[int]
+    indices: list[Any]
+    payloads: list[T]
+
+
+class Arrivals(Generic[T]):
+    """The samples of one epoch between being drawn and being published; ``T`` is what arrives for each."""
+
+    def __init__(self, grouping: Grouping, *, displacement: int = 0) -> None:
+        """``displacement``: in free order, groups by which a sample may be overtaken; 0 for any number.
+
+        It is exact where groups are of one size (but for the last), as those of a loader that batches by itself are.
+        """
+        self._grouping, self._displacement = grouping, displacement
+        self._at = _At((), frozenset(), 0, 0)
+        self._here: dict[int, T] = {}  # in the order of arrival; those published may linger
+
+    @property
+    def missing(self) -> int:
+        """Samples drawn that have not arrived."""
+        at = self._at
+        return sum(len(group.numbers) for group in at.groups) - len(at.gone) - len(self._here.keys() - at.gone)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything that was drawn is published."""
+        at = self._at
+        return all(number in at.gone for group in at.groups for number in group.numbers)
+
+    @property
+    def drawn(self) -> list[list[Any]]:
+        """The groups that were drawn here and are not over: the very lists."""
+        return [group.indices for group in self._at.groups]
+
+    def newest(self) -> list[tuple[int, Any]]:
+        """Numbers and indices of the group drawn last."""
+        group = self._at.groups[-1]
+        return list(zip(group.numbers, group.indices, strict=True))
+
+    def draw(self, indices: list[Any], first: int) -> range:
+        """A group was drawn; the numbers to ask for its samples by. ``first`` grows from call to call."""
+        numbers = range(first, first + len(indices))
+        self._at = self._at._replace(groups=(*self._at.groups, _Drawn(numbers, indices)))
+        return numbers
+
+    def arrive(self, number: int, payload: T) -> bool:
+        """A sample is here; False when nobody waits for it (any more), or it is here already."""
+        if number in self._here or self._group_of(number) is None or number in self._at.gone:
+            return False
+        self._here[number] = payload
+        return True
+
+    def _group_of(self, number: int) -> _Drawn | None:
+        groups = self._at.groups
+        place = bisect_right(groups, number, key=lambda group: group.numbers.start) - 1
+        return groups[place] if place >= 0 and number in groups[place].numbers else None
+
+    def next(self) -> Group[T] | None:
+        """The next group to publish; None while none is complete. The same group until it was ``publish``-ed."""
+        numbers = self._first_here() if self._grouping is Grouping.FREE else self._first_whole()
+        if numbers is None:
+            return None
+        found = [(number, self._group_of(number)) for number in numbers]
+        indices = [group.indices[number - group.numbers.start] for number, group in found if group is not None]
+        return Group(self._at.published, numbers, indices, [self._here[number] for number in numbers])
+
+    def _first_whole(self) -> list[int] | None:
+        at = self._at
+        for group in at.groups:
+            if group.numbers[0] in at.gone if group.numbers else group is not at.groups[0]:
+                continue  # one of no samples is complete when its turn comes
+            if all(number in self._here for number in group.numbers):
+                return list(group.numbers)
+            if self._grouping is Grouping.STRICT:
+                return None
+        return None
+
+    def _first_here(self) -> list[int] | None:
+        at = self._at
+        place = at.published - at.over
+        if place >= len(at.groups):
+            return None
+        due = self._due(at)
+        if any(number not in self._here for number in due):
+            return None
+        size = len(at.groups[place].numbers)
+        early = (number for number in self._here if number not in at.gone and number not in due)
+        found = list(islice(chain(due, early), size))
+        return found if len(found) == size else None
+
+    def _due(self, at: _At) -> list[int]:
+        """Free order: numbers that the next group must have."""
+        last = at.published - self._displacement - at.over  # the place of the last group that is due
+        if not self._displacement or last < 0:
+            return []
+        due = chain.from_iterable(group.numbers for group in at.groups[: last + 1])
+        return [number for number in due if number not in at.gone]
+
+    def publish(self, group: Group[T]) -> None:
+        """What ``next`` returned is with the workers now."""
+        at = self._at
+        gone, published = at.gone.union(group.numbers), at.published + 1
+        # In free order the sizes of groups are wanted until as many are published.
+        keep = published - at.over if self._grouping is Grouping.FREE else len(at.groups)
+        over = 0 if group.numbers else 1  # one of no samples is published when it is the first
+        while over < min(keep, len(at.groups)) and _is_over(at.groups[over].numbers, gone):
+            gone = gone.difference(at.groups[over].numbers)
+            over += 1
+        self._at = _At(at.groups[over:], gone, published, at.over + over)
+        for number in group.numbers:
+            self._here.pop(number, None)
+
+    def is_published(self, group: Group[T]) -> bool:
+        """Whether ``publish`` was reached."""
+        return self._at.published > group.place
+
+    def waiting(self, besides: AbstractSet[int] = frozenset()) -> list[list[Any]]:
+        """What was drawn and not published, in the order of drawing, without the numbers ``besides``."""
+        at = self._at
+        gone = at.gone | besides
+        found = (
+            [index for number, index in zip(group.numbers, group.indices, strict=True) if number not in gone]
+            for group in at.groups
+        )
+        return [group for group in found if group]
+
+    def give_up(self) -> tuple[list[int], list[T]]:
+        """Nothing more will be published: numbers that were asked for and have not come, and what did come."""
+        at = self._at
+        numbers = [number for group in at.groups for number in group.numbers if number not in at.gone]
+        here = [self._here[number] for number in numbers if number in self._here]
+        absent = [number for number in numbers if number not in self._here]
+        self._at = _At((), frozenset(), at.published, at.over)
+        self._here.clear()
+        return absent, here
+
+
+def _is_over(numbers: range, gone: AbstractSet[int]) -> bool:
+    return bool(numbers) and all(number in gone for number in numbers)

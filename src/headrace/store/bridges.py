@@ -1,0 +1,124 @@
+"""From one kind of store to the other: remote ones for blocking code, local ones for an event loop."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from headrace.core.options import Prefetch
+from headrace.store.arrivals import arrivals
+from headrace.store.background import Background, following
+from headrace.store.base import Columns, Fetched, Info, LocalStore, RemoteStore, Row, Session
+from headrace.store.owned import Owned
+from headrace.store.window import Window
+
+
+class Blocking(LocalStore):
+    """A remote store read by blocking calls, ``get_many`` with up to ``in_flight`` requests at once.
+
+    Each process that reads has a session of its own, in a thread of its own, until ``close``.
+    """
+
+    def __init__(self, store: RemoteStore, in_flight: int = 64) -> None:
+        self._store = store
+        self._in_flight = in_flight
+        self._held = Owned(self._open, _Held.close)
+
+    @property
+    def name(self) -> str:
+        return self._store.name
+
+    def __repr__(self) -> str:
+        return f"Blocking({self._store!r})"
+
+    def get(self, key: str) -> Row:
+        held = self._held.get()
+        return held.background.run(held.session.get(key))
+
+    def get_many(self, keys: Sequence[str]) -> Iterator[Fetched]:
+        held = self._held.get()
+        coming = arrivals(held.session, keys, Window(Prefetch(window=self._in_flight, ramp=0), 1))
+        try:
+            while (fetched := held.background.run(following(coming))) is not None:
+                yield fetched
+        finally:
+            held.background.run(coming.aclose())
+
+    def keys(self) -> list[str]:
+        return self._store.keys()
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        return self._store.columns(names)
+
+    def info(self) -> Info:
+        return self._store.info()
+
+    def close(self) -> None:
+        self._held.close()
+        self._store.close()
+
+    def _open(self) -> "_Held":
+        background = Background()
+        try:
+            return _Held(background, background.run(self._store.connect()))
+        except BaseException:
+            background.close()
+            raise
+
+
+@dataclass(frozen=True)
+class _Held:
+    background: Background
+    session: Session
+
+    def close(self) -> None:
+        try:
+            self.background.run(self.session.close())
+        finally:
+            self.background.close()
+
+
+class Threaded(RemoteStore):
+    """A local store for an event loop: blocking reads in ``threads`` threads."""
+
+    def __init__(self, store: LocalStore, threads: int = 4) -> None:
+        self._store = store
+        self._threads = threads
+
+    @property
+    def name(self) -> str:
+        return self._store.name
+
+    def __repr__(self) -> str:
+        return f"Threaded({self._store!r})"
+
+    async def connect(self) -> Session:
+        return _ThreadedSession(self._store, self._threads)
+
+    def keys(self) -> list[str]:
+        return self._store.keys()
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        return self._store.columns(names)
+
+    def info(self) -> Info:
+        return self._store.info()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class _ThreadedSession:
+    def __init__(self, store: LocalStore, threads: int) -> None:
+        self._store = store
+        self._pool = ThreadPoolExecutor(threads, "headrace-read")
+
+    async def get(self, key: str) -> Row:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._store.get, key)
+
+    def connections(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        self._pool.shutdown()
+        self._store.close()

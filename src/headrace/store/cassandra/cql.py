@@ -1,0 +1,119 @@
+"""The statements: plain texts, made from the names a URL gave."""
+
+from collections.abc import Sequence
+
+from headrace.store.base import Kind, LabelKind
+from headrace.store.cassandra.options import Tables
+
+TYPES = {Kind.INTEGER: "bigint", Kind.NUMBER: "double", Kind.TEXT: "text", Kind.TRUTH: "boolean"}
+INTEGERS = {"bigint", "int", "smallint", "tinyint", "varint", "counter"}
+KINDS = {
+    **dict.fromkeys(INTEGERS, Kind.INTEGER),
+    **dict.fromkeys(("double", "float", "decimal"), Kind.NUMBER),
+    "boolean": Kind.TRUTH,
+}
+LABELS = {LabelKind.INTEGER: "bigint", LabelKind.BLOB: "blob"}
+
+NO_COMPRESSION = "WITH compression = {'enabled': 'false'}"
+"""Samples are compressed already: to try again costs the server time and gives nothing."""
+
+COLUMNS_OF = "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
+KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?"
+DATA_CENTRE = "SELECT data_center FROM system.local"
+
+
+def quoted(name: str) -> str:
+    """A name as CQL takes it, case and all."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def table(keyspace: str, name: str) -> str:
+    """A table's full name."""
+    return f"{quoted(keyspace)}.{quoted(name)}"
+
+
+def kind_of(declared: str) -> Kind:
+    """What a column's values are to us; whatever is no number or truth value is shown as text."""
+    return KINDS.get(declared, Kind.TEXT)
+
+
+def labels_of(declared: str | None) -> LabelKind | None:
+    """What labels in a column of that type are; None for a type that is neither."""
+    if declared is None:
+        return LabelKind.NONE
+    if declared in INTEGERS:
+        return LabelKind.INTEGER
+    return LabelKind.BLOB if declared == "blob" else None
+
+
+def create_keyspace(tables: Tables, dc: str) -> str:
+    """Replicated in one data centre."""
+    where = dc.replace("'", "''")
+    replication = f"{{'class': 'NetworkTopologyStrategy', '{where}': {tables.replication}}}"
+    return f"CREATE KEYSPACE IF NOT EXISTS {quoted(tables.keyspace)} WITH replication = {replication}"
+
+
+def create_data(tables: Tables, labels: LabelKind) -> str:
+    """Ids, labels and payloads."""
+    label = "" if labels is LabelKind.NONE else f"{quoted(tables.label_column)} {LABELS[labels]}, "
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table(tables.keyspace, tables.data)} ({quoted(tables.id_column)} "
+        f"{tables.id_type} PRIMARY KEY, {label}{quoted(tables.data_column)} blob) {NO_COMPRESSION}"
+    )
+
+
+def create_metadata(tables: Tables, labels: LabelKind, id_type: str) -> str:
+    """What is known of each row, without its payload."""
+    label = "label bigint, " if labels is LabelKind.INTEGER else ""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table(tables.keyspace, tables.metadata)} "
+        f"({quoted(tables.metadata_id_column)} {id_type} PRIMARY KEY, {label}bytes bigint)"
+    )
+
+
+def add_column(tables: Tables, name: str, kind: Kind) -> str:
+    """One more metadata column."""
+    return f"ALTER TABLE {table(tables.keyspace, tables.metadata)} ADD {quoted(name)} {TYPES[kind]}"
+
+
+def read_row(tables: Tables, labels: LabelKind) -> str:
+    """Label and payload together, by id."""
+    label = "" if labels is LabelKind.NONE else f"{quoted(tables.label_column)}, "
+    return (
+        f"SELECT {label}{quoted(tables.data_column)} FROM {table(tables.keyspace, tables.data)} "
+        f"WHERE {quoted(tables.id_column)} = ?"
+    )
+
+
+def write_row(tables: Tables, labels: LabelKind) -> str:
+    """Label and payload."""
+    names = [tables.id_column, *([] if labels is LabelKind.NONE else [tables.label_column]), tables.data_column]
+    return _insert(table(tables.keyspace, tables.data), names)
+
+
+def write_metadata(tables: Tables, columns: Sequence[str]) -> str:
+    """``columns`` without the id, which comes first."""
+    return _insert(table(tables.keyspace, tables.metadata), [tables.metadata_id_column, *columns])
+
+
+def is_present(tables: Tables) -> str:
+    """Whether a row is there, without looking at its payload."""
+    id_column = quoted(tables.metadata_id_column)
+    return f"SELECT {id_column} FROM {table(tables.keyspace, tables.metadata)} WHERE {id_column} = ?"
+
+
+def scan(name: str, id_column: str, columns: Sequence[str]) -> str:
+    """One arc of the ring: those with a token above the first mark and up to the second."""
+    wanted = ", ".join(map(quoted, [id_column, *columns]))
+    by = f"token({quoted(id_column)})"
+    return f"SELECT {wanted} FROM {name} WHERE {by} > ? AND {by} <= ?"
+
+
+def arcs(count: int) -> list[tuple[int, int]]:
+    """The ring of Murmur3 tokens in so many equal parts. The least token belongs to no row."""
+    marks = [-(2**63) + (2**64 * number) // count for number in range(count)]
+    return list(zip(marks, [*marks[1:], 2**63 - 1], strict=True))
+
+
+def _insert(name: str, columns: Sequence[str]) -> str:
+    return f"INSERT INTO {name} ({', '.join(map(quoted, columns))}) VALUES ({', '.join('?' * len(columns))})"

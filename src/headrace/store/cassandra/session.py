@@ -1,0 +1,140 @@
+"""What the tables look like, and the reading of single rows."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+from headrace.core.errors import BadRow, MissingKey, StoreRefused
+from headrace.store.base import Kind, LabelKind, Row
+from headrace.store.cassandra import cql, driver
+from headrace.store.cassandra.options import Tables
+
+T = TypeVar("T")
+
+ID_TYPES = {"text", "varchar", "ascii", "uuid", "timeuuid", *cql.INTEGERS}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is there: the type of ids, the kind of labels, and the columns of the catalogue by our names."""
+
+    id_type: str
+    labels: LabelKind
+    has_metadata: bool
+    kinds: Mapping[str, Kind]
+
+
+async def column_types(connection: driver.Connection, keyspace: str, table: str) -> dict[str, str]:
+    """The columns of a table; empty where there is no such table."""
+    result = await connection.query(cql.COLUMNS_OF, [keyspace, table])
+    return dict(row.as_tuple() for row in result.all())
+
+
+async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
+    """What it gives, tried for some seconds: a table that was just made is not known to every server at once."""
+    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+        try:
+            return await attempt()
+        except (driver.NotThere, StoreRefused):
+            await asyncio.sleep(pause)
+    return await attempt()
+
+
+async def shape_of(connection: driver.Connection, tables: Tables, store: str) -> Shape:
+    """Raises ``StoreRefused`` when a table or column that the URL names is not there, or is of another type."""
+    try:
+        data = await column_types(connection, tables.keyspace, tables.data)
+        metadata = await column_types(connection, tables.keyspace, tables.metadata)
+    except driver.Failure as error:
+        raise driver.told(error, store) from error
+    if not data:
+        raise StoreRefused(f"{store}: there is no table {tables.keyspace}.{tables.data}", server=store)
+    for column, wanted in ((tables.id_column, ID_TYPES), (tables.data_column, {"blob"})):
+        if data.get(column) not in wanted:
+            is_a = f"is a {data[column]}" if column in data else "is not there"
+            has = ", ".join(f"{name} {declared}" for name, declared in sorted(data.items()))
+            message = f"{store}: column {column!r} of {tables.data} {is_a}; the table has {has}"
+            raise StoreRefused(message, server=store)
+    labels = cql.labels_of(data.get(tables.label_column))
+    if labels is None:
+        declared = data[tables.label_column]
+        message = f"{store}: labels are integers or blobs, not {declared} as in column {tables.label_column!r}"
+        raise StoreRefused(message, server=store)
+    kinds = {"key": Kind.TEXT}
+    if metadata:
+        others = {name: cql.kind_of(declared) for name, declared in metadata.items()}
+        if others.pop(tables.metadata_id_column, None) is None:
+            message = f"{store}: {tables.metadata} has no column {tables.metadata_id_column!r}"
+            raise StoreRefused(message, server=store)
+        kinds |= {name: others.pop(name) for name in ("label", "bytes") if name in others}
+        kinds |= dict(sorted(others.items()))
+    elif labels is LabelKind.INTEGER:
+        kinds["label"] = Kind.INTEGER
+    return Shape(data[tables.id_column], labels, bool(metadata), kinds)
+
+
+class CassandraSession:
+    """One prepared statement, run for each key. The driver spreads requests over servers and connections."""
+
+    def __init__(self, connection: driver.Connection, read: Any, shape: Shape, store: str) -> None:
+        self._connection = connection
+        self._read = read
+        self._shape = shape
+        self._labelled = shape.labels is not LabelKind.NONE
+        self._store = store
+        self._open = True
+
+    @classmethod
+    async def prepared(
+        cls, connection: driver.Connection, tables: Tables, shape: Shape, store: str
+    ) -> "CassandraSession":
+        try:
+            read = await connection.create_prepared(cql.read_row(tables, shape.labels))
+        except driver.Failure as error:
+            raise driver.told(error, store) from error
+        return cls(connection, read, shape, store)
+
+    async def get(self, key: str) -> Row:
+        bound = bound_id(key, self._shape.id_type)
+        if bound is None:
+            raise self._missing(key)
+        statement = self._read.bind([bound])
+        statement.set_is_idempotent(True)
+        try:
+            found = (await self._connection.execute(statement)).first()
+        except driver.Failure as error:
+            raise driver.told(error, self._store, key) from error
+        if found is None:
+            raise self._missing(key)
+        payload = found.column_value_by_index(1 if self._labelled else 0)
+        label = found.column_value_by_index(0) if self._labelled else None
+        if payload is None or (self._labelled and label is None):
+            what = "payload" if payload is None else "label"
+            raise BadRow(f"{self._store}: the row with the key {key!r} has no {what}", server=self._store, key=key)
+        return Row(key, payload, label)
+
+    def connections(self) -> int:
+        return int(self._connection.metrics().stats_total_connections) if self._open else 0
+
+    async def close(self) -> None:
+        if self._open:
+            self._open = False
+            await self._connection.close()
+
+    def _missing(self, key: str) -> MissingKey:
+        return MissingKey(f"{self._store} has no row with the key {key!r}", server=self._store, key=key)
+
+
+def bound_id(key: str, declared: str) -> str | int | None:
+    """A key as the driver binds it; None for one that no row of such a table can have."""
+    if declared in cql.INTEGERS:
+        return int(key) if re.fullmatch(r"-?(0|[1-9][0-9]{0,18})", key) else None
+    if declared in ("uuid", "timeuuid"):
+        try:
+            return key if str(UUID(key)) == key else None
+        except ValueError:
+            return None
+    return key

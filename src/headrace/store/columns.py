@@ -1,0 +1,105 @@
+"""Metadata as columns: from a database's values to arrays, and what a store holds, told from them."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.core.errors import StoreError
+from headrace.store.base import RESERVED, Columns, Info, Kind, LabelKind, Record, Schema
+
+CLASS = "class"
+"""The metadata column that names what an integer label means."""
+
+
+def column(values: Sequence[Any], kind: Kind) -> npt.NDArray[Any]:
+    """Values of one kind, some perhaps None, as the array that ``Columns`` promises."""
+    if kind is Kind.NUMBER:
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+    if kind is Kind.TEXT or any(value is None for value in values):
+        array = np.empty(len(values), object)
+        array[:] = [bool(value) if kind is Kind.TRUTH and value is not None else value for value in values]
+        return array
+    return np.array(values, np.int64 if kind is Kind.INTEGER else np.bool_)
+
+
+def chosen(names: Sequence[str] | None, there: Iterable[str], store: str) -> list[str]:
+    """The columns to read, ``key`` first. A name that is not there is a ``StoreError`` that lists those that are."""
+    known = list(there)
+    wanted = known if names is None else list(names)
+    for name in wanted:
+        if name not in known:
+            raise StoreError(f"{store} has no column {name!r}; it has {', '.join(known)}", server=store)
+    return ["key", *(name for name in dict.fromkeys(wanted) if name != "key")]
+
+
+def check_schema(schema: Schema, store: str) -> None:
+    """Refuses names that no store could keep apart."""
+    seen: dict[str, str] = {}
+    for name in schema.columns:
+        if not name or "\0" in name:
+            raise StoreError(f"{store}: a metadata column needs a name, not {name!r}", server=store)
+        if name.lower() in RESERVED:
+            raise StoreError(f"{store}: a metadata column cannot be called {name!r}; rename it", server=store)
+        if name.lower() in seen:
+            both = f"{seen[name.lower()]!r} and {name!r}"
+            raise StoreError(f"{store}: metadata columns {both} differ only in case; rename one", server=store)
+        seen[name.lower()] = name
+
+
+def check_labels(wanted: LabelKind, there: LabelKind, store: str) -> None:
+    """Labels of one kind per store: a store that is there keeps its own."""
+    if wanted is not there:
+        has = "has no labels" if there is LabelKind.NONE else f"has {there.value} labels"
+        raise StoreError(f"{store} {has}; it cannot take rows with {wanted.value} ones", server=store)
+
+
+def check_kinds(wanted: Mapping[str, Kind], there: Mapping[str, Kind], store: str) -> list[str]:
+    """The wanted columns that are missing. One that is there with another kind is a ``StoreError``."""
+    for name, kind in wanted.items():
+        if there.get(name, kind) is not kind:
+            raise StoreError(
+                f"{store}: column {name!r} holds {there[name].value} values; it cannot take {kind.value} ones",
+                server=store,
+            )
+    return [name for name in wanted if name not in there]
+
+
+def check_record(record: Record, labels: LabelKind, columns: Collection[str], store: str) -> None:
+    """Refuses a row that the store could not give back as it is."""
+    unknown = record.metadata.keys() - set(columns)
+    if unknown:
+        message = f"{store} has no column {min(unknown)!r}; name it in the schema (key {record.key!r})"
+        raise StoreError(message, server=store, key=record.key)
+    fits = {
+        LabelKind.INTEGER: isinstance(record.label, int),
+        LabelKind.BLOB: isinstance(record.label, bytes),
+        LabelKind.NONE: record.label is None,
+    }
+    if not fits[labels]:
+        told = "no label" if labels is LabelKind.NONE else f"{labels.value} labels"
+        message = f"{store} takes rows with {told}, not with {record.label!r:.60} (key {record.key!r})"
+        raise StoreError(message, server=store, key=record.key)
+
+
+def describe(store: str, columns: Columns, labels: LabelKind, kinds: Mapping[str, Kind]) -> Info:
+    """The ``Info`` of a store whose metadata has been read: its key, label, bytes and class columns are enough."""
+    named = columns.get(CLASS, columns.get("label"))
+    classes = {} if named is None else Counter("" if value is None else str(value) for value in named.tolist())
+    sizes = columns.get("bytes")
+    known = sizes is not None and all(size is not None for size in sizes.tolist())
+    return Info(
+        url=store,
+        rows=len(columns["key"]),
+        payload_bytes=int(sizes.sum()) if known and sizes is not None else None,
+        labels=labels,
+        classes=dict(sorted(classes.items(), key=_by_number)),
+        columns=dict(kinds),
+    )
+
+
+def _by_number(item: tuple[str, int]) -> tuple[int, str]:
+    name = item[0]
+    return (int(name), "") if name.isdecimal() else (-1, name)

@@ -1,0 +1,116 @@
+"""A folder of files as a store: keys are paths below it, the first folder of each is the class."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from headrace.core.errors import BadStoreUrl, MissingKey, StoreRefused, StoreUnavailable
+from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row
+from headrace.store.columns import CLASS, chosen, column, describe
+from headrace.store.url import StoreUrl
+
+
+class FolderStore(LocalStore):
+    """``file:///folder``: every file below it whose name does not begin with a dot.
+
+    Where the folder has folders in it, these are the classes: sorted by name, their numbers are the labels, and files
+    beside them are no samples. ``?labels=none`` takes every file at any depth, without labels.
+    ``?extensions=jpg,png`` takes only such files.
+    """
+
+    def __init__(self, url: StoreUrl) -> None:
+        url.only(["labels", "extensions"])
+        if url.hosts or url.user or not url.path:
+            raise BadStoreUrl(f"{url.redacted}: write file:///absolute/folder")
+        if url.options.get("labels", "none") != "none":
+            raise BadStoreUrl(f"{url.redacted}: labels= takes only 'none'")
+        self._url = url
+        self._root = Path(url.path)
+        self._flat = "labels" in url.options
+        listed = url.options.get("extensions", "").split(",")
+        self._extensions = tuple(f".{one.strip().removeprefix('.').lower()}" for one in listed if one.strip())
+        self._classes: dict[str, int] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._url.redacted
+
+    def __repr__(self) -> str:
+        return f"FolderStore({self.name!r})"
+
+    def classes(self) -> dict[str, int]:
+        """The label of each class; empty where there are none."""
+        if self._classes is None:
+            names = [] if self._flat else sorted(entry.name for entry in self._entries(self._root) if entry.is_dir())
+            self._classes = {name: label for label, name in enumerate(names)}
+        return self._classes
+
+    def get(self, key: str) -> Row:
+        first, *others = parts = PurePosixPath(key).parts or ("",)
+        classes = self.classes()
+        outside = ".." in parts or key.startswith("/") or (classes and (first not in classes or not others))
+        path = self._root / key
+        try:
+            if outside:
+                raise FileNotFoundError
+            payload = path.read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
+            raise MissingKey(f"{self.name} has no file {key!r}", server=self.name, key=key) from None
+        except PermissionError as error:
+            raise StoreRefused(f"{self.name}: {key!r} may not be read: {error}", server=self.name, key=key) from None
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self.name}: {key!r} cannot be read: {error}", server=self.name, key=key
+            ) from error
+        return Row(key, payload, classes.get(first))
+
+    def keys(self) -> list[str]:
+        classes = self.classes()
+        tops = [self._root / name for name in classes] if classes else [self._root]
+        prefix = len(str(self._root).rstrip("/")) + 1
+        return sorted(path[prefix:] for top in tops for path in self._files(top, set()))
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        classes = self.classes()
+        there = ["key", "label", "bytes", CLASS] if classes else ["key", "bytes"]
+        wanted = chosen(names, there, self.name)
+        keys = self.keys()
+        found = {"key": column(keys, Kind.TEXT)}
+        firsts = [key.partition("/")[0] for key in keys]
+        if "label" in wanted:
+            found["label"] = np.array([classes[first] for first in firsts], np.int64)
+        if "bytes" in wanted:
+            found["bytes"] = np.array([(self._root / key).stat().st_size for key in keys], np.int64)
+        if CLASS in wanted:
+            found[CLASS] = column(firsts, Kind.TEXT)
+        return {name: found[name] for name in wanted}
+
+    def info(self) -> Info:
+        kinds = {CLASS: Kind.TEXT} if self.classes() else {}
+        labels = LabelKind.INTEGER if self.classes() else LabelKind.NONE
+        return describe(self.name, self.columns(), labels, kinds)
+
+    def close(self) -> None:
+        """Nothing is held; folders are looked at again."""
+        self._classes = None
+
+    def _entries(self, folder: Path | str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return [entry for entry in entries if not entry.name.startswith(".")]
+        except OSError as error:
+            raise StoreRefused(f"{self.name}: {folder} cannot be listed: {error.strerror}", server=self.name) from None
+
+    def _files(self, folder: Path | str, above: set[tuple[int, int]]) -> Iterator[str]:
+        """Paths of files; a link that leads back to a folder above it is not followed."""
+        status = Path(folder).stat()
+        identity = status.st_dev, status.st_ino
+        if identity in above:
+            return
+        for entry in self._entries(folder):
+            if entry.is_dir():
+                yield from self._files(entry.path, above | {identity})
+            elif entry.is_file() and (not self._extensions or entry.name.lower().endswith(self._extensions)):
+                yield entry.path

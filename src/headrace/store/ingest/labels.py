@@ -1,0 +1,26 @@
+"""Numbers for the names of classes, in agreement with those that a store already uses. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from headrace.core.errors import IngestError
+
+
+def numbered(names: Iterable[str], used: Mapping[str, int], order: Sequence[str] = ()) -> dict[str, int]:
+    """The number of each class: what the store uses, what ``order`` says, else free numbers in the order of the names.
+
+    An ingest that was interrupted numbers the rest as it would have done: the free numbers are what was left over.
+    """
+    known = dict(used)
+    for number, name in enumerate(order):
+        if known.setdefault(name, number) != number:
+            raise IngestError(f"classes: {name} is number {known[name]} in the store, not {number}")
+    taken: dict[int, str] = {}
+    for name, number in known.items():
+        if taken.setdefault(number, name) != name:
+            raise IngestError(f"classes: {taken[number]} and {name} both have the number {number}")
+    free = (number for number in range(len(known) + 2**31) if number not in taken)
+    for name in sorted(set(names) - set(known)):
+        if order:
+            raise IngestError(f"classes: {name} is not among those given ({', '.join(order)})")
+        known[name] = next(free)
+    return known

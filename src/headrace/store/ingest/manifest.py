@@ -1,0 +1,160 @@
+"""A table of files: CSV, TSV or Parquet with a column ``path``, perhaps ``label``, and metadata in all others."""
+
+import csv
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.core.errors import IngestError
+from headrace.store import parquet
+from headrace.store.base import Kind, LabelKind, Scalar
+from headrace.store.columns import CLASS
+from headrace.store.ingest.kinds import Guess, converted
+from headrace.store.ingest.options import Reading
+from headrace.store.ingest.source import Item, Loaded, Shape
+
+PATH, LABEL, KEY = "path", "label", "key"
+
+
+class Manifest:
+    """Paths are relative to the manifest's folder, or to ``root``."""
+
+    def __init__(self, path: str, reading: Reading) -> None:
+        for name in ("payload", "extensions"):
+            if getattr(reading, name):
+                raise IngestError(f"{name} is not for manifests: {path} says itself which files are samples")
+        self.name = path
+        self._path = Path(path)
+        self._root = Path(reading.root) if reading.root else self._path.parent
+        self._reading = reading
+        self._known: _Columns | None = None
+
+    def shape(self) -> Shape:
+        known = self._columns()
+        return Shape(known.labels, known.kinds, known.classes, known.count)
+
+    def items(self) -> Iterator[Item]:
+        known = self._columns()
+        firsts: dict[int, int] = {}
+        for number, row in enumerate(self._rows(), 1):
+            item = self._item(row, known, number)
+            if item.problem is None:
+                # A path that comes again with other values is another sample; with the same ones it is the same.
+                values = hash((item.label, item.key, *item.metadata.items()))
+                if firsts.setdefault(hash(item.ident), values) != values:
+                    item = item._replace(ident=f"{item.ident}\0{_row_text(row)}")
+            yield item
+
+    def load(self, item: Item) -> Loaded:
+        path, label_path = item.place
+        return Loaded(self._content(path), None if label_path is None else self._content(label_path))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _content(self, path: str) -> bytes:
+        return (self._root / path).read_bytes()
+
+    def _item(self, row: Mapping[str, Any], known: "_Columns", number: int) -> Item:
+        path = row.get(PATH)
+        if not path:
+            return Item(f"row {number}", None, problem="it has no path")
+        ident = str(path)
+        try:
+            metadata = {name: _value(row.get(name), kind) for name, kind in known.kinds.items() if name in row}
+            label = self._label(row, known)
+        except ValueError as error:
+            return Item(ident, None, problem=str(error))
+        key = row.get(known.key) if known.key else None
+        if known.key and not key:
+            return Item(ident, None, problem=f"it has no {known.key}")
+        files = None
+        if self._reading.label_files is not None:
+            files = str(row.get(self._reading.label_files) or "")
+            if not files:
+                return Item(ident, None, problem=f"it has no {self._reading.label_files}")
+        return Item(ident, (ident, files), label, metadata, None if key is None else str(key))
+
+    def _label(self, row: Mapping[str, Any], known: "_Columns") -> int | str | None:
+        if known.label is None or known.labels is not LabelKind.INTEGER:
+            return None
+        value = row.get(known.label)
+        if value in {None, ""}:
+            raise ValueError("it has no label")
+        return str(value) if known.classes is not None else int(value)
+
+    def _rows(self) -> Iterator[Mapping[str, Any]]:
+        try:
+            if self._path.suffix.lower() == ".parquet":
+                yield from parquet.rows(self._path)
+                return
+            with self._path.open(newline="", encoding="utf-8-sig") as file:
+                yield from csv.DictReader(file, delimiter="\t" if self._path.suffix.lower() == ".tsv" else ",")
+        except (OSError, UnicodeDecodeError, csv.Error, parquet.NotParquet) as error:
+            raise IngestError(f"{self.name}: cannot be read ({error})") from error
+
+    def _columns(self) -> "_Columns":
+        if self._known is None:
+            self._known = _Columns(self.name, self._reading, self._rows())
+        return self._known
+
+
+class _Columns:
+    """What the columns of a manifest hold, from one look at all its rows."""
+
+    def __init__(self, name: str, reading: Reading, rows: Iterator[Mapping[str, Any]]) -> None:
+        guesses: dict[str, Guess] = {}
+        values: set[str] = set()
+        self.count = 0
+        label = reading.label or LABEL
+        for row in rows:
+            self.count += 1
+            for column, value in row.items():
+                if column is None:
+                    raise IngestError(f"{name}: row {self.count} has more fields than the first line has names")
+                guesses.setdefault(column, Guess()).see([_text(value)])
+            if reading.label_files is None and row.get(label) not in {None, ""}:
+                values.add(_text(row[label]))
+        if not self.count:
+            raise IngestError(f"{name}: it has no rows")
+        self._refuse(name, reading, guesses)
+        self.label = label if label in guesses and reading.label_files is None else None
+        named = self.label is not None and guesses[label].kind is not Kind.INTEGER
+        self.classes = tuple(sorted(values)) if named or (reading.classes and self.label) else None
+        self.labels = LabelKind.BLOB if reading.label_files else LabelKind.INTEGER if self.label else LabelKind.NONE
+        self.key = reading.key or (KEY if KEY in guesses else None)
+        apart = {PATH, self.label, self.key, reading.label_files} - {reading.key}
+        wanted = [column for column in guesses if column not in apart]
+        if reading.columns is not None:
+            wanted = [column for column in wanted if column in reading.columns]
+        self.kinds = {PATH: Kind.TEXT, **{each: reading.types.get(each, guesses[each].kind) for each in wanted}}
+        if self.classes is not None:
+            self.kinds[CLASS] = Kind.TEXT
+
+    def _refuse(self, name: str, reading: Reading, there: Mapping[str, Any]) -> None:
+        if PATH not in there:
+            raise IngestError(f"{name} has no column 'path'; it has {', '.join(there)}")
+        wanted = [reading.label, reading.label_files, reading.key, *(reading.columns or ()), *reading.types]
+        for column in wanted:
+            if column is not None and column not in there:
+                raise IngestError(f"{name} has no column {column!r}; it has {', '.join(there)}")
+
+
+def _text(value: Any) -> str:
+    """As a CSV file would have it, so that both kinds of manifest are judged alike."""
+    if value is None or (isinstance(value, float) and value != value):  # noqa: PLR0124  (NaN is missing)
+        return ""
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    if isinstance(value, (bytes, list, dict)):
+        raise IngestError(f"a manifest holds texts and numbers, not {type(value).__name__}; choose columns")
+    return str(value)
+
+
+def _value(value: Any, kind: Kind) -> Scalar:
+    return converted(_text(value), kind)
+
+
+def _row_text(row: Mapping[str, Any]) -> str:
+    return "\0".join(f"{name}={_text(value)}" for name, value in sorted(row.items()))

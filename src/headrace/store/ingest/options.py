@@ -1,0 +1,29 @@
+"""What a user can say about a source. Values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.store.base import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source is read.
+
+    ``label``: the column of the labels, ``label`` or the dataset's own by default. ``label_files``: the column that has
+    paths of files (masks, say) whose contents are the labels. ``key``: the column of the keys; by default a key is
+    derived from the content and its place in the source. ``columns``: the metadata to keep, all by default. ``types``:
+    what columns of a CSV file hold, where guessing would guess wrong. ``root``: where the paths of a manifest begin,
+    its own folder by default. ``classes``: names of classes in the order of their numbers. ``payload``: the column that
+    is the sample itself. ``extensions``: the files of a folder that are samples.
+    """
+
+    label: str | None = None
+    label_files: str | None = None
+    key: str | None = None
+    columns: tuple[str, ...] | None = None
+    types: Mapping[str, Kind] = field(default_factory=dict)
+    root: str | None = None
+    classes: tuple[str, ...] = ()
+    payload: str | None = None
+    extensions: tuple[str, ...] = ()

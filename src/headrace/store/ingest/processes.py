@@ -1,0 +1,153 @@
+"""Several processes that ingest: chunks of items out through pipes, tallies back.
+
+A process that dies (killed for memory, say) is replaced and its chunk begun again, which is safe because storing twice
+is storing once; an item that kills its process twice is a failure. If this process dies, the others follow.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from headrace.core.errors import HeadraceError, IngestError
+from headrace.store.ingest.job import Ingester, Job
+from headrace.store.ingest.outcome import Failure, Tally
+from headrace.store.ingest.source import Item
+
+DEATHS = 2
+"""As many processes may die of the same items."""
+IN_A_ROW = 8
+"""Deaths beyond one per process, without any work done between them, after which it is not the items."""
+GRACE_S = 5.0
+
+
+@dataclass
+class _Chunk:
+    items: Sequence[Item]
+    deaths: int = 0
+
+
+@dataclass
+class _Hand:
+    """A process, the pipe to it, and what it is at."""
+
+    process: SpawnProcess
+    pipe: Connection
+    chunk: _Chunk | None = None
+
+
+def by_processes(job: Job, chunks: Iterator[Sequence[Item]], workers: int) -> Iterator[Tally]:
+    """Tallies as they come. Its processes end with it, also when it is closed early."""
+    crew = _Crew(job, chunks)
+    try:
+        for _ in range(workers):
+            crew.hire()
+        yield from crew.tallies(workers)
+    finally:
+        crew.dismiss()
+
+
+class _Crew:
+    def __init__(self, job: Job, chunks: Iterator[Sequence[Item]]) -> None:
+        self._job, self._chunks = job, chunks
+        self._context = multiprocessing.get_context("spawn")
+        self._hands: list[_Hand] = []
+        self._again: deque[_Chunk] = deque()
+
+    def hire(self) -> None:
+        """One more process, at work."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_work, args=(self._job, theirs), name="headrace-ingest", daemon=True)
+        process.start()
+        theirs.close()
+        self._hands.append(_Hand(process, ours))
+        self._give(self._hands[-1])
+
+    def tallies(self, workers: int) -> Iterator[Tally]:
+        """Until nothing is left to do."""
+        deaths = 0
+        while busy := [hand for hand in self._hands if hand.chunk is not None]:
+            ready = set(wait([hand.pipe for hand in busy]))
+            for hand in (each for each in busy if each.pipe in ready):
+                try:
+                    answer = hand.pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    deaths += 1
+                    if deaths > workers + IN_A_ROW:
+                        raise IngestError("processes die before they work; try without workers to see why") from None
+                    yield from self._buried(hand)
+                    self.hire()
+                    continue
+                if isinstance(answer, HeadraceError):
+                    raise answer
+                deaths = 0
+                yield answer
+                self._give(hand)
+
+    def dismiss(self) -> None:
+        """Ends every process; those that do not see their pipe end in time are killed."""
+        for hand in self._hands:
+            hand.pipe.close()
+        for hand in self._hands:
+            hand.process.join(GRACE_S)
+            if hand.process.is_alive():
+                hand.process.kill()
+                hand.process.join()
+            hand.process.close()
+        self._hands.clear()
+
+    def _give(self, hand: _Hand) -> None:
+        if self._again:
+            hand.chunk = self._again.popleft()
+        else:
+            items = next(self._chunks, None)
+            hand.chunk = None if items is None else _Chunk(items)
+        if hand.chunk is not None:
+            with suppress(BrokenPipeError):  # it is dead, and its pipe will tell
+                hand.pipe.send(hand.chunk.items)
+
+    def _buried(self, hand: _Hand) -> Iterator[Tally]:
+        """A process is gone. Its items are tried again, one by one if it happens again, and in the end are failures."""
+        hand.process.join()
+        code = hand.process.exitcode
+        self._hands.remove(hand)
+        hand.pipe.close()
+        hand.process.close()
+        chunk = hand.chunk
+        assert chunk is not None
+        chunk.deaths += 1
+        if chunk.deaths < DEATHS:
+            self._again.append(chunk)
+        elif len(chunk.items) > 1:
+            self._again.extend(_Chunk([item]) for item in chunk.items)
+        else:
+            yield Tally(failures=[Failure(chunk.items[0].ident, f"its process died twice (exit code {code})")])
+
+
+def _work(job: Job, pipe: Connection) -> None:
+    """A process's life: chunks until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that began it, which ends this one
+    threading.Thread(target=_follow, daemon=True).start()
+    with suppress(EOFError, OSError):
+        try:
+            with Ingester(job) as ingester:
+                while True:
+                    items: Any = pipe.recv()
+                    pipe.send(ingester.take(items))
+        except HeadraceError as error:
+            pipe.send(error)
+
+
+def _follow() -> None:
+    """Into death, also out of a long read: what is stored is stored, and nobody waits for the rest."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,126 @@
+"""What can be ingested: a list of items, cheap to make and to send, and their contents on demand."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+from headrace.core.errors import IngestError
+from headrace.store.base import Kind, LabelKind, Scalar
+from headrace.store.ingest.options import Reading
+
+Content = Any
+"""Encoded bytes, a picture of Pillow's, or a numpy array."""
+
+
+class Item(NamedTuple):
+    """One sample of a source, before it is read."""
+
+    ident: str
+    """Names it within its source, whenever and wherever that is read."""
+    place: Any
+    """Where the source finds it; can be pickled."""
+    label: int | str | None = None
+    """A text is the name of a class. A blob comes with the content."""
+    metadata: Mapping[str, Scalar] = {}
+    key: str | None = None
+    problem: str | None = None
+    """Why it cannot be ingested, where that is known already."""
+
+
+class Loaded(NamedTuple):
+    """An item's content, and its label where that lies in the source too."""
+
+    content: Content
+    label: Content = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a source holds, known without reading contents."""
+
+    labels: LabelKind
+    columns: Mapping[str, Kind] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+    """Names, where labels are given by name."""
+    count: int | None = None
+
+
+class Source(Protocol):
+    """Made cheaply in every process that reads items; ``shape`` and ``items`` are asked for in one of them."""
+
+    name: str
+    """For people; no credentials."""
+
+    def shape(self) -> Shape: ...
+
+    def items(self) -> Iterator[Item]:
+        """Every item once, in the same order each time."""
+        ...
+
+    def load(self, item: Item) -> Loaded:
+        """Its content. Whatever is raised is this item's fault alone."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_source(text: str, reading: Reading) -> Source:
+    """The source a text names. Raises ``IngestError`` where it names none."""
+    module, arguments = _kind(text)
+    return _made(module, [*arguments, reading])
+
+
+def _kind(text: str) -> tuple[str, list[str]]:
+    scheme, colon, rest = text.partition(":")
+    path = Path(text)
+    if "://" in text:
+        return "stored", [text]
+    if colon and scheme == "hf":
+        return "huggingface", [rest]
+    if path.is_dir():
+        return _of_folder(path, text)
+    if path.is_file() or (path.suffix == ".tar" and not {"{", "*"}.isdisjoint(text)):
+        return _of_file(path, text)
+    if rest and scheme.replace(".", "_").isidentifier():
+        return "dataset", [text]
+    raise IngestError(
+        f"{text}: there is no such folder or file; a source is a folder, a CSV or Parquet manifest, WebDataset tars, "
+        "torchvision:NAME?root=..., module:factory, hf:FOLDER or the URL of a store"
+    )
+
+
+def _of_folder(path: Path, text: str) -> tuple[str, list[str]]:
+    if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
+        return "huggingface", [text]
+    if any(entry.suffix == ".tar" for entry in path.iterdir()):
+        return "tars", [text]
+    return "stored", [f"file://{quote(str(path.resolve()))}"]
+
+
+def _of_file(path: Path, text: str) -> tuple[str, list[str]]:
+    suffix = path.suffix.lower()
+    if suffix in {".csv", ".tsv", ".parquet"}:
+        return "manifest", [text]
+    if suffix == ".tar":
+        return "tars", [text]
+    if suffix == ".arrow":
+        return "huggingface", [text]
+    raise IngestError(f"{text}: a file to ingest from is a .csv, .tsv, .parquet, .tar or .arrow file")
+
+
+_CLASSES = {
+    "stored": "StoredSource",
+    "manifest": "Manifest",
+    "tars": "Tars",
+    "huggingface": "Saved",
+    "dataset": "MapDataset",
+}
+
+
+def _made(module: str, arguments: list[Any]) -> Source:
+    kind = getattr(importlib.import_module(f"headrace.store.ingest.{module}"), _CLASSES[module])
+    made: Source = kind(*arguments)
+    return made

@@ -1,0 +1,92 @@
+"""What lies in another store: class folders, WebDataset tars, MDS shards, a database that is to be copied."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from headrace.core.errors import IngestError, StoreError
+from headrace.store.base import Columns, Kind, LabelKind, LocalStore
+from headrace.store.bridges import Blocking
+from headrace.store.columns import CLASS
+from headrace.store.ingest.options import Reading
+from headrace.store.ingest.source import Item, Loaded, Shape
+from headrace.store.locate import open_store
+from headrace.store.url import StoreUrl
+
+FILES = {"file", "wds", "mds"}
+"""Schemes whose keys are places in files: samples get keys of their own when they move into a database."""
+OWN = ("key", "label", "bytes")
+PATH = "path"
+"""The metadata column that keeps such a place."""
+
+
+class StoredSource:
+    """A store as a source. Classes are taken by name where it has names for them."""
+
+    def __init__(self, url: str, reading: Reading) -> None:
+        given = [name for name in ("label", "label_files", "root", "types") if getattr(reading, name)]
+        if given:
+            raise IngestError(
+                f"{given[0].replace('_', '-')} says how a manifest is read, and {StoreUrl.parse(url)} is none"
+            )
+        parsed = StoreUrl.parse(url)
+        if reading.extensions:
+            if parsed.scheme != "file":
+                raise IngestError("extensions choose the files of a folder")
+            parsed = replace(parsed, options={**parsed.options, "extensions": ",".join(reading.extensions)})
+        self.name = parsed.redacted
+        self._files = parsed.scheme in FILES
+        self._base = parsed.path.rstrip("/").rpartition("/")[2]
+        self._reading = reading
+        store = open_store(parsed)
+        self._store: LocalStore = store if isinstance(store, LocalStore) else Blocking(store)
+        self._columns: Columns | None = None
+
+    def shape(self) -> Shape:
+        info = self._store.info()
+        named = CLASS in info.columns and info.labels is LabelKind.INTEGER
+        columns = self._table()
+        kinds = {name: kind for name, kind in info.columns.items() if self._kept(name)}
+        if self._files:
+            kinds[PATH] = Kind.TEXT
+        classes = tuple(sorted({str(name) for name in columns[CLASS].tolist()})) if named else None
+        return Shape(info.labels, kinds, classes, info.rows)
+
+    def items(self) -> Iterator[Item]:
+        columns = self._table()
+        lists = {name: values.tolist() for name, values in columns.items()}
+        metadata = [name for name in lists if name not in OWN and self._kept(name)]
+        labels: list[Any] | None = lists.get(CLASS, lists.get("label")) if "label" in lists else None
+        for row, key in enumerate(lists["key"]):
+            values = {name: _plain(lists[name][row]) for name in metadata}
+            if self._files:
+                values[PATH] = key
+            ident = f"{self._base}/{key}" if self._files else key
+            own = None if self._files else key
+            if self._reading.key is not None:
+                own = str(values.get(self._reading.key) or "") or None
+            yield Item(ident, key, None if labels is None else labels[row], values, own)
+
+    def load(self, item: Item) -> Loaded:
+        row = self._store.get(item.place)
+        return Loaded(bytes(row.payload), row.label if isinstance(row.label, bytes) else None)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _kept(self, name: str) -> bool:
+        return name == CLASS or self._reading.columns is None or name in self._reading.columns
+
+    def _table(self) -> Columns:
+        if self._columns is None:
+            self._columns = self._store.columns()
+            wanted = [*(self._reading.columns or ()), *([self._reading.key] if self._reading.key else [])]
+            there = [*self._columns, *([PATH] if self._files else [])]
+            for name in wanted:
+                if name not in there:
+                    raise StoreError(f"{self.name} has no column {name!r}; it has {', '.join(there)}", server=self.name)
+        return self._columns
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  (NaN is missing)

@@ -1,0 +1,142 @@
+"""The store over a folder of MDS shards. Keys are the samples' numbers, with leading zeros."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreError, StoreRefused
+from headrace.store.base import Columns, Info, Kind, Label, LabelKind, LocalStore, Row
+from headrace.store.columns import chosen, column, describe
+from headrace.store.mds.shard import Damaged, Shard, decoded, kind_of, read_index
+from headrace.store.url import StoreUrl
+
+DIGITS = 9
+
+
+class MdsStore(LocalStore):
+    """``mds:///folder``, with an ``index.json`` and shards that are not compressed.
+
+    ``?data=image`` names the column that is the payload (else the first that is neither a number nor a text),
+    ``?label=class`` that of the label (else ``label``, if it is there). Columns of numbers and texts are metadata.
+    Nothing is unpickled: a column of that encoding can only be a payload, as bytes.
+    """
+
+    def __init__(self, url: StoreUrl) -> None:
+        url.only(["data", "label"])
+        if url.hosts or url.user or not url.path.strip("/"):
+            raise BadStoreUrl(f"{url.redacted}: write mds:///folder")
+        self._url = url
+        self._shards: list[Shard] | None = None
+        self._starts: list[int] = []
+
+    @property
+    def name(self) -> str:
+        return self._url.redacted
+
+    def __repr__(self) -> str:
+        return f"MdsStore({self.name!r})"
+
+    def get(self, key: str) -> Row:
+        number = int(key) if key.isdecimal() and len(key) == DIGITS else -1
+        if not 0 <= number < self._count():
+            raise MissingKey(f"{self.name} has no sample {key!r}", server=self.name, key=key)
+        data, label = self._roles()
+        try:
+            shard, at = self._locate(number)
+            found = shard.columns(at, [data] if label is None else [data, label])
+            return Row(key, found[data], None if label is None else self._label(shard, label, found[label]))
+        except (Damaged, OSError, LookupError) as error:
+            raise BadRow(f"{self.name}: sample {key!r} cannot be read: {error}", server=self.name, key=key) from error
+
+    def keys(self) -> list[str]:
+        return [f"{number:0{DIGITS}}" for number in range(self._count())]
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        kinds = self._kinds()
+        _, label = self._roles()
+        wanted = chosen(names, kinds, self.name)
+        sources = {name: label if name == "label" and label is not None else name for name in wanted[1:]}
+        found: dict[str, list[object]] = {name: [] for name in wanted}
+        found["key"] = list(self.keys())
+        for number in range(self._count()) if sources else ():
+            shard, at = self._locate(number)
+            try:
+                raw = shard.columns(at, list(sources.values()))
+            except (Damaged, OSError) as error:
+                raise StoreError(f"{self.name}: {error}", server=self.name) from error
+            for name, source in sources.items():
+                encoding = shard.encodings[shard.names.index(source)]
+                found[name].append(decoded(raw[source], encoding))
+        return {name: column(found[name], kinds[name]) for name in wanted}
+
+    def info(self) -> Info:
+        own = {name: kind for name, kind in self._kinds().items() if name not in ("key", "label")}
+        _, label = self._roles()
+        kind = self._label_kind(label)
+        return describe(self.name, self.columns(["label"] if kind is LabelKind.INTEGER else []), kind, own)
+
+    def close(self) -> None:
+        """Shards are opened for each read. The index is read again when it is needed."""
+        self._shards = None
+
+    def _all(self) -> list[Shard]:
+        if self._shards is None:
+            folder = Path(self._url.path)
+            try:
+                shards = read_index(folder)
+            except (Damaged, OSError) as error:
+                raise StoreRefused(f"{self.name}: no MDS shards can be read: {error}", server=self.name) from error
+            self._starts = [sum(shard.samples for shard in shards[:number]) for number in range(len(shards))]
+            self._shards = shards
+        return self._shards
+
+    def _count(self) -> int:
+        shards = self._all()
+        return self._starts[-1] + shards[-1].samples if shards else 0
+
+    def _locate(self, number: int) -> tuple[Shard, int]:
+        shards = self._all()
+        position = bisect_right(self._starts, number) - 1
+        return shards[position], number - self._starts[position]
+
+    def _roles(self) -> tuple[str, str | None]:
+        """The columns of the payload and of the label."""
+        shards = self._all()
+        encodings = dict(zip(shards[0].names, shards[0].encodings, strict=True)) if shards else {}
+        asked = [self._url.options.get(role) for role in ("data", "label")]
+        for name in asked:
+            if name is not None and name not in encodings:
+                has = ", ".join(encodings)
+                raise StoreRefused(f"{self.name}: there is no column {name!r}; there are {has}", server=self.name)
+        label = asked[1] or ("label" if "label" in encodings else None)
+        blobs = (name for name, encoding in encodings.items() if kind_of(encoding) is None and name != label)
+        data = asked[0] or next(blobs, None)
+        if data is None:
+            raise StoreRefused(f"{self.name}: no column looks like a payload; name it with ?data=", server=self.name)
+        return data, label
+
+    def _label_kind(self, label: str | None) -> LabelKind:
+        if label is None:
+            return LabelKind.NONE
+        shard = self._all()[0]
+        encoding = shard.encodings[shard.names.index(label)]
+        return LabelKind.INTEGER if kind_of(encoding) is Kind.INTEGER else LabelKind.BLOB
+
+    def _label(self, shard: Shard, name: str, raw: bytes) -> Label:
+        value = decoded(raw, shard.encodings[shard.names.index(name)]) if self._integer(name) else raw
+        return value if isinstance(value, (int, bytes)) else raw
+
+    def _integer(self, label: str) -> bool:
+        return self._label_kind(label) is LabelKind.INTEGER
+
+    def _kinds(self) -> dict[str, Kind]:
+        data, label = self._roles()
+        shard = self._all()[0]
+        kinds = {"key": Kind.TEXT}
+        if label is not None and self._integer(label):
+            kinds["label"] = Kind.INTEGER
+        for name, encoding in zip(shard.names, shard.encodings, strict=True):
+            kind = kind_of(encoding)
+            if kind is not None and name not in (data, label, "key", "bytes"):
+                kinds[name] = kind
+        return kinds

@@ -1,0 +1,102 @@
+"""The only module that knows the client: objects by name, its errors in our words."""
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from headrace.core.errors import BadStoreUrl, MissingDriver, StoreError, StoreRefused, StoreUnavailable
+from headrace.store.url import StoreUrl
+
+try:
+    import obstore
+    from obstore import exceptions
+    from obstore.store import S3Store
+except ImportError as error:
+    message = "s3:// needs the package obstore: pip install 'headrace[s3]'"
+    raise MissingDriver(message) from error
+
+OPTIONS = ["endpoint", "region", "password_file", "timeout"]
+
+_used: set[int] = set()
+"""Processes in which the client has run: its threads do not come over a fork, and the next call would wait for ever."""
+
+
+class Bucket:
+    """Objects below one prefix. For one event loop at a time; cheap to make."""
+
+    def __init__(self, url: StoreUrl) -> None:
+        url.only(OPTIONS)
+        if len(url.hosts) != 1 or url.hosts[0][1] is not None:
+            raise BadStoreUrl(f"{url.redacted}: write s3://bucket/prefix", server=url.redacted)
+        self._name = url.redacted
+        self._url = url
+        self._timeout = url.number("timeout", 30)
+        endpoint = url.options.get("endpoint")
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+            raise BadStoreUrl(f"{url.redacted}: endpoint= takes http://host:port or https://…", server=url.redacted)
+
+    async def get(self, path: str) -> tuple[memoryview, dict[str, str]] | None:
+        """The bytes and attributes of an object; None where there is none."""
+        try:
+            found = await obstore.get_async(self._client(), path)
+            return memoryview(await found.bytes_async()), dict(found.attributes)
+        except (FileNotFoundError, exceptions.NotFoundError):
+            return None
+        except exceptions.BaseError as error:
+            raise self._told(error) from error
+
+    async def put(self, path: str, payload: bytes | memoryview, attributes: dict[str, str] | None = None) -> None:
+        """Writes an object whole, or not at all."""
+        try:
+            await obstore.put_async(self._client(), path, bytes(payload), attributes=attributes or {})
+        except (FileNotFoundError, exceptions.BaseError) as error:
+            raise self._told(error) from error
+
+    async def names(self, prefix: str) -> list[str]:
+        """The objects below a prefix, sorted."""
+        try:
+            listed = obstore.list(self._client(), prefix)
+            return sorted([entry["path"] async for part in listed for entry in part])
+        except (FileNotFoundError, exceptions.BaseError) as error:
+            raise self._told(error) from error
+
+    def _client(self) -> Any:
+        if _used and os.getpid() not in _used:
+            message = (
+                f"{self._name}: the S3 client was used before this process was forked, and does not work here; "
+                "start processes with 'spawn' or 'forkserver', or read from the store only in them"
+            )
+            raise StoreRefused(message, server=self._name)
+        _used.add(os.getpid())
+        url, endpoint = self._url, self._url.options.get("endpoint")
+        given: dict[str, Any] = {
+            "endpoint": endpoint,
+            "region": url.options.get("region", "us-east-1" if endpoint else None),
+            "access_key_id": url.user,
+            "secret_access_key": url.secret(),
+        }
+        client: Any = {
+            "timeout": timedelta(seconds=self._timeout),
+            "connect_timeout": timedelta(seconds=5),
+            "allow_http": bool(endpoint and endpoint.startswith("http://")),
+        }
+        try:
+            return S3Store(
+                url.hosts[0][0],
+                prefix=url.path.strip("/") or None,
+                client_options=client,
+                # Trying again is done, counted and shown by ``Retrying``.
+                retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=self._timeout)},
+                **{name: value for name, value in given.items() if value is not None},
+            )
+        except exceptions.BaseError as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> StoreError:
+        said = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
+        if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+            return StoreRefused(f"{self._name}: {said} (credentials or permission)", server=self._name)
+        if isinstance(error, (FileNotFoundError, exceptions.NotFoundError)):
+            return StoreRefused(f"{self._name}: there is no such bucket: {said}", server=self._name)
+        kind = StoreUnavailable if isinstance(error, exceptions.GenericError) else StoreRefused
+        return kind(f"{self._name}: {said}", server=self._name)

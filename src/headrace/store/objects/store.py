@@ -1,0 +1,241 @@
+"""The store over objects.
+
+Below the prefix lie ``headrace.json``, which says what the labels and columns are; ``data/KEY``, the payloads, with an
+integer label as an attribute of the object; ``labels/KEY``, labels that are blobs; and ``metadata/…jsonl``, parts of
+the metadata, one for each batch that was written, of which the last that names a key counts. A part is written after
+the objects it names: what has metadata is there.
+"""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
+from headrace.core.options import Retry
+from headrace.store.background import Background, run_here
+from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, RemoteStore, Row, Schema, Session
+from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
+from headrace.store.objects.driver import Bucket
+from headrace.store.perseverance import Perseverance
+from headrace.store.url import StoreUrl
+
+ABOUT = "headrace.json"
+FORMAT = 1
+LABEL = "headrace-label"
+IN_FLIGHT = 32
+
+T = TypeVar("T")
+
+
+class ObjectStore(RemoteStore):
+    """``s3://[key_id:secret@]bucket/prefix[?endpoint=http://host:port]``."""
+
+    def __init__(self, url: StoreUrl) -> None:
+        self._url = url
+        self._bucket = Bucket(url)
+
+    @property
+    def name(self) -> str:
+        return self._url.redacted
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.name!r})"
+
+    async def connect(self) -> Session:
+        schema = await self._schema()
+        return ObjectSession(self._bucket, schema.labels, self.name)
+
+    def keys(self) -> list[str]:
+        found: list[str] = self.columns([])["key"].tolist()
+        return found
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        return run_here(self._columns(names))[0]
+
+    def info(self) -> Info:
+        columns, schema = run_here(self._columns(None))
+        return describe(self.name, columns, schema.labels, schema.columns)
+
+    def close(self) -> None:
+        """Connections end with the loop that used them."""
+
+    def create(self, schema: Schema) -> None:
+        check_schema(schema, self.name)
+        run_here(self._create(schema))
+
+    @contextmanager
+    def writer(self) -> "Iterator[ObjectWriter]":
+        background = Background()
+        try:
+            schema = background.run(self._schema())
+            rows = background.run(self._rows())
+            yield ObjectWriter(self._bucket, schema, set(rows), background, self.name)
+        finally:
+            background.close()
+
+    async def _create(self, schema: Schema) -> None:
+        there = await self._about()
+        known = {} if there is None else dict(there.columns)
+        if there is not None:
+            check_labels(schema.labels, there.labels, self.name)
+        missing = check_kinds(schema.columns, known, self.name)
+        if there is None or missing:
+            columns = known | {name: schema.columns[name] for name in missing}
+            about = {
+                "format": FORMAT,
+                "labels": schema.labels.value,
+                "columns": {name: kind.value for name, kind in columns.items()},
+            }
+            await self._bucket.put(ABOUT, json.dumps(about).encode())
+
+    async def _schema(self) -> Schema:
+        found = await self._about()
+        if found is None:
+            raise StoreRefused(f"{self.name}: there is no {ABOUT}: nothing was stored there yet", server=self.name)
+        return found
+
+    async def _about(self) -> Schema | None:
+        found = await self._bucket.get(ABOUT)
+        if found is None:
+            return None
+        try:
+            about = json.loads(bytes(found[0]))
+            if about["format"] != FORMAT:
+                message = f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}"
+                raise StoreRefused(message, server=self.name)
+            columns = {str(name): Kind(kind) for name, kind in about["columns"].items()}
+            return Schema(LabelKind(about["labels"]), columns)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise StoreRefused(f"{self.name}: {ABOUT} makes no sense: {error}", server=self.name) from error
+
+    async def _columns(self, names: Sequence[str] | None) -> tuple[Columns, Schema]:
+        schema = await self._schema()
+        own = {"label": Kind.INTEGER} if schema.labels is LabelKind.INTEGER else {}
+        kinds = {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
+        wanted = chosen(names, kinds, self.name)
+        rows = sorted((await self._rows()).items())
+        found = {"key": column([key for key, _ in rows], Kind.TEXT)}
+        for name in wanted[1:]:
+            found[name] = column([row.get(name) for _, row in rows], kinds[name])
+        return found, schema
+
+    async def _rows(self) -> dict[str, dict[str, Any]]:
+        again = Perseverance(self.name, Retry(), None)
+        names = await again.run(None, lambda: self._bucket.names("metadata"))
+        parts = await each(lambda name: again.run(None, lambda: self._bucket.get(name)), names)
+        rows: dict[str, dict[str, Any]] = {}
+        try:
+            for part in parts:
+                for line in bytes(part[0]).splitlines() if part is not None else ():
+                    row = json.loads(line)
+                    rows[row.pop("key")] = row
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise StoreRefused(f"{self.name}: a part of the metadata is damaged: {error}", server=self.name) from error
+        return rows
+
+
+class ObjectSession:
+    """Reads objects; the client keeps as many connections as there are requests."""
+
+    def __init__(self, bucket: Bucket, labels: LabelKind, store: str) -> None:
+        self._bucket = bucket
+        self._labels = labels
+        self._store = store
+
+    async def get(self, key: str) -> Row:
+        try:
+            if self._labels is LabelKind.BLOB:
+                found, blob = await asyncio.gather(
+                    self._bucket.get(path_of("data", key)), self._bucket.get(path_of("labels", key))
+                )
+            else:
+                found, blob = await self._bucket.get(path_of("data", key)), None
+        except StoreError as error:
+            error.key = key
+            raise
+        if found is None:
+            raise MissingKey(f"{self._store} has no object with the key {key!r}", server=self._store, key=key)
+        label: Label = None
+        if self._labels is LabelKind.BLOB:
+            label = None if blob is None else bytes(blob[0])
+        elif self._labels is LabelKind.INTEGER:
+            text = found[1].get(LABEL, "")
+            label = int(text) if text.removeprefix("-").isdecimal() else None
+        if label is None and self._labels is not LabelKind.NONE:
+            raise BadRow(f"{self._store}: the object with the key {key!r} has no label", server=self._store, key=key)
+        return Row(key, found[0], label)
+
+    def connections(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        """The client's pool ends with its last use."""
+
+
+class ObjectWriter:
+    """Writes objects, then the part of the metadata that names them."""
+
+    def __init__(self, bucket: Bucket, schema: Schema, there: set[str], background: Background, store: str) -> None:
+        self._bucket = bucket
+        self._schema = schema
+        self._there = there
+        self._background = background
+        self._store = store
+        self._again = Perseverance(store, Retry(), None)
+
+    def put(self, records: Sequence[Record]) -> None:
+        for record in records:
+            check_record(record, self._schema.labels, self._schema.columns, self._store)
+        if records:
+            self._background.run(self._put(records))
+            self._there |= {record.key for record in records}
+
+    def present(self, keys: Sequence[str]) -> set[str]:
+        return self._there & set(keys)
+
+    async def _put(self, records: Sequence[Record]) -> None:
+        await each(self._put_one, records)
+        lines = [json.dumps(self._line(record)) for record in records]
+        part = f"metadata/{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl"
+        await self._written(None, part, "\n".join(lines).encode())
+
+    async def _put_one(self, record: Record) -> None:
+        if isinstance(record.label, bytes):
+            await self._written(record.key, path_of("labels", record.key), record.label)
+        attributes = {LABEL: str(record.label)} if isinstance(record.label, int) else {}
+        await self._written(record.key, path_of("data", record.key), record.payload, attributes)
+
+    async def _written(
+        self, key: str | None, path: str, payload: bytes | memoryview, attributes: dict[str, str] | None = None
+    ) -> None:
+        await self._again.run(key, lambda: self._bucket.put(path, payload, attributes))
+
+    def _line(self, record: Record) -> dict[str, Any]:
+        label = {"label": record.label} if isinstance(record.label, int) else {}
+        return {"key": record.key, **label, "bytes": len(record.payload), **record.metadata}
+
+
+def path_of(folder: str, key: str) -> str:
+    """Where an object lies. Any text is a key, so what has a meaning in paths is escaped."""
+    return f"{folder}/{quote(key, safe='').replace('.', '%2E') if key.strip('.') == '' else quote(key, safe='')}"
+
+
+async def each(work: Callable[[Any], Awaitable[T]], items: Sequence[Any]) -> list[T]:
+    """Work on all of them, some at once, results in their order; the first error ends the rest."""
+    turns = asyncio.Semaphore(IN_FLIGHT)
+
+    async def one(item: Any) -> T:
+        async with turns:
+            return await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,105 @@
+"""Parquet files: the only module of the stores that knows pyarrow."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.core.errors import MissingDriver
+
+BATCH = 8192
+"""Rows of a file that are in memory at once while it is read in a stream."""
+
+
+class NotParquet(Exception):
+    """A file that cannot be read as Parquet; the message says why."""
+
+
+def write(path: Path, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], facts: Mapping[str, str]) -> None:
+    """A file with these columns and texts beside them. It is there whole or not at all; an older one is replaced.
+
+    A categorical column is a pair of codes and the names they stand for.
+    """
+    arrow, parquet = _pyarrow()
+    arrays = {}
+    for name, values in columns.items():
+        if isinstance(values, tuple):
+            codes, names = values
+            arrays[name] = arrow.DictionaryArray.from_arrays(arrow.array(codes, arrow.int32()), arrow.array(names))
+        else:
+            arrays[name] = arrow.array(values)
+    table = arrow.table(arrays).replace_schema_metadata({**facts})
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        parquet.write_table(table, beside, compression="zstd")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def facts(path: Path) -> dict[str, str]:
+    """The texts beside the columns. Raises ``NotParquet`` or ``OSError``."""
+    _, parquet = _pyarrow()
+    with _translated():
+        metadata = parquet.read_schema(path).metadata or {}
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
+
+
+def read(path: Path) -> dict[str, list[Any]]:
+    """Every column as Python values. Raises ``NotParquet`` or ``OSError``."""
+    _, parquet = _pyarrow()
+    with _translated():
+        table = parquet.read_table(path, memory_map=False)
+        return {name: _listed(table.column(name)) for name in table.column_names}
+
+
+def names(path: Path) -> list[str]:
+    """The names of the columns. Raises ``NotParquet`` or ``OSError``."""
+    _, parquet = _pyarrow()
+    with _translated():
+        return list(parquet.read_schema(path).names)
+
+
+def count(path: Path) -> int:
+    """The number of rows. Raises ``NotParquet`` or ``OSError``."""
+    _, parquet = _pyarrow()
+    with _translated():
+        return int(parquet.read_metadata(path).num_rows)
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """One row after the other, a few thousand in memory at once. Raises ``NotParquet`` or ``OSError``."""
+    _, parquet = _pyarrow()
+    with _translated(), parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(BATCH):
+            yield from batch.to_pylist()
+
+
+def _listed(column: Any) -> list[Any]:
+    if column.null_count == 0 and str(column.type) in {"string", "int64", "int32", "large_string"}:
+        values: list[Any] = np.asarray(column.to_numpy()).tolist()
+        return values
+    listed: list[Any] = column.to_pylist()
+    return listed
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    arrow, _ = _pyarrow()
+    try:
+        yield
+    except arrow.ArrowException as error:
+        raise NotParquet(str(error).partition("\n")[0]) from error
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415  (an extra)
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ImportError:
+        raise MissingDriver("Parquet files need pyarrow: pip install 'headrace[arrow]'") from None
+    return pa, pq

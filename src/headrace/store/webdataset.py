@@ -1,0 +1,191 @@
+"""WebDataset shards as a store to read from: tar files, indexed by their headers, read by position."""
+
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreError, StoreRefused
+from headrace.store.base import Columns, Info, Kind, Label, LabelKind, LocalStore, Row
+from headrace.store.columns import chosen, column, describe
+from headrace.store.pread import read_at
+from headrace.store.url import StoreUrl
+
+BESIDE = ("cls", "json", "txt", "id", "index", "labels", "cap")
+"""Extensions that tell about a sample and are not it."""
+
+
+class Member(NamedTuple):
+    """Where a file of a sample lies."""
+
+    shard: int
+    offset: int
+    size: int
+
+
+class TarStore(LocalStore):
+    """``wds:///folder`` (its ``*.tar``), ``wds:///folder/train-*.tar`` or ``wds:///one.tar``.
+
+    Files that share a name up to its first dot are one sample, and that name is its key; where two shards use the same
+    name, keys begin with the shard's. ``?data=jpg`` says which file is the payload (else the first that is not known
+    to be something else), ``?label=cls`` which one the label: the text of a number in ``.cls``, bytes otherwise.
+    Numbers, texts and truth values at the top of ``.json`` files are metadata.
+    """
+
+    def __init__(self, url: StoreUrl) -> None:
+        url.only(["data", "label"])
+        if url.hosts or url.user or not url.path.strip("/"):
+            raise BadStoreUrl(f"{url.redacted}: write wds:///folder, or wds:///folder/shard-*.tar")
+        self._url = url
+        self._data = url.options.get("data")
+        self._label = url.options.get("label")
+        self._shards: list[Path] = []
+        self._index: dict[str, dict[str, Member]] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._url.redacted
+
+    def __repr__(self) -> str:
+        return f"TarStore({self.name!r})"
+
+    def get(self, key: str) -> Row:
+        files = self._samples().get(key)
+        if files is None:
+            raise MissingKey(f"{self.name} has no sample {key!r}", server=self.name, key=key)
+        extension = self._payload(files)
+        if extension is None:
+            wanted = "payload" if self._data is None else f".{self._data} file"
+            raise BadRow(f"{self.name}: sample {key!r} has no {wanted}", server=self.name, key=key)
+        return Row(key, self._read(files[extension]), self._label_of(key, files))
+
+    def keys(self) -> list[str]:
+        return sorted(self._samples())
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        kinds, values = self._metadata()
+        wanted = chosen(names, kinds, self.name)
+        return {name: column(values[name], kinds[name]) for name in wanted}
+
+    def info(self) -> Info:
+        kinds, values = self._metadata()
+        own = {name: kind for name, kind in kinds.items() if name not in ("key", "label", "bytes")}
+        columns = {name: column(values[name], kinds[name]) for name in kinds}
+        return describe(self.name, columns, self._label_kind(), own)
+
+    def close(self) -> None:
+        """Shards are opened for each read. The index is made again when it is needed."""
+        self._index = None
+
+    def _label_extension(self) -> str | None:
+        if self._label is not None:
+            return self._label
+        return "cls" if any("cls" in files for files in self._samples().values()) else None
+
+    def _label_kind(self) -> LabelKind:
+        extension = self._label_extension()
+        return {None: LabelKind.NONE, "cls": LabelKind.INTEGER}.get(extension, LabelKind.BLOB)
+
+    def _label_of(self, key: str, files: dict[str, Member]) -> Label:
+        extension = self._label_extension()
+        if extension is None:
+            return None
+        if extension not in files:
+            raise BadRow(f"{self.name}: sample {key!r} has no .{extension} file", server=self.name, key=key)
+        raw = self._read(files[extension])
+        if extension != "cls":
+            return raw
+        try:
+            return int(raw)
+        except ValueError:
+            message = f"{self.name}: the label of sample {key!r} is no number: {raw[:40]!r}"
+            raise BadRow(message, server=self.name, key=key) from None
+
+    def _payload(self, files: dict[str, Member]) -> str | None:
+        if self._data is not None:
+            return self._data if self._data in files else None
+        others = (name for name in files if name not in BESIDE and name != self._label)
+        return next(others, next((name for name in files if name not in ("cls", self._label)), None))
+
+    def _metadata(self) -> tuple[dict[str, Kind], dict[str, list[object]]]:
+        samples = sorted(self._samples().items())
+        values: dict[str, list[object]] = {"key": [key for key, _ in samples]}
+        kinds = {"key": Kind.TEXT}
+        if self._label_kind() is LabelKind.INTEGER:
+            values["label"] = [self._label_of(key, files) for key, files in samples]
+            kinds["label"] = Kind.INTEGER
+        payloads = [(files, self._payload(files)) for _, files in samples]
+        values["bytes"] = [None if name is None else files[name].size for files, name in payloads]
+        kinds["bytes"] = Kind.INTEGER
+        told = [self._json(key, files) for key, files in samples]
+        for name in dict.fromkeys(name for row in told for name in row if name not in ("key", "label", "bytes")):
+            values[name] = [row.get(name) for row in told]
+            kinds[name] = _kind(values[name])
+            if kinds[name] is Kind.TEXT:
+                values[name] = [None if value is None else str(value) for value in values[name]]
+        return kinds, values
+
+    def _json(self, key: str, files: dict[str, Member]) -> dict[str, object]:
+        if "json" not in files or "json" in (self._data, self._label):
+            return {}
+        try:
+            told = json.loads(self._read(files["json"]))
+        except ValueError as error:
+            raise BadRow(
+                f"{self.name}: the .json of sample {key!r} is none: {error}", server=self.name, key=key
+            ) from None
+        if not isinstance(told, dict):
+            return {}
+        return {name: value for name, value in told.items() if isinstance(value, (int, float, str, bool))}
+
+    def _samples(self) -> dict[str, dict[str, Member]]:
+        if self._index is None:
+            self._shards = self._find()
+            self._index = self._scan(self._shards)
+        return self._index
+
+    def _find(self) -> list[Path]:
+        path = Path(self._url.path)
+        if path.is_dir():
+            found = sorted(path.glob("*.tar"))
+        elif "*" in path.name or "?" in path.name:
+            found = sorted(path.parent.glob(path.name))
+        else:
+            found = [path] if path.exists() else []
+        if not found:
+            raise StoreRefused(f"{self.name}: there are no tar files", server=self.name)
+        return found
+
+    def _scan(self, shards: list[Path]) -> dict[str, dict[str, Member]]:
+        found: dict[tuple[int, str], dict[str, Member]] = {}
+        for number, path in enumerate(shards):
+            try:
+                with tarfile.open(path, "r:") as tar:
+                    for info in tar:
+                        folder, slash, file = info.name.removeprefix("./").rpartition("/")
+                        base, dot, extension = file.partition(".")
+                        if info.isreg() and base and dot and not info.issparse():
+                            files = found.setdefault((number, f"{folder}{slash}{base}"), {})
+                            files[extension.lower()] = Member(number, info.offset_data, info.size)
+            except (tarfile.TarError, OSError) as error:
+                message = f"{self.name}: {path} cannot be read as a plain tar file: {error}"
+                raise StoreRefused(message, server=self.name) from error
+        unique = len({base for _, base in found}) == len(found)
+        return {base if unique else f"{shards[number].stem}/{base}": files for (number, base), files in found.items()}
+
+    def _read(self, member: Member) -> bytes:
+        path = self._shards[member.shard]
+        try:
+            return read_at(path, member.offset, member.size)
+        except OSError as error:
+            raise StoreError(f"{self.name}: {path}: {error}", server=self.name) from error
+
+
+def _kind(values: Sequence[object]) -> Kind:
+    types = {type(value) for value in values if value is not None}
+    if types == {bool}:
+        return Kind.TRUTH
+    if types == {int}:
+        return Kind.INTEGER
+    return Kind.NUMBER if types <= {int, float} else Kind.TEXT

@@ -1,0 +1,112 @@
+"""How many samples may be asked for ahead of their use: numbers in, numbers out, time is an argument."""
+
+from collections import deque
+
+from headrace.core.options import Prefetch
+
+GAIN = 2.0
+"""Twice what the path holds: as much again waits, ready, for a consumer that takes it in bursts."""
+PROBE_GAIN = 0.5
+ROUND_S = 0.01
+ROUND_ARRIVALS = 256
+ROUND_DELAYS = 2.0
+"""A round is long enough that slow arrivals are among those it counts, and not only the first to come."""
+ROUNDS = 10
+"""The rate is the best of so many rounds."""
+PROBE_EVERY_S = 10.0
+FLOOR_BATCHES = 2
+
+
+class Window:
+    """Opens gradually, then follows bandwidth × delay.
+
+    Counted are samples requested and not yet consumed. The window begins at one batch and grows by one for every
+    ``ramp`` consumed, so that requests never exceed consumption by more than a share of 1 / ``ramp``, until it reaches
+    its goal. Where no size is given, the goal is ``GAIN`` times the rate at which samples arrive times the time they
+    take on an idle path. While the path is not full, a larger window raises the rate, and the goal with it; once it
+    is, the rate stays and so does the goal. A full window makes requests queue, which looks like a longer path:
+    every ``PROBE_EVERY_S`` the goal is lowered for a moment, which shortens the queue, and the time is measured anew.
+    """
+
+    def __init__(self, prefetch: Prefetch, batch: int) -> None:
+        self._prefetch = prefetch
+        self._batch = batch
+        self._floor = FLOOR_BATCHES * batch
+        self._open: float = batch
+        self._credit = 0
+        self._outstanding = 0
+        self._size = 0.0
+        self._rates: deque[float] = deque(maxlen=ROUNDS)
+        self._delay: float | None = None
+        self._fresh: float | None = None
+        self._round: tuple[float, int, float] | None = None
+        self._probe_due: float | None = None
+        self._probe_left = 0
+        if not prefetch.ramp:
+            self._open = self.goal
+
+    @property
+    def goal(self) -> int:
+        """The size to open to, as far as is known."""
+        most = self._prefetch.memory // max(1, int(self._size))
+        if self._prefetch.window is not None:
+            wanted = float(self._prefetch.window * self._batch)
+        elif self._delay is None or not self._rates:
+            wanted = self._floor
+        else:
+            wanted = max(self._floor, (PROBE_GAIN if self._probe_left else GAIN) * max(self._rates) * self._delay)
+        return max(1, min(int(wanted), most))
+
+    @property
+    def size(self) -> int:
+        """How many samples may be requested and not consumed, now."""
+        return max(1, min(int(self._open), self.goal))
+
+    @property
+    def outstanding(self) -> int:
+        return self._outstanding
+
+    @property
+    def room(self) -> int:
+        """How many may be requested now."""
+        return max(0, self.size - self._outstanding)
+
+    def requested(self, count: int = 1) -> None:
+        self._outstanding += count
+
+    def consumed(self, count: int = 1) -> None:
+        """Samples were handed to their consumer, or given up."""
+        self._outstanding -= count
+        self._probe_left = max(0, self._probe_left - count)
+        goal = self.goal
+        if self._open > goal or not self._prefetch.ramp:
+            self._open = goal
+        else:
+            self._credit += count
+            steps, self._credit = divmod(self._credit, self._prefetch.ramp)
+            self._open = min(goal, self._open + steps)
+
+    def arrived(self, now: float, took: float, size: int) -> None:
+        """A sample of that many bytes came at ``now``, ``took`` seconds after it was requested."""
+        self._size = size if not self._size else self._size + (size - self._size) / 64
+        if self._round is None:
+            self._round = now, 0, 0.0
+            return
+        began, count, total = self._round
+        count, total = count + 1, total + took
+        self._round = began, count, total
+        if count >= ROUND_ARRIVALS and now - began >= max(ROUND_S, ROUND_DELAYS * total / count):
+            self._round = now, 0, 0.0
+            self._measured(now, count / (now - began), total / count)
+
+    def _measured(self, now: float, rate: float, delay: float) -> None:
+        self._rates.append(rate)
+        self._delay = delay if self._delay is None else min(self._delay, delay)
+        self._fresh = delay if self._fresh is None else min(self._fresh, delay)
+        if self._probe_due is None:
+            self._probe_due = now + PROBE_EVERY_S
+        elif self._probe_left == 0 and now >= self._probe_due:
+            # The old minimum is forgotten: what was measured since the last probe stands, and this one adds to it.
+            self._delay, self._fresh = self._fresh, None
+            self._probe_due = now + PROBE_EVERY_S
+            self._probe_left = max(2 * self._outstanding, 2 * ROUND_ARRIVALS)

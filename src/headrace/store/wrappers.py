@@ -1,0 +1,137 @@
+"""Remote stores around remote stores: observed, limited, tried again. Each adds one thing and passes the rest on.
+
+The useful order, innermost first: ``Observed`` sees every attempt, ``Limited`` counts attempts in flight and not those
+that pause, ``Retrying`` makes new ones.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from headrace.core.errors import StoreError
+from headrace.core.options import Retry
+from headrace.store.base import Columns, Info, RemoteStore, Row, Session
+from headrace.store.events import Attempted, Connected, Observer
+from headrace.store.perseverance import Perseverance
+
+
+class Wrapper(RemoteStore):
+    """Another store's catalogue, passed on."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        self._store = store
+
+    @property
+    def name(self) -> str:
+        return self._store.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store!r})"
+
+    def keys(self) -> list[str]:
+        return self._store.keys()
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        return self._store.columns(names)
+
+    def info(self) -> Info:
+        return self._store.info()
+
+    def close(self) -> None:
+        self._store.close()
+
+    async def connect(self) -> Session:
+        return await self._store.connect()
+
+
+class WrappedSession:
+    """Another session, passed on."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, key: str) -> Row:
+        return await self._session.get(key)
+
+    def connections(self) -> int:
+        return self._session.connections()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class Observed(Wrapper):
+    """Tells ``observer`` of every connection and every attempt."""
+
+    def __init__(self, store: RemoteStore, observer: Observer) -> None:
+        super().__init__(store)
+        self._observer = observer
+
+    async def connect(self) -> Session:
+        began = time.monotonic_ns()
+        session = await self._store.connect()
+        self._observer(Connected(began, time.monotonic_ns(), session.connections()))
+        return _ObservedSession(session, self._observer)
+
+
+class _ObservedSession(WrappedSession):
+    def __init__(self, session: Session, observer: Observer) -> None:
+        super().__init__(session)
+        self._observer = observer
+
+    async def get(self, key: str) -> Row:
+        began = time.monotonic_ns()
+        try:
+            row = await self._session.get(key)
+        except StoreError as error:
+            self._observer(Attempted(key, began, time.monotonic_ns(), 0, error))
+            raise
+        self._observer(Attempted(key, began, time.monotonic_ns(), len(row.payload), None))
+        return row
+
+
+class Limited(Wrapper):
+    """At most ``in_flight`` requests at once in each session; the others wait their turn."""
+
+    def __init__(self, store: RemoteStore, in_flight: int) -> None:
+        super().__init__(store)
+        if in_flight < 1:
+            raise ValueError(f"Limited(in_flight=...) takes a positive number of requests, not {in_flight!r}")
+        self._in_flight = in_flight
+
+    async def connect(self) -> Session:
+        return _LimitedSession(await self._store.connect(), self._in_flight)
+
+
+class _LimitedSession(WrappedSession):
+    def __init__(self, session: Session, in_flight: int) -> None:
+        super().__init__(session)
+        self._turns = asyncio.Semaphore(in_flight)
+
+    async def get(self, key: str) -> Row:
+        async with self._turns:
+            return await self._session.get(key)
+
+
+class Retrying(Wrapper):
+    """Makes requests again that failed for a passing reason. Reads are idempotent, so that is always safe.
+
+    An attempt that takes longer than ``retry.patience`` has failed: whatever the driver does, nothing hangs.
+    """
+
+    def __init__(self, store: RemoteStore, retry: Retry | None = None, observer: Observer | None = None) -> None:
+        super().__init__(store)
+        self._policy = Perseverance(store.name, retry or Retry(), observer)
+
+    async def connect(self) -> Session:
+        session = await self._policy.run(None, self._store.connect)
+        return _RetryingSession(session, self._policy)
+
+
+class _RetryingSession(WrappedSession):
+    def __init__(self, session: Session, policy: Perseverance) -> None:
+        super().__init__(session)
+        self._policy = policy
+
+    async def get(self, key: str) -> Row:
+        return await self._policy.run(key, lambda: self._session.get(key))

@@ -1,0 +1,77 @@
+"""A store behind a network that does what it is told: answers after a delay, fails, kills its reader."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from headrace.core.errors import MissingKey, StoreRefused
+from headrace.store.base import Info, LabelKind, Row
+
+
+class RemoteNumbers:
+    """Rows ``0`` to ``rows - 1``: the key's text repeated as payload, its number as label."""
+
+    def __init__(
+        self,
+        rows=100,
+        *,
+        delay=0.0,
+        slow=(),
+        missing=(),
+        refuses=False,
+        kills=(),
+        marks=None,
+        size=50,
+        always_dies=False,
+    ):
+        self.rows, self.delay, self.slow, self.missing = rows, delay, dict(slow), set(missing)
+        self.always_dies = always_dies
+        self.refuses, self.kills, self.marks, self.size = refuses, set(kills), marks, size
+
+    name = "numbers://nowhere"
+
+    def keys(self):
+        return [str(number) for number in range(self.rows)]
+
+    def columns(self, names=None):
+        raise NotImplementedError
+
+    def info(self):
+        return Info(self.name, self.rows, None, LabelKind.INTEGER, {}, {})
+
+    def close(self):
+        pass
+
+    async def connect(self):
+        if self.refuses:
+            raise StoreRefused(f"{self.name}: wrong password", server=self.name)
+        return _Session(self)
+
+
+class _Session:
+    def __init__(self, store):
+        self.store = store
+
+    async def get(self, key):
+        store, number = self.store, int(key)
+        if store.always_dies or (number in store.kills and self._first(number)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.sleep(store.slow.get(number, store.delay))
+        if number in store.missing:
+            raise MissingKey(f"{store.name} has no row with the key {key!r}", server=store.name, key=key)
+        return Row(key, (key.encode() * store.size)[: store.size], number)
+
+    def _first(self, number):
+        """Whether this was never asked for before, in any process."""
+        try:
+            (Path(self.store.marks) / str(number)).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def connections(self):
+        return 1
+
+    async def close(self):
+        pass

@@ -1,0 +1,175 @@
+"""The process that brings rows: all of them, once each, whatever happens to it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
+from headrace.core.options import Prefetch, Retry
+from headrace.engine.consumer.fetching import Fetcher
+from tests.engine.remote import RemoteNumbers
+
+
+class Collected(dict):
+    """What arrived, by number."""
+
+    def __call__(self, place):
+        assert place.number not in self
+        self[place.number] = place
+
+
+def waited(fetcher):
+    fd, events = fetcher.waited_for()
+    poll = select.poll()
+    poll.register(fd, events)
+    assert poll.poll(30_000)
+
+
+def brought(fetcher, count, *, ahead=50):
+    """Ask for the first ``count`` rows a few at a time, take and free each; the rows by number."""
+    asked, found, rows = 0, Collected(), {}
+    while len(rows) < count:
+        if asked < count and asked - len(rows) < ahead:
+            upto = min(count, asked + 10)
+            fetcher.ask({number: str(number) for number in range(asked, upto)}, found)
+            asked = upto
+        fetcher.pump()
+        for number, place in list(found.items()):
+            if number not in rows:
+                rows[number] = fetcher.arena.read(place, str(number))
+                fetcher.taken(1)
+                fetcher.free([place])
+        if len(rows) < asked:
+            waited(fetcher)
+    return rows
+
+
+@pytest.fixture
+def fetcher_of():
+    made = []
+
+    def make(store, **options):
+        made.append(Fetcher(store, Prefetch(**options), Retry(attempts=2), batch=8))
+        return made[-1]
+
+    yield make
+    for fetcher in made:
+        fetcher.close()
+        fetcher.close()
+
+
+def test_rows_come_with_payload_and_label(fetcher_of):
+    rows = brought(fetcher_of(RemoteNumbers(300)), 300)
+    assert sorted(rows) == list(range(300))
+    for number, row in rows.items():
+        assert row.label == number
+        assert row.payload == (str(number).encode() * 50)[:50]
+
+
+def test_memory_is_bounded_and_used_again(fetcher_of):
+    fetcher = fetcher_of(RemoteNumbers(400, size=100_000), memory=1 << 20)
+    places = Collected()
+    for first in range(0, 400, 8):
+        fetcher.ask({number: str(number) for number in range(first, first + 8)}, places)
+        while len(places) < first + 8:
+            fetcher.pump()
+            if len(places) < first + 8:
+                waited(fetcher)
+        fetcher.taken(8)
+        fetcher.free([places[number] for number in range(first, first + 8)])
+    assert max(place.offset for place in places.values()) < 8 << 20
+
+
+def test_a_killed_fetcher_is_replaced_and_nothing_is_lost(fetcher_of, tmp_path):
+    store = RemoteNumbers(200, kills={3, 50, 51, 120}, marks=str(tmp_path))
+    fetcher = fetcher_of(store)
+    rows = brought(fetcher, 200)
+    assert sorted(rows) == list(range(200))
+    assert all(row.label == number for number, row in rows.items())
+    assert fetcher.network.restarts >= 3
+
+
+def all_of(fetcher, numbers):
+    """Ask for these rows and take each as it comes, without freeing any; their places by number."""
+    found, taken = Collected(), 0
+    fetcher.ask({number: str(number) for number in numbers}, found)
+    while len(found) < len(numbers):
+        fetcher.pump()
+        fetcher.taken(len(found) - taken)
+        taken = len(found)
+        if taken < len(numbers):
+            waited(fetcher)
+    return found
+
+
+def test_what_a_dead_fetcher_brought_stays_where_it_lies(fetcher_of):
+    fetcher = fetcher_of(RemoteNumbers(100))
+    kept = all_of(fetcher, range(16))
+    os.kill(fetcher.pid, signal.SIGKILL)
+    more = all_of(fetcher, range(16, 48))
+    for number, place in {**kept, **more}.items():
+        row = fetcher.arena.read(place, str(number))
+        assert (row.label, row.payload) == (number, (str(number).encode() * 50)[:50])
+
+
+def test_a_missing_row_is_an_error_of_its_own(fetcher_of):
+    fetcher = fetcher_of(RemoteNumbers(10, missing={4}))
+    found = all_of(fetcher, range(10))
+    with pytest.raises(MissingKey, match="numbers://nowhere has no row with the key '4'") as caught:
+        fetcher.arena.read(found[4], "4")
+    assert caught.value.key == "4"
+    assert [number for number, place in found.items() if place.failed] == [4]
+
+
+def test_a_store_that_refuses_says_why_and_again(fetcher_of):
+    fetcher = fetcher_of(RemoteNumbers(refuses=True))
+    fetcher.ask({0: "0"}, Collected())
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match="wrong password"):
+            while True:
+                fetcher.pump()
+                waited(fetcher)
+
+
+def test_a_fetcher_that_never_brings_anything_is_given_up(fetcher_of):
+    fetcher = fetcher_of(RemoteNumbers(10, always_dies=True))
+    fetcher.ask({0: "0"}, Collected())
+    with pytest.raises(StoreUnavailable, match="ended 4 times without bringing a row, the last time with exit code -9"):
+        while True:
+            fetcher.pump()
+            waited(fetcher)
+
+
+def test_what_nobody_waits_for_any_more_is_not_brought(fetcher_of):
+    fetcher, dropped, found = fetcher_of(RemoteNumbers(100, slow={1: 30.0})), Collected(), Collected()
+    fetcher.ask({0: "0", 1: "1"}, dropped)
+    while 0 not in dropped:
+        fetcher.pump()
+        if 0 not in dropped:
+            waited(fetcher)
+    fetcher.drop([1])
+    fetcher.ask({2: "2"}, found)
+    while 2 not in found:
+        fetcher.pump()
+        if 2 not in found:
+            waited(fetcher)
+    assert 1 not in dropped
+
+
+def test_credentials_are_not_in_the_process_list(fetcher_of):
+    store = RemoteNumbers(10)
+    store.password = "visible-to-nobody"
+    fetcher = fetcher_of(store)
+    brought(fetcher, 10)
+    shown = Path(f"/proc/{fetcher.pid}")
+    assert b"visible-to-nobody" not in (shown / "cmdline").read_bytes() + (shown / "environ").read_bytes()
+
+
+def test_the_fetcher_starts_without_torch():
+    program = "import sys, headrace.engine.fetcher.process; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

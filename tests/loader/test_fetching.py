@@ -1,0 +1,213 @@
+"""Samples of a store behind a network: brought by a process of its own, each exactly once, whatever happens."""
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from torch.utils.data import Dataset, Subset
+
+import headrace
+from headrace.core.errors import MissingKey, StoreRefused
+from headrace.core.options import Loading, Prefetch, Retry
+from tests.engine.remote import RemoteNumbers
+
+
+class Numbers(Dataset):
+    """The rows of a ``RemoteNumbers`` as (label, length of the payload); dies if it has to read for itself."""
+
+    def __init__(self, store):
+        self.store, self.keys = store, store.keys()
+        self.retry = Retry(attempts=2, first=0.01)
+
+    def __len__(self):
+        return len(self.keys)
+
+    def __getitem__(self, index):
+        self.keys[index]
+        raise AssertionError("the loader should have brought this row")
+
+    def made_of(self, index, row):
+        assert row.key == self.keys[index]
+        assert row.payload == (row.key.encode() * self.store.size)[: self.store.size]
+        return row.label, len(row.payload)
+
+
+def loader_of(store, **options):
+    options = {"batch_size": 8, "num_workers": 2} | options
+    return headrace.DataLoader(Numbers(store), **options)
+
+
+def labels(batches):
+    return [label for batch, _ in batches for label in batch.tolist()]
+
+
+@pytest.mark.parametrize("order", [{"in_order": True}, {"shuffle": True, "in_order": False}])
+def test_every_row_comes_once(order):
+    with loader_of(RemoteNumbers(203), **order) as loader:
+        for _ in range(2):
+            assert sorted(labels(loader)) == list(range(203))
+
+
+def test_sampler_order_is_kept():
+    with loader_of(RemoteNumbers(100, slow={3: 0.2, 50: 0.1}), in_order=True) as loader:
+        assert labels(loader) == list(range(100))
+
+
+def test_completion_order_does_not_wait_for_a_slow_row():
+    with loader_of(RemoteNumbers(80, slow={0: 1.5}), shuffle=True, in_order=False) as loader:
+        found = labels(loader)
+    assert sorted(found) == list(range(80))
+    assert found.index(0) >= 64
+
+
+def test_batches_of_a_batch_sampler_stay_whole():
+    batches = [[3, 1], [], [7, 5, 2], [0], [6, 4]]
+    with loader_of(RemoteNumbers(8), batch_size=1, batch_sampler=batches, in_order=False, collate_fn=list) as loader:
+        found = [[label for label, _ in batch] for batch in loader]
+    assert sorted(found) == sorted(batches)
+
+
+def test_single_samples():
+    with loader_of(RemoteNumbers(20), batch_size=None) as loader:
+        assert [label for label, _ in loader] == list(range(20))
+
+
+def test_a_subset_of_a_subset():
+    dataset = Subset(Subset(Numbers(RemoteNumbers(50)), range(10, 50)), [5, 0, 39])
+    with headrace.DataLoader(dataset, batch_size=2, num_workers=2) as loader:
+        assert labels(loader) == [15, 10, 49]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_missing_row_raises_and_names_key_and_store(in_order):
+    with (
+        loader_of(RemoteNumbers(40, missing={11}), shuffle=not in_order, in_order=in_order) as loader,
+        pytest.raises(MissingKey, match="numbers://nowhere has no row with the key '11'") as caught,
+    ):
+        list(loader)
+    assert any("sample 11" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_missing_rows_can_be_skipped(in_order):
+    store = RemoteNumbers(60, missing={11, 40})
+    with loader_of(store, shuffle=not in_order, in_order=in_order, on_error=headrace.Skip(0.1)) as loader:
+        assert sorted(labels(loader)) == [number for number in range(60) if number not in {11, 40}]
+        assert sorted(failure.index for failure in loader.stats().skipped) == [11, 40]
+
+
+def test_a_store_that_refuses_says_so_in_next():
+    with loader_of(RemoteNumbers(refuses=True)) as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match="wrong password"):
+                next(iterator)
+
+
+def test_an_index_that_is_not_there_raises_what_the_dataset_says():
+    with loader_of(RemoteNumbers(8), sampler=[0, 99, 1]) as loader, pytest.raises(IndexError):
+        list(loader)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_killed_fetcher_costs_no_row(in_order, tmp_path):
+    store = RemoteNumbers(300, kills={20, 21, 150, 299}, marks=str(tmp_path))
+    with loader_of(store, shuffle=not in_order, in_order=in_order) as loader:
+        assert sorted(labels(loader)) == list(range(300))
+
+
+class Deadly(Numbers):
+    """Takes its worker down with it when row 47 is made for the first time."""
+
+    def __init__(self, store, mark):
+        super().__init__(store)
+        self.mark = mark
+
+    def made_of(self, index, row):
+        if index == 47 and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().made_of(index, row)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_worker_killed_on_the_way_costs_no_row(in_order, tmp_path):
+    dataset, options = Deadly(RemoteNumbers(200), tmp_path / "dead"), {"shuffle": not in_order, "in_order": in_order}
+    with headrace.DataLoader(dataset, batch_size=8, num_workers=2, **options) as loader:
+        assert sorted(labels(loader)) == list(range(200))
+        assert loader.stats().restarts == 1
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("taken", [0, 1, 5])
+def test_a_resumed_epoch_delivers_the_rest(in_order, taken):
+    options = {"shuffle": True, "in_order": in_order, "generator": torch.Generator().manual_seed(3)}
+    with loader_of(RemoteNumbers(100), **options) as loader:
+        iterator = iter(loader)
+        before = labels(next(iterator) for _ in range(taken))
+        state = loader.state_dict()
+    options["generator"] = torch.Generator().manual_seed(3)
+    with loader_of(RemoteNumbers(100), **options) as loader:
+        loader.load_state_dict(state)
+        after = labels(loader)
+    assert sorted(before + after) == list(range(100))
+
+
+def test_persistent_workers_and_one_fetcher_serve_all_epochs():
+    with loader_of(RemoteNumbers(64), shuffle=True, persistent_workers=True) as loader:
+        for _ in range(4):
+            assert sorted(labels(loader)) == list(range(64))
+
+
+def test_an_epoch_that_is_left_early_leaves_nothing_behind():
+    with loader_of(RemoteNumbers(500, delay=0.01), persistent_workers=True) as loader:
+        for _ in range(3):
+            iterator = iter(loader)
+            next(iterator)
+        assert labels(loader) == list(range(500))
+
+
+def test_interrupts_cost_no_row():
+    """Signals whose handler raises, at any moment; what was not delivered comes later."""
+
+    class Interrupt(Exception):
+        pass
+
+    def handler(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with loader_of(RemoteNumbers(400, delay=0.002), in_order=True) as loader:
+            found, iterator, interrupts = [], iter(loader), 0
+            while True:
+                timer = threading.Timer(0.013 if interrupts < 25 else 60, signal.raise_signal, [signal.SIGUSR1])
+                timer.start()
+                try:
+                    found += labels([next(iterator)])
+                except Interrupt:
+                    interrupts += 1
+                except StopIteration:
+                    break
+                finally:
+                    timer.cancel()
+                    timer.join()
+    except Interrupt:
+        pytest.fail("an interrupt came outside of next()")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found == list(range(400))
+
+
+def test_memory_for_payloads_is_bounded():
+    loading = Loading(prefetch=Prefetch(memory=2 << 20))
+    with loader_of(RemoteNumbers(300, size=50_000), loading=loading) as loader:
+        assert labels(loader) == list(range(300))
+
+
+def test_a_window_of_a_fixed_size():
+    loading = Loading(prefetch=Prefetch(window=2, ramp=0))
+    with loader_of(RemoteNumbers(100), loading=loading) as loader:
+        assert labels(loader) == list(range(100))

@@ -1,0 +1,105 @@
+"""Objects on an S3 server (moto's, which speaks the real protocol over HTTP)."""
+
+import json
+import urllib.request
+
+import pytest
+
+from headrace import store
+from headrace.core.errors import BadStoreUrl, StoreRefused, StoreUnavailable
+from headrace.store import LabelKind, Record, Schema
+from headrace.testing.stores import StoreConformance, WritableConformance, fill, reader, sample_records
+from tests.services.process import free_port
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", free_port(18800), verbose=False)
+    server.start()
+    address = "http://{}:{}".format(*server.get_host_and_port())
+    urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=10).close()
+    with pytest.raises(StoreRefused):
+        store.open_store(url_of(address, "")).keys()  # the client opens what it keeps for the life of a process
+    yield address
+    server.stop()
+
+
+def url_of(endpoint, prefix, login="key:secret@", bucket="bucket"):
+    return f"s3://{login}{bucket}/{prefix}?endpoint={endpoint}"
+
+
+class TestReading(StoreConformance):
+    survives_fork = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def filled(cls, endpoint):
+        records = sample_records(labels=cls.labels)
+        made = store.open_writable(url_of(endpoint, cls.__name__))
+        fill(made, records, cls.labels)
+        return made, records
+
+    @pytest.fixture(autouse=True)
+    def given(self, filled):
+        self.store, self.records = filled
+
+
+class TestBlobs(TestReading):
+    labels = LabelKind.BLOB
+
+
+class TestNoLabels(TestReading):
+    labels = LabelKind.NONE
+
+
+class TestWriting(WritableConformance):
+    @pytest.fixture(autouse=True)
+    def given(self, endpoint, request):
+        self.records = sample_records(6)
+        self.store = store.open_writable(url_of(endpoint, f"writing/{request.node.name}"))
+        fill(self.store, self.records)
+
+
+class TestKeys:
+    def test_any_text_is_a_key(self, endpoint):
+        made = store.open_writable(url_of(endpoint, "keys"))
+        made.create(Schema())
+        keys = ["a/b", "..", ".", "100%", "é ü", "a//b", "?x=1&y#z", "/", "data"]
+        with made.writer() as writer:
+            writer.put([Record(key, key.encode(), number, {}) for number, key in enumerate(keys)])
+        with reader(made) as local:
+            assert {row.key: bytes(row.payload).decode() for row in local.get_many(keys)} == {key: key for key in keys}
+        assert made.keys() == sorted(keys)
+
+
+class TestFailures:
+    def test_nothing_stored_there(self, endpoint):
+        with pytest.raises(StoreRefused, match=r"no headrace\.json"):
+            store.open_store(url_of(endpoint, "nothing")).keys()
+
+    def test_no_such_bucket(self, endpoint):
+        with pytest.raises(StoreRefused, match="nowhere"):
+            store.open_store(url_of(endpoint, "x", bucket="nowhere")).keys()
+        with pytest.raises(StoreRefused, match="bucket"):
+            store.open_writable(url_of(endpoint, "x", bucket="nowhere")).create(Schema())
+
+    def test_nobody_there(self):
+        with pytest.raises(StoreUnavailable) as caught:
+            store.open_store("s3://me:hunter2@bucket/x?endpoint=http://127.0.0.1:1").keys()
+        assert "hunter2" not in str(caught.value)
+
+    def test_a_description_that_makes_no_sense(self, endpoint):
+        for number, text in enumerate((b"[]", b"{", json.dumps({"format": 9}).encode())):
+            request = urllib.request.Request(f"{endpoint}/bucket/odd{number}/headrace.json", text, method="PUT")
+            urllib.request.urlopen(request, timeout=10).close()
+            with pytest.raises(StoreRefused, match=r"headrace\.json|format 9"):
+                store.open_store(url_of(endpoint, f"odd{number}")).keys()
+
+    @pytest.mark.parametrize("url", ["s3://bucket:80/x", "s3:///x", "s3://b/x?endpoint=host:80", "s3://b/x?end=1"])
+    def test_urls_that_are_none(self, url):
+        with pytest.raises(BadStoreUrl):
+            store.open_store(url)

@@ -1,0 +1,178 @@
+"""Shards other tools wrote, read as stores."""
+
+import io
+import json
+import struct
+import tarfile
+
+import numpy as np
+import pytest
+
+from headrace import store
+from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
+from headrace.store import Kind, LabelKind, Record
+from headrace.testing.stores import StoreConformance
+
+
+def write_tar(path, files):
+    with tarfile.open(path, "w") as tar:
+        for name, content in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+class TestTars(StoreConformance):
+    columns_kept = ("class", "age", "dose", "ok")
+
+    @pytest.fixture(autouse=True)
+    def given(self, tmp_path):
+        self.records = []
+        for shard in range(3):
+            files = []
+            for number in range(4 * shard, 4 * shard + 4):
+                told = {"class": "ab"[number % 2], "dose": number / 4}
+                told |= {"age": number, "ok": True} if number % 3 else {}
+                payload = bytes([number]) * (600 * number)
+                self.records.append(Record(f"train/{number:04}", payload, number % 2, told))
+                files += [
+                    (f"train/{number:04}.cls", b"%d" % (number % 2)),
+                    (f"train/{number:04}.json", json.dumps({**told, "boxes": [1, 2]}).encode()),
+                    (f"train/{number:04}.JPG", payload),
+                ]
+            write_tar(tmp_path / f"shard-{shard}.tar", files)
+        self.store = store.open_store(f"wds://{tmp_path}")
+
+
+class TestTarNames:
+    def test_a_pattern_or_one_file(self, tmp_path):
+        for name in ("train-0", "train-1", "val-0"):
+            write_tar(tmp_path / f"{name}.tar", [(f"{name}x.txt", b"t")])
+        assert store.open_store(f"wds://{tmp_path}/train-*.tar").keys() == ["train-0x", "train-1x"]
+        assert store.open_store(f"wds://{tmp_path}/val-0.tar").get("val-0x") == ("val-0x", b"t", None)
+
+    def test_names_used_twice_are_told_apart_by_their_shard(self, tmp_path):
+        for shard in "ab":
+            write_tar(tmp_path / f"{shard}.tar", [("0.bin", shard.encode())])
+        opened = store.open_store(f"wds://{tmp_path}")
+        assert {key: opened.get(key).payload for key in opened.keys()} == {"a/0": b"a", "b/0": b"b"}  # noqa: SIM118
+
+    def test_files_of_a_sample_can_be_chosen(self, tmp_path):
+        write_tar(tmp_path / "a.tar", [("0.left.png", b"l"), ("0.right.png", b"r"), ("0.mask.png", b"m")])
+        opened = store.open_store(f"wds://{tmp_path}?data=right.png&label=mask.png")
+        assert opened.get("0") == ("0", b"r", b"m")
+        assert opened.info().labels is LabelKind.BLOB
+
+    def test_what_is_missing_or_wrong_is_named(self, tmp_path):
+        write_tar(tmp_path / "a.tar", [("0.cls", b"cat"), ("0.png", b""), ("1.png", b""), ("2.cls", b"1")])
+        opened = store.open_store(f"wds://{tmp_path}")
+        for key, told in (("0", "is no number: b'cat'"), ("1", r"no \.cls file"), ("2", "no payload")):
+            with pytest.raises(BadRow, match=told) as caught:
+                opened.get(key)
+            assert caught.value.key == key
+
+    def test_compressed_or_missing_shards_are_refused(self, tmp_path):
+        with pytest.raises(StoreRefused, match="no tar files"):
+            store.open_store(f"wds://{tmp_path}").keys()
+        with tarfile.open(tmp_path / "a.tar", "w:gz"):
+            pass
+        with pytest.raises(StoreRefused, match=r"a\.tar cannot be read as a plain tar"):
+            store.open_store(f"wds://{tmp_path}").keys()
+
+
+def write_mds(folder, columns, shards, *, packed=False):
+    """As MosaicML's writer lays it out: offsets, a description, samples of sizes and columns."""
+    index = {"version": 2, "shards": []}
+    folder.mkdir(exist_ok=True)
+    names, encodings, sizes = zip(*columns, strict=True)
+    for number, rows in enumerate(shards):
+        samples = [
+            b"".join(struct.pack("<I", len(value)) for value, size in zip(row, sizes, strict=True) if size is None)
+            + b"".join(row)
+            for row in rows
+        ]
+        about = json.dumps({"column_names": names}).encode()
+        first = 4 * (2 + len(samples)) + len(about)
+        offsets = np.cumsum([first, *map(len, samples)]).astype("<u4")
+        raw = struct.pack("<I", len(samples)) + offsets.tobytes() + about + b"".join(samples)
+        name = f"shard.{number:05}.mds"
+        (folder / name).write_bytes(raw)
+        index["shards"].append(
+            {
+                "format": "mds",
+                "column_names": names,
+                "column_encodings": encodings,
+                "column_sizes": sizes,
+                "samples": len(rows),
+                "raw_data": {"basename": name, "bytes": len(raw), "hashes": {}},
+                "zip_data": {"basename": f"{name}.zstd"} if packed else None,
+            }
+        )
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+COLUMNS = [("dose", "float32", 4), ("image", "jpeg", None), ("label", "int", 8), ("who", "str", None)]
+
+
+class TestMds(StoreConformance):
+    columns_kept = ("dose", "who")
+
+    @pytest.fixture(autouse=True)
+    def given(self, tmp_path):
+        self.records, rows = [], []
+        for number in range(10):
+            payload = bytes([number]) * (700 * number)
+            who = f"p{number}é"
+            self.records.append(Record(f"{number:09}", payload, number % 3, {"dose": number / 4, "who": who}))
+            rows.append([struct.pack("<f", number / 4), payload, struct.pack("<q", number % 3), who.encode()])
+        write_mds(tmp_path / "set", COLUMNS, [rows[:4], [], rows[4:]])
+        self.store = store.open_store(f"mds://{tmp_path}/set")
+
+    def test_nothing_of_a_sample_is_read_for_its_metadata_but_its_head(self):
+        assert self.store.info().columns == {"dose": Kind.NUMBER, "who": Kind.TEXT}
+
+
+class TestMdsFolders:
+    def test_columns_can_be_chosen(self, tmp_path):
+        write_mds(
+            tmp_path / "a", [("x", "bytes", None), ("y", "png", None), ("z", "pkl", None)], [[[b"1", b"2", b"3"]]]
+        )
+        opened = store.open_store(f"mds://{tmp_path}/a?data=y&label=x")
+        assert opened.get("000000000") == ("000000000", b"2", b"1")
+        assert store.open_store(f"mds://{tmp_path}/a?data=z").get("000000000").payload == b"3"
+        with pytest.raises(StoreRefused, match="there is no column 'w'; there are x, y, z"):
+            store.open_store(f"mds://{tmp_path}/a?data=w").get("000000000")
+
+    def test_compressed_shards_are_refused(self, tmp_path):
+        write_mds(tmp_path / "a", COLUMNS[1:2], [[[b"x"]]], packed=True)
+        assert store.open_store(f"mds://{tmp_path}/a").keys() == ["000000000"]
+        (tmp_path / "a" / "shard.00000.mds").unlink()
+        with pytest.raises(StoreRefused, match="unpack"):
+            store.open_store(f"mds://{tmp_path}/a").keys()
+
+    @pytest.mark.parametrize("text", ["", "[]", '{"shards": [{}]}', '{"shards": [{"format": "json"}]}'])
+    def test_an_index_that_is_none(self, tmp_path, text):
+        (tmp_path / "index.json").write_text(text)
+        with pytest.raises(StoreRefused, match=r"index\.json"):
+            store.open_store(f"mds://{tmp_path}").keys()
+
+    def test_no_index(self, tmp_path):
+        with pytest.raises(StoreRefused, match="no MDS shards"):
+            store.open_store(f"mds://{tmp_path}").keys()
+
+    def test_a_shard_that_is_cut_off(self, tmp_path):
+        write_mds(tmp_path / "a", COLUMNS[1:3], [[[b"x" * 100, struct.pack("<q", 1)]] * 3])
+        path = tmp_path / "a" / "shard.00000.mds"
+        path.write_bytes(path.read_bytes()[:-50])
+        opened = store.open_store(f"mds://{tmp_path}/a")
+        assert opened.get("000000000").label == 1
+        with pytest.raises(BadRow, match="'000000002' cannot be read"):
+            opened.get("000000002")
+        with pytest.raises(StoreError):
+            opened.columns()
+
+    @pytest.mark.parametrize("key", ["1", "-00000001", "000000003", "x", ""])
+    def test_keys_that_are_none(self, tmp_path, key):
+        write_mds(tmp_path / "a", COLUMNS[1:2], [[[b"x"]] * 3])
+        with pytest.raises(MissingKey):
+            store.open_store(f"mds://{tmp_path}/a").get(key)
