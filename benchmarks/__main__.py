@@ -36,6 +36,8 @@ EXPERIMENTS = (
     "profilers",
     "attribution",
     "pipelines",
+    "ceiling",
+    "hits",
 )
 
 

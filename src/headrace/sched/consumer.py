@@ -1,12 +1,14 @@
 """What the consumer does with the ledger: publish work, see what is ready, put right what the dead left behind.
 
-Every method is one critical section: the caller holds the lock.
+The caller brings the lock: hot methods take it, the others want it held.
 """
 
 from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from headrace.sched import words as W
 from headrace.sched.words import Dims, Words
@@ -26,6 +28,25 @@ class Repair:
     """Tickets that will be run again."""
 
 
+class Batch(NamedTuple):
+    """A batch to be made: its slot, and the group of tickets that were drawn with it."""
+
+    slot: int
+    expected: int
+    """Rows of the slot."""
+    collate: bool
+    """A worker must."""
+    group: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    """Tickets of the group."""
+    kind: int
+    """How its indices are written."""
+    blob: int
+    """Bytes that its blob begins with."""
+    free_order: bool
+    """Rows are claimed by those who finish; else they are assigned now."""
+
+
 @lru_cache(maxsize=64)
 def _zeros(count: int) -> "array[int]":
     return array("q", bytes(8 * count))
@@ -34,9 +55,9 @@ def _zeros(count: int) -> "array[int]":
 class ConsumerLedger:
     """The consumer's view of the ledger."""
 
-    def __init__(self, words: Words, dims: Dims) -> None:
-        """``words`` is shared; nothing is written until a method is called."""
-        self.w, self.dims = words, dims
+    def __init__(self, words: Words, dims: Dims, lock: AbstractContextManager[Any] | None = None) -> None:
+        """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
+        self.w, self.dims, self.lock = words, dims, nullcontext() if lock is None else lock
         self.epoch = 0  # what is opened and published belongs to it
 
     def reset(self, *, free_order: bool, limit: int = 1 << 30, displacement: int = 0, epoch: int = 0) -> None:
@@ -68,7 +89,46 @@ class ConsumerLedger:
         w[W.UNRESOLVED], w[W.UNRESOLVED_NEXT], w[W.NEXT_BASE] = w[W.UNRESOLVED_NEXT], 0, W.NEVER
         w[W.FAILURES] = len(self.failed(groups))
 
-    def open(self, slot: int, expected: int, *, collate: bool) -> None:
+    def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = ()) -> list[int]:
+        """Hand out a batch whose indices (and the bytes of its blob) were written; the lanes to wake. Takes the lock.
+
+        ``ahead``: positions to be made before everything that waits.
+        """
+        with self.lock:
+            self._open(batch.slot, batch.expected, collate=batch.collate)
+            self._publish(batch, ahead)
+            if batch.free_order:
+                self._offer(batch.slot)
+            return self.rouse(lanes)
+
+    def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
+        """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
+        with self.lock:
+            self._open(slot, 0, collate=True)
+            self.w[self.dims.group(group) + W.G_COUNT] = 0
+            self._complete(slot)
+            return self.rouse(lanes)
+
+    def look(self, slots: Sequence[int]) -> int | None:
+        """The first slot that is ready; None once lanes know that the consumer waits for these. Takes the lock."""
+        with self.lock:
+            for slot in slots:
+                if self.is_ready(slot):
+                    return slot
+            self.w[W.AWAITED] = slots[0] + 1 if len(slots) == 1 else W.ANY
+            return None
+
+    def wake(self, lanes: int) -> list[int]:
+        """The lanes that sleep and have a place: see ``rouse``. Takes the lock."""
+        with self.lock:
+            return self.rouse(lanes)
+
+    def is_busy(self, slot: int, lanes: int) -> bool:
+        """Whether a lane may be writing to a free slot, for whatever epoch. Without the lock: none begins to."""
+        w, lane = self.w, self.dims.lane
+        return any(slot + 1 in (w[lane(n) + W.L_SLOT], w[lane(n) + W.L_COLLATE]) for n in range(lanes))
+
+    def _open(self, slot: int, expected: int, *, collate: bool) -> None:
         """Prepare a slot to take ``expected`` rows."""
         w, at = self.w, self.dims.slot(slot)
         if w[W.HOLES]:
@@ -88,31 +148,21 @@ class ConsumerLedger:
         w[first : first + len(kept)] = array("q", kept)
         w[W.HOLES] = len(kept)
 
-    def publish(self, group: int, count: int, kind: int, blob: int, slot: int = -1, ahead: Sequence[int] = ()) -> None:
-        """Hand out a group whose indices (and ``blob`` bytes) were written; its rows are assigned in ``slot``.
-
-        ``ahead``: positions to be made before everything that waits.
-        """
-        w, at, tickets = self.w, self.dims.group(group), self.dims.ticket(group)
+    def _publish(self, batch: Batch, ahead: Sequence[int]) -> None:
+        w, at, tickets = self.w, self.dims.group(batch.group), self.dims.ticket(batch.group)
+        count, slot = batch.count, 0 if batch.free_order else batch.slot + 1
         w[tickets : tickets + count] = _zeros(count)  # PENDING
-        w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot + 1, kind, blob
+        w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot, batch.kind, batch.blob
         w[at + W.G_UNCLAIMED], w[at + W.G_EPOCH], w[at + W.G_AHEAD] = count, self.epoch, int(bool(ahead))
         for position in ahead:
             w[tickets + position] = W.AHEAD
-            self._push(W.RETRIES, self.dims.retry, group << 32 | position)
+            self._push(W.RETRIES, self.dims.retry, batch.group << 32 | position)
         w[at + W.G_SERIAL] = w[W.GENERATION] << 32 | w[W.TAIL]
-        w[self.dims.order + w[W.TAIL] % self.dims.ring] = group
+        w[self.dims.order + w[W.TAIL] % self.dims.ring] = batch.group
         w[W.UNRESOLVED if self.epoch == w[W.EPOCH] else W.UNRESOLVED_NEXT] += count
         w[W.TAIL] += 1
 
-    def publish_empty(self, slot: int, group: int = -1) -> None:
-        """A batch of no samples (``group``, if it has a number): nothing to make, only to collate."""
-        if group >= 0:
-            self.w[self.dims.group(group) + W.G_COUNT] = 0
-        self.w[self.dims.slot(slot) + W.S_COLLATE] = 1
-        self._complete(slot)
-
-    def offer(self, slot: int) -> None:
+    def _offer(self, slot: int) -> None:
         """Free order: a slot for the next finishers."""
         self.w[self.dims.slot(slot) + W.S_NUMBER] = self.w[W.FILL_TAIL]
         self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
@@ -124,17 +174,26 @@ class ConsumerLedger:
         first = max(since, w[W.LOGGED] - W.LOG_SIZE)
         return w[W.LOGGED], [w[W.LOG + number % W.LOG_SIZE] for number in range(first, w[W.LOGGED])]
 
-    def busy_slots(self, lanes: int) -> set[int]:
-        """Slots some lane may be writing to, whatever epoch it works for."""
-        w, dims = self.w, self.dims
-        held = (w[dims.lane(lane) + word] for lane in range(lanes) for word in (W.L_SLOT, W.L_COLLATE))
-        return {slot - 1 for slot in held if slot}
+    def present(self, slot: int) -> list[int]:
+        """Rows of a complete slot that hold a sample."""
+        w, first, at = self.w, self.dims.row_state(slot), self.dims.slot(slot)
+        expected = w[at + W.S_EXPECTED]
+        if w[at + W.S_DONE] == expected and not w[W.FAILURES]:
+            return list(range(expected))
+        states = w[first : first + expected].tolist()
+        return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
+
+    def tickets(self, slot: int) -> list[int]:
+        """Of each of a slot's rows that holds a sample, its ticket: group << 32 | position."""
+        first = self.dims.row_ticket(slot)
+        rows = self.w[first : first + self.w[self.dims.slot(slot) + W.S_EXPECTED]]
+        return [ticket - 1 for ticket in rows.tolist()]
 
     def is_ready(self, slot: int) -> bool:
         """Whether the slot's batch can be taken."""
         return self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY
 
-    def wake(self, lanes: int) -> list[int]:
+    def rouse(self, lanes: int) -> list[int]:
         """The lanes that sleep and have a place; they count as awake from now on, so each must be woken."""
         w, found = self.w, []
         places = w[W.LIMIT] - w[W.FOREGROUND]

@@ -18,13 +18,17 @@ from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 from headrace.plan.cost import bin_of
 from headrace.sched import words as W
-from headrace.sched.lane import Outcome, Room, Rows, Tickets
+from headrace.sched.moves import Appetite, Eats, Found, Next, Room, Rows, Tickets, Written
 
 CHUNK_SECONDS = 0.0005
 """Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
+EVEN_SECONDS, EVEN = 0.01, 4.0
+"""And for this long while none took so many times what they take on average: nothing slow can be behind another."""
+FORGETS = 0.98
+"""By this factor a chunk's worst sample counts less with every further chunk."""
 WHOLE_SECONDS = 0.02
 """A batch for a user's collate_fn that takes no longer than this is made by one worker, so samples need not travel."""
-ALL = 1 << 20
+EVERYTHING = Appetite(Eats.EVERYTHING)
 
 
 class _Refused(Exception):
@@ -51,62 +55,50 @@ class SampleMaker:
         self.refusal = refusal
         bulk = getattr(self.dataset, "__getitems__", None) if task.batched and task.arena is None else None
         self._bulk = None if bulk is None else observer.bulk(bulk)
-        self._made: tuple[int, int, int] | tuple[()] = ()  # samples, nanoseconds each, bin: to be told to the ledger
+        self._made: tuple[int, int, int] | None = None  # samples, nanoseconds each, bin: to be told to the ledger
         self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
+        self._worst = 0.0  # and the worst of them, which is forgotten slowly
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
         self._places: list[Arrived | None] = []  # of the rows for them, where some were brought
-        self._written: tuple[Rows, int, int, list[int] | None] | None = None
+        self._written: Written | None = None
         self._size = 0  # bytes of the sample last written
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        w, ledger, desk = self.words, self.ledger, self.desk
+        ledger, desk = self.ledger, self.desk
         while True:
-            with desk.lock:
-                outcome = Outcome(-1, wake=False)
-                if self._written is not None:
-                    outcome = ledger.finish(*self._written)
-                    self._written = None
-                item: Tickets | int | None = outcome.collate
-                if outcome.collate < 0:
-                    if self._made:
-                        ledger.observe(*self._made)
-                        self._made = ()
-                    ledger.release()
-                    if w[W.STOP]:
-                        return
-                    item = ledger.take(self._appetite())
-                    if item is None:
-                        w[desk.lane + W.L_WAITING] = W.FOR_WORK
-            desk.report(outcome)
-            if item is None:
+            written, made = self._written, self._made
+            what, group, start, end, slot, wake = ledger.visit(written, made, self._appetite())
+            self._written = None
+            if wake:
+                desk.consumer.ring()
+            if what != Next.COLLATE or not start:
+                self._made = None
+            if what == Next.STOP:
+                return
+            if what == Next.COLLATE:
+                self._collate(group)
+            elif what == Next.ASLEEP:
                 self.observer.settle()
                 desk.bell.wait()
-            elif isinstance(item, int):
-                self._collate(item)
-            elif self._is_whole(item):
-                self._make_whole(item)
+            elif self._is_whole(tickets := Tickets(group, start, end, slot)):
+                self._make_whole(tickets)
             else:
-                self._make(item)
+                self._make(tickets)
 
-    def _appetite(self) -> int:
+    def _appetite(self) -> Appetite:
         """How many tickets to take at once."""
-        if self._bulk is not None or not self.batched or self.words[W.LOCAL]:
-            return ALL
-        if not self.standard and not self.words[W.FREE_ORDER]:
-            count = self._next_count()
-            return ALL if 0 < self._cost * count <= WHOLE_SECONDS else 1
+        if self._bulk is not None or not self.batched:
+            return EVERYTHING
         if self._cost == 0.0:
-            return 1
-        return max(1, min(int(CHUNK_SECONDS / self._cost), self._next_count() // self._share))
-
-    def _next_count(self) -> int:
-        """The size of the batch that is handed out next (the previous one's at the end)."""
-        w, dims = self.words, self.desk.memory.dims
-        sequence = min(w[W.CURSOR] >> 24, max(0, w[W.TAIL] - 1))
-        return w[dims.group(w[dims.order + sequence % dims.ring]) + W.G_COUNT]
+            return Appetite(Eats.CHUNKS if self.standard else Eats.WHOLE)
+        even = self._worst < EVEN * self._cost
+        chunk = int((EVEN_SECONDS if even else CHUNK_SECONDS) / self._cost)
+        if self.standard:
+            return Appetite(Eats.CHUNKS, chunk, self._share)
+        return Appetite(Eats.WHOLE, chunk, self._share, int(WHOLE_SECONDS / self._cost))
 
     def _is_whole(self, tickets: Tickets) -> bool:
         count = self.words[self.desk.memory.dims.group(tickets.group) + W.G_COUNT]
@@ -144,9 +136,11 @@ class SampleMaker:
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
         clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
-        began = clock()
+        began = last = clock()
+        worst = 0
         for position in range(start, end):
-            w[began_word] = clock()
+            w[began_word] = now = clock()
+            worst, last = max(worst, now - last), now
             w[position_word] = position
             if self.stream is not None:
                 self.observer.repeated = w[self.desk.memory.dims.ticket(group) + position] >> 4 & 15 > 0
@@ -164,7 +158,9 @@ class SampleMaker:
                 self._place(group, slot, first, samples)
                 samples, first = [], position + 1
                 self._fail(group, position, slot, self.refusal or failure.pack(error, self.where))
-        self._observe(time.monotonic_ns() - began, end - start)
+        now = clock()
+        self._worst = max(FORGETS * self._worst, max(worst, now - last) / 1e9)
+        self._observe(now - began, end - start)
         w[position_word] = end
         self._place(group, slot, first, samples)
 
@@ -215,9 +211,7 @@ class SampleMaker:
             self.stream.rows(self.desk.slot_word(slot, W.S_BATCH), 0, len(made), time.monotonic_ns(), 0)
         result = self.collator.collate(slot, samples, indices[made[0]])
         self._size = result[1] // len(made)
-        with self.desk.lock:
-            outcome = self.ledger.whole(slot, group, made, result)
-        self.desk.report(outcome)
+        self.desk.report(self.ledger.whole(slot, group, made, result))
 
     def _attempt(self, get: Any, what: Any, group: int, seed: Any) -> Any:
         if self.refusal is not None:
@@ -247,9 +241,7 @@ class SampleMaker:
             return [self.desk.read_sample(slot, row) for row in present]
 
         offset, size, bad = self.collator.collate(slot, None if empty else samples, seed)
-        with self.desk.lock:
-            outcome = self.ledger.ready(slot, offset, size, failed=bad)
-        self.desk.report(outcome)
+        self.desk.report(self.ledger.ready(slot, offset, size, failed=bad))
 
     def _observe(self, elapsed: int, samples: int) -> None:
         cost = elapsed // samples
@@ -267,7 +259,7 @@ class SampleMaker:
                 return
             packed = failure.within(packed, desk.error_room(group))  # others may have filed theirs meanwhile
             outcome = ledger.fail(group << 32 | position, desk.file_error(group, packed), slot)
-        self.desk.report(outcome)
+        self.desk.report(outcome.wake)
         if outcome.collate >= 0:
             self._collate(outcome.collate)
 
@@ -356,37 +348,29 @@ class SampleMaker:
     def _written_now(self, rows: Rows, group: int, start: int, objects: list[int] | None) -> None:
         """At most one finished run waits to be reported together with the next visit to the ledger."""
         self._report_written()
-        self._written = rows, group, start, objects
+        self._written = Written(rows.slot, rows.first, rows.count, group, start, objects)
 
     def _report_written(self) -> None:
         if self._written is None:
             return
-        with self.desk.lock:
-            outcome = self.ledger.finish(*self._written)
+        outcome = self.ledger.finish(self._written)
         self._written = None
-        self.desk.report(outcome)
+        self.desk.report(outcome.wake)
         if outcome.collate >= 0:
             self._collate(outcome.collate)
 
     def _claim(self, slot: int, position: int, count: int, number: int, layout: Layout | None) -> Rows | None:
         """Rows to write to; waits for a free batch where rows are claimed. None when the epoch was given up."""
-        w, desk = self.words, self.desk
         if slot >= 0:
-            decided = desk.slot_word(slot, W.S_LAYOUT)
-            if decided == 0:
-                with desk.lock:
-                    decided = self.ledger.shape(slot, number, _room(layout)) + 2
-            return Rows(slot, position, count, decided - 2)
+            return Rows(slot, position, count, self.ledger.shape(slot, number, _room(layout)))
         self._report_written()
         while True:
-            with desk.lock:
-                if self.ledger.stale or w[W.STOP]:
-                    return None
-                rows = self.ledger.claim(count, number, _room(layout))
-                if rows is not None:
-                    return rows
-                w[desk.lane + W.L_WAITING] = W.FOR_ROOM
-            desk.bell.wait()
+            found, rows = self.ledger.claim(count, number, _room(layout))
+            if found == Found.ROWS:
+                return rows
+            if found == Found.GIVEN_UP:
+                return None
+            self.desk.bell.wait()
 
 
 def _room(layout: Layout | None) -> Room:
