@@ -156,8 +156,8 @@ class SimLane:
         samples: list[tuple[int, str]] = []
         first = start
         for position in range(start, end):
-            self.words[self.at + W.L_BEGAN], self._begun = self.shared.now, True
-            self.words[self.at + W.L_POS] = position
+            self._begun = True
+            self.ledger.begin(position, self.shared.now)
             yield
             index = indices[position] if position < len(indices) else -1
             kind = "raises" if index < 0 else self._sample(index)
@@ -167,7 +167,8 @@ class SimLane:
                 yield from self._fail(group, position, slot, index)
             else:
                 samples.append((index, kind))
-        self.words[self.at + W.L_POS], self._made = end, (end - start, 1 + end % 3, end % 3)
+        self._made = (end - start, 1 + end % 3, end % 3)
+        self.ledger.end(end)
         yield
         yield from self._place(group, slot, first, samples)
 
@@ -180,17 +181,17 @@ class SimLane:
         indices = self._indices(group)
         made, failed = [], []
         for position in range(tickets.end):
-            self.words[self.at + W.L_BEGAN], self._begun = self.shared.now, True
-            self.words[self.at + W.L_POS] = position
+            self._begun = True
+            self.ledger.begin(position, self.shared.now)
             yield
             index = indices[position] if position < len(indices) else -1
             (failed if index < 0 or self._sample(index) == "raises" else made).append(position)
-        self.words[self.at + W.L_POS] = tickets.end
+        self.ledger.end(tickets.end)
         yield
         for position in failed:
             yield from self._fail(group, position, slot, indices[position] if position < len(indices) else -1)
         if made:
-            self.words[self.at + W.L_COLLATE] = slot + 1
+            self.ledger.collate_alone(slot)
             yield
             batch = tuple(indices[position] for position in made)
             self._collate_fn(batch)
@@ -278,11 +279,10 @@ class SimLane:
     def _collate(self, slot: int) -> Steps:
         words, states = self.words, self.dims.row_state(slot)
         use, samples = self.uses[slot], []
-        for row in range(words[self.dims.slot(slot) + W.S_EXPECTED]):
+        for row in self.ledger.present(slot):
             state = words[states + row]
-            if state & 255 in (W.IN_PLACE, W.AS_OBJECT):
-                cell = row if state & 255 == W.IN_PLACE else state >> 8
-                samples.append(self.slab.cells.get((slot, cell)))
+            cell = row if state & 255 == W.IN_PLACE else state >> 8
+            samples.append(self.slab.cells.get((slot, cell)))
         yield
         self._collate_fn(tuple(samples))
         offset = self.ledger.reserve(slot, 1)

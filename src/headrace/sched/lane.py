@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.sched import words as W
 from headrace.sched.moves import ALL, Appetite, Eats, Found, Next, Outcome, Room, Rows, Tickets, Visit, Written
+from headrace.sched.view import LaneView
 from headrace.sched.words import Dims, Words
 
 
@@ -21,19 +22,16 @@ def _filled(value: int, count: int) -> "array[int]":
     return array("q", [value]) * count
 
 
-class LaneLedger:
+class LaneLedger(LaneView):
     """One worker's view of the ledger."""
 
     def __init__(self, words: Words, dims: Dims, lane: int, lock: AbstractContextManager[Any] | None = None) -> None:
         """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
-        self.w, self.lock = words, nullcontext() if lock is None else lock
-        self.number, self.lane = lane, dims.lane(lane)
+        super().__init__(words, dims, lane)
+        self.lock = nullcontext() if lock is None else lock
         self._ring, self._order, self._fill = dims.ring, dims.order, dims.fill
         self._retry, self._hole = dims.retry, dims.hole
-        self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
         self._index0 = dims.index0
-        self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
-        self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
         self._sized = (-1, 0, 0)  # the layout and the rows of a batch for which room was reckoned last, and that
 
     def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
@@ -226,11 +224,6 @@ class LaneLedger:
         w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
         w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
         w[lane + W.L_GROUP] = group + 1
-
-    @property
-    def stale(self) -> bool:
-        """The epoch this lane works for was given up."""
-        return self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]
 
     def _claim(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
         w = self.w

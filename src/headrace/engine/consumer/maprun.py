@@ -22,7 +22,6 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
-from headrace.sched import words as W
 from headrace.sched.consumer import Batch
 
 
@@ -90,7 +89,8 @@ class MapRun:
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
         self._ready, self._displacement = 0, displacement
-        self._words[W.SEED], epoch = seed
+        self._ledger.seed(seed[0])
+        epoch = seed[1]
         if after is not None:
             with pool.section():
                 self._ledger.follow(epoch)
@@ -114,7 +114,7 @@ class MapRun:
         self._begin()
 
     def _begin(self) -> None:
-        self._tally.lane_changes.note(self._words[W.LIMIT])
+        self._tally.lane_changes.note(self._ledger.limit)
         self._watch = Watch(self._pool, self._ledger, self._tally, self._spares, self._automatic)
         self._draw()
 
@@ -136,14 +136,14 @@ class MapRun:
 
         False when there was room for a batch that could not be had.
         """
-        room = self._window * self._words[W.LIMIT]
+        room = self._window * self._ledger.limit
         while not self._exhausted:
             if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
                 return True
             if not self._draw_one(force=not self._open or one_more):
                 return False
             one_more = False
-        if self._follower is not None and len(self._open) < room and not self._words[W.LOCAL]:
+        if self._follower is not None and len(self._open) < room and not self._ledger.is_local:
             self._next = self._next or self._follower(self)
             if self._next is not None:
                 self._next.draw_early(room - len(self._open))
@@ -195,7 +195,7 @@ class MapRun:
 
     def _ahead(self, indices: list[Any]) -> list[int]:
         """Positions of samples known to be extraordinarily slow."""
-        if self._stragglers is None or self._words[W.LOCAL]:
+        if self._stragglers is None or self._ledger.is_local:
             return []
         self._stragglers.learn(self._ledger)
         return self._stragglers.among(indices, self._ledger)
@@ -244,7 +244,7 @@ class MapRun:
     def _mend(self) -> None:
         """An interrupt broke something off. What was drawn and not delivered is known, so it is begun again."""
         self._pool.section().end()
-        self._begin_again(local=bool(self._words[W.LOCAL]))
+        self._begin_again(local=self._ledger.is_local)
         self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
 
     def _take(self, *, block: bool) -> Hand[Settled] | NotYet:
@@ -273,7 +273,7 @@ class MapRun:
                 made = self._outcomes.batch(slot, self._open.pop(slot), self._book)
                 if made is not None:
                     made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(self._open))
-                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._words[W.LIMIT]))
+                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._ledger.limit))
                     self._idle_deaths = 0
                     return self._handed(made)
             elif self._starved() and self._draw(one_more=True):
@@ -295,8 +295,8 @@ class MapRun:
 
     def _samples_cannot_travel(self) -> bool:
         """Whether a sample failed only because it cannot be sent to the worker that collates."""
-        failures = self._words[W.FAILURES]
-        if failures == self._examined or self._words[W.LOCAL]:
+        failures = self._ledger.failures
+        if failures == self._examined or self._ledger.is_local:
             return False
         self._examined = failures
         with self._pool.section():
@@ -314,9 +314,10 @@ class MapRun:
             self._arrangement = Arrangement.BATCHES
         free = self._arrangement is Arrangement.FREE
         with self._pool.section():
-            limit, epoch = self._words[W.LIMIT], self._ledger.epoch
+            limit, epoch = self._ledger.limit, self._ledger.epoch
             self._ledger.reset(free_order=free, limit=limit, displacement=self._displacement, epoch=epoch)
-            self._words[W.LOCAL] = int(local)
+            if local:
+                self._ledger.stay_local()
             self._ledger.count_lanes(self._pool.lanes)
         if self._next is not None:
             self._next.abandon()
@@ -329,9 +330,9 @@ class MapRun:
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
-        if self._arrangement is not Arrangement.FREE or self._exhausted or self._words[W.UNRESOLVED]:
+        if self._arrangement is not Arrangement.FREE or self._exhausted or not self._ledger.is_resolved:
             return False
-        return not self._open or self._words[self._dims.slot(next(iter(self._open))) + W.S_STATUS] == W.FILLING
+        return not self._open or self._ledger.is_filling(next(iter(self._open)))
 
     def _look(self) -> int | None:
         """A slot to deliver; None after arranging to be woken."""
@@ -353,12 +354,12 @@ class MapRun:
 
     def _all_resolved(self) -> bool:
         """Free order: whatever was drawn was made or failed, and no more is drawn."""
-        return self._arrangement is Arrangement.FREE and self._exhausted and self._words[W.UNRESOLVED] == 0
+        return self._arrangement is Arrangement.FREE and self._exhausted and self._ledger.is_resolved
 
     def _close_tail(self) -> None:
         """Samples were left out, so the last batches stay short of rows. The lock is held."""
         for slot in list(self._open):
-            filling = self._words[self._dims.slot(slot) + W.S_STATUS] == W.FILLING
+            filling = self._ledger.is_filling(slot)
             if filling and (self._drop_last or not self._ledger.close(slot)):
                 self._book.settle(self._outcomes.settled(slot, self._ledger.present(slot), self._book))
                 self._slots.release(slot)
@@ -367,7 +368,7 @@ class MapRun:
 
     def _failure(self) -> Hand[Settled] | None:
         """Free order: failures come out as soon as they are seen."""
-        if self._arrangement is not Arrangement.FREE or self._words[W.FAILURES] == self._seen_failures:
+        if self._arrangement is not Arrangement.FREE or self._ledger.failures == self._seen_failures:
             return None
         failed = None
         while failed is None:
@@ -415,9 +416,8 @@ class MapRun:
         """What the workers are at, for a message."""
         busy = self._pool.late()
         for lane in range(self._pool.lanes):
-            at = self._dims.lane(lane)
-            group = self._book.groups.get(self._words[at + W.L_GROUP] - 1)
-            position = self._words[at + W.L_POS]
+            number, position = self._ledger.making(lane)
+            group = self._book.groups.get(number)
             if group is not None and position < len(group.indices):
                 busy.append(f"worker {lane} makes sample {group.indices[position]!r}")
         return f" ({'; '.join(busy)})" if busy else ""

@@ -12,8 +12,8 @@ from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
-from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.words import NO_BLOB
 
 _COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, while it ran collate_fn on the same batch"
 
@@ -26,7 +26,7 @@ class Outcomes:
     def __init__(self, pool: Pool, slots: Slots, ledger: ConsumerLedger, errors: Errors, tally: Tally) -> None:
         """``errors`` says what becomes of those that failed."""
         self._pool, self._slots, self._ledger, self._errors, self._tally = pool, slots, ledger, errors, tally
-        self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
+        self._memory = pool.memory
         self._delivery = Delivery(pool.memory, slots)
 
     def batch(self, slot: int, group: Group | None, book: Book) -> Hand[Settled] | None:
@@ -37,7 +37,7 @@ class Outcomes:
         if error is not None:
             self._slots.release(slot)
             return Hand(error, settled, Delivered())
-        expected, number = (self._words[self._dims.slot(slot) + word] for word in (W.S_EXPECTED, W.S_BATCH))
+        expected, number = self._ledger.expected(slot), self._ledger.number(slot)
         if not rows and expected:
             book.settle(settled)
             self._slots.release(slot)
@@ -68,14 +68,14 @@ class Outcomes:
 
     def _failure(self, slot: int, group: Group | None) -> BaseException | None:
         """Batches as drawn: failures come out with the batch they belong to. Collation may fail in any."""
-        if group is not None and self._words[W.FAILURES]:
+        if group is not None and self._ledger.failures:
             with self._pool.section():
                 failed = self._ledger.failed([group.number])
             for _, position, blob in failed:
                 error = self.judged(group, position, blob)
                 if error is not None:
                     return error
-        if not self._words[self._dims.slot(slot) + W.S_FAILED]:
+        if not self._ledger.is_error(slot):
             return None
         found = self._delivery.error(slot)
         return WorkerDied(_COLLATE_DIED) if found is None else found[0]
@@ -87,7 +87,7 @@ class Outcomes:
 
     def packed(self, group: Group, blob: int) -> bytes | None:
         """The same, as the worker packed it."""
-        if blob == W.NO_BLOB:
+        if blob == NO_BLOB:
             return None
         at = self._memory.blob(group.number) + blob
         size = int.from_bytes(self._memory.bytes[at : at + 8], "little")

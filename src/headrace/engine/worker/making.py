@@ -17,8 +17,8 @@ from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 from headrace.plan.cost import bin_of
-from headrace.sched import words as W
 from headrace.sched.moves import Appetite, Eats, Found, Next, Room, Rows, Tickets, Written
+from headrace.sched.words import PICKLED, PLANNED
 
 CHUNK_SECONDS = 0.0005
 """Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
@@ -101,49 +101,46 @@ class SampleMaker:
         return Appetite(Eats.WHOLE, chunk, self._share, int(WHOLE_SECONDS / self._cost))
 
     def _is_whole(self, tickets: Tickets) -> bool:
-        count = self.words[self.desk.memory.dims.group(tickets.group) + W.G_COUNT]
+        count = self.ledger.group(tickets.group).count
         complete = tickets.slot >= 0 and tickets.end - tickets.start == count
-        return complete and (self._bulk is not None or not self.standard or bool(self.words[W.LOCAL]))
+        return complete and (self._bulk is not None or not self.standard or self.ledger.is_local)
 
     def _index_list(self, group: int) -> list[Any]:
         """The indices of a group; unpacked once."""
-        w, memory = self.words, self.desk.memory
-        at = memory.dims.group(group)
-        serial, count = w[at + W.G_SERIAL], w[at + W.G_COUNT]
+        memory, (count, kind, serial, _) = self.desk.memory, self.ledger.group(group)
         if self._indices[:2] != (group, serial):
-            blob, kind, used = memory.blob(group), w[at + W.G_KIND], 0
-            if kind & W.PICKLED:
+            blob, used = memory.blob(group), 0
+            if kind & PICKLED:
                 size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
                 found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
                 used = -(-(8 + size) // 64) * 64
             else:
                 first = memory.dims.index(group)
-                found = w[first : first + count].tolist()
+                found = self.words[first : first + count].tolist()
             self._places = []
-            if kind & W.PLANNED:
+            if kind & PLANNED:
                 self._places = wire.read_places(memory.bytes[blob + used :], count)
             self._indices = (group, serial, found)
         return self._indices[2]
 
     def _make(self, tickets: Tickets) -> None:
         """Make samples one by one and place them."""
-        w, position_word = self.words, self.desk.lane + W.L_POS
         group, start, end, slot = tickets
-        indices, get = self._index_list(group), self._get
-        seed, epoch = w[W.SEED], w[self.desk.memory.dims.group(group) + W.G_EPOCH]
+        indices, get, ledger = self._index_list(group), self._get, self.ledger
+        seed, epoch = ledger.seed, ledger.group(group).epoch
         if self.stream is not None:
-            self.stream.run(w[W.RUN] + epoch, time.monotonic_ns())
+            self.stream.run(ledger.first_run + epoch, time.monotonic_ns())
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
-        clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
+        clock, begin = time.monotonic_ns, ledger.begin
         began = last = clock()
         worst = 0
         for position in range(start, end):
-            w[began_word] = now = clock()
+            now = clock()
+            begin(position, now)
             worst, last = max(worst, now - last), now
-            w[position_word] = position
             if self.stream is not None:
-                self.observer.repeated = w[self.desk.memory.dims.ticket(group) + position] >> 4 & 15 > 0
+                self.observer.repeated = ledger.is_repeated(group, position)
             try:
                 if self.refusal is not None:
                     raise _Refused
@@ -161,18 +158,18 @@ class SampleMaker:
         now = clock()
         self._worst = max(FORGETS * self._worst, max(worst, now - last) / 1e9)
         self._observe(now - began, end - start)
-        w[position_word] = end
+        ledger.end(end)
         self._place(group, slot, first, samples)
 
     def _make_whole(self, tickets: Tickets) -> None:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
-        w, group, count, slot = self.words, tickets.group, tickets.end, tickets.slot
+        ledger, group, count, slot = self.ledger, tickets.group, tickets.end, tickets.slot
         indices = self._index_list(group)
         began, made = time.monotonic_ns(), []
         if self.stream is not None:
-            self.stream.run(w[W.RUN] + w[self.desk.memory.dims.group(group) + W.G_EPOCH], began)
+            self.stream.run(ledger.first_run + ledger.group(group).epoch, began)
         # In bulk, one call makes them all: the last one counts as begun when the others should be done.
-        w[self.desk.lane + W.L_BEGAN] = began + int(self._cost * 1e9) * (count - 1)
+        ledger.expect(began + int(self._cost * 1e9) * (count - 1))
         failed: list[tuple[int, bytes]] = []
         samples: Any = []
         if self._bulk is not None:
@@ -186,8 +183,7 @@ class SampleMaker:
                 failed = [(position, packed) for position in range(count)]
         else:
             for position in range(count):
-                w[self.desk.lane + W.L_BEGAN] = time.monotonic_ns()
-                w[self.desk.lane + W.L_POS] = position
+                ledger.begin(position, time.monotonic_ns())
                 try:
                     index = indices[position]
                     self._brought.place = self._places[position] if self._places else None
@@ -198,7 +194,7 @@ class SampleMaker:
                 except BaseException as error:  # noqa: BLE001  (as above)
                     failed.append((position, failure.pack(error, self.where)))
         self._observe(time.monotonic_ns() - began, count)
-        w[self.desk.lane + W.L_POS] = count
+        ledger.end(count)
         for position, packed in failed:
             self._fail(group, position, slot, self.refusal or packed)
         if not made:
@@ -206,9 +202,9 @@ class SampleMaker:
         if self._bulk is not None and self.standard and len(samples) == count:
             self._place(group, slot, 0, samples)
             return
-        w[self.desk.lane + W.L_COLLATE] = slot + 1  # from here on a death is held against the collation
+        ledger.collate_alone(slot)
         if self.stream is not None:
-            self.stream.rows(self.desk.slot_word(slot, W.S_BATCH), 0, len(made), time.monotonic_ns(), 0)
+            self.stream.rows(ledger.batch(slot), 0, len(made), time.monotonic_ns(), 0)
         result = self.collator.collate(slot, samples, indices[made[0]])
         self._size = result[1] // len(made)
         self.desk.report(self.ledger.whole(slot, group, made, result))
@@ -217,25 +213,21 @@ class SampleMaker:
         if self.refusal is not None:
             raise _Refused
         if self.seed_samples:
-            epoch = self.words[self.desk.memory.dims.group(group) + W.G_EPOCH]
-            seeding.seed_sample(self.words[W.SEED], epoch, seed)
+            seeding.seed_sample(self.ledger.seed, self.ledger.group(group).epoch, seed)
         return get(what)
 
     def _collate(self, slot: int) -> None:
         """Collate a slot whose samples are all there."""
-        w, dims = self.words, self.desk.memory.dims
-        if self.ledger.stale:
-            w[self.desk.lane + W.L_COLLATE] = 0
+        ledger = self.ledger
+        if ledger.stale:
+            ledger.drop_collation()
             return
-        states, tickets = dims.row_state(slot), dims.row_ticket(slot)
-        rows = range(self.desk.slot_word(slot, W.S_EXPECTED))
-        present = [row for row in rows if w[states + row] & 255 in (W.IN_PLACE, W.AS_OBJECT)]
-        seed = None
+        present, seed = ledger.present(slot), None
         if present:
-            ticket = w[tickets + present[0]] - 1
-            indices = self._index_list(ticket >> 32)
-            seed = indices[ticket & 0xFFFFFFFF] if ticket & 0xFFFFFFFF < len(indices) else None  # given up meanwhile
-        empty = not present and len(rows) > 0  # all failed: there is nothing for collate_fn to see
+            group, position = ledger.ticket(slot, present[0])
+            indices = self._index_list(group)
+            seed = indices[position] if position < len(indices) else None  # given up meanwhile
+        empty = not present and ledger.expected(slot) > 0  # all failed: there is nothing for collate_fn to see
 
         def samples() -> list[Any]:
             return [self.desk.read_sample(slot, row) for row in present]
@@ -321,8 +313,7 @@ class SampleMaker:
     def _record(self, rows: Rows, began: int) -> None:
         """Samples were written to rows; they are in the trace before anybody can see them."""
         assert self.stream is not None
-        batch = self.desk.slot_word(rows.slot, W.S_BATCH)
-        self.stream.rows(batch, rows.first, rows.count, began, time.monotonic_ns() - began)
+        self.stream.rows(self.ledger.batch(rows.slot), rows.first, rows.count, began, time.monotonic_ns() - began)
 
     def _write_object(self, group: int, slot: int, position: int, sample: Any) -> None:
         """A sample without a layout."""
