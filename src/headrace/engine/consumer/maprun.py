@@ -376,7 +376,7 @@ class MapRun:
                 self._begin_again(local=True)
                 return None
             with self._pool.section():
-                if self._words[W.FAILURES] == self._examined:  # else one failed meanwhile that may only not travel
+                if self._ledger.failures == self._examined:  # else one failed meanwhile that may only not travel
                     failed = self._ledger.failed(list(self._book.groups))
         handed = {(id(group), at) for hand in self.hands for group, positions in hand.then for at in positions}
         for number, position, blob in failed:
