@@ -47,6 +47,19 @@ class Network:
     """Fetching processes that died and were replaced."""
 
 
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What a loader's cache came to: samples that it was served, by what the cache had of them."""
+
+    encoded: int = 0
+    decoded: int = 0
+    augmented: int = 0
+    misses: int = 0
+    """Samples that came from the store."""
+    exchanged: int = 0
+    """Samples served in place of others that were drawn; those come later in the epoch."""
+
+
 Changes = tuple[tuple[float, float], ...]
 """(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
 
@@ -99,6 +112,8 @@ class Stats:
     """Shared memory that batches have touched, at most so far."""
     network: Network = Network()
     """Of samples that came from a store behind a network."""
+    cache: CacheUse = CacheUse()
+    """Of samples asked of a cache."""
     failed: int = 0
     """Samples left out under ``Skip``."""
     skipped: tuple[Failure, ...] = field(default=())

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import Changes, Failure, Network, Operation, Stats
+from headrace.core.stats import CacheUse, Changes, Failure, Network, Operation, Stats
 from headrace.engine.worker import failure
 
 HISTORY = 64
@@ -117,6 +117,7 @@ class Tally:
     operations: tuple[Operation, ...] = ()
     sample_bytes: float = 0.0
     network: Network = field(default_factory=Network)
+    cache: CacheUse = field(default_factory=CacheUse)
     ready: float = 0.0
     """Shares of the outstanding batches that were ready when one was asked for, added up."""
     asked: int = 0
