@@ -83,6 +83,10 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         of = "" if self._split is None else f", {self._split!r}"
         return f"StoreDataset({self.store.name!r}{of}): {len(self)} samples"
 
+    def cache_fingerprint(self) -> tuple[Any, ...]:
+        """What tells its samples from others' in a cache: the store, the keys, and what is done with a sample."""
+        return self.store.name, "\0".join(self.keys), self._decode, self._augment, self._augment_both
+
     def fetch(self, index: int) -> bytes | tuple[bytes, Label]:
         """The stored bytes, with the label that was stored with them."""
         return _encoded(self._reader.get(self.keys[index]))

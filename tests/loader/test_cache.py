@@ -19,9 +19,11 @@ from headrace.cache import shm
 from headrace.cache.local_book import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
+from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
+from tests.test_dataset import filled, npy
 
 SAMPLES = 120
 
@@ -358,44 +360,6 @@ def test_two_epochs_at_once(name):
         assert sorted(found[0] + numbers(one)) == sorted(found[1] + numbers(two)) == EVERYTHING
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_interrupts(name, workers):
-    """A signal handler raises at random moments; what was not delivered comes later, once."""
-    rng = np.random.default_rng(1)
-
-    class Interrupt(Exception):
-        pass
-
-    def interrupt(*_):
-        raise Interrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with loader_of(Stages(), cache(name, size="1MiB"), num_workers=workers, batch_size=4) as loader:
-            for _ in range(4):
-                found, epoch = [], iter(loader)
-                while True:
-                    batch = None
-                    try:
-                        signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.00005, 0.002))
-                        try:
-                            batch = next(epoch)
-                        finally:
-                            signal.setitimer(signal.ITIMER_REAL, 0)
-                    except Interrupt:
-                        if batch is None:
-                            continue
-                    except StopIteration:
-                        break
-                    found += numbers([batch])
-                missing = Counter(EVERYTHING)
-                missing.subtract(found)
-                assert not +missing or workers == 0
-                assert not -missing
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
 def test_the_trace_says_what_the_cache_had(name, tmp_path):
     path = tmp_path / "run.trace"
     with loader_of(Stages(), cache(name), trace=path) as loader:
@@ -411,6 +375,26 @@ def test_start_methods(name, start):
         for _ in range(2):
             assert sorted(numbers(loader)) == EVERYTHING
         assert loader.stats().cache.decoded == SAMPLES
+
+
+@pytest.mark.parametrize("url", ["sqlite", "network"])
+def test_stores(name, tmp_path, url):
+    dataset = headrace.StoreDataset(filled(tmp_path / "a.db"), augment=add)
+    if url == "network":
+        dataset.close()
+        store = ScriptedStore({f"k{n:03d}": npy(np.full(3, n, np.float32)) for n in range(40)})
+        dataset = headrace.StoreDataset(store, augment=add)
+    with loader_of(dataset, cache(name)) as loader:
+        for _ in range(2):
+            arrays = [batch[0] if isinstance(batch, (list, tuple)) else batch for batch in loader]
+            assert sorted(int(row[0]) for array in arrays for row in array) == list(range(1, 41))
+        assert loader.stats().cache == headrace.CacheUse(0, 40, 0, 40, loader.stats().cache.exchanged)
+    dataset.close()
+
+
+def add(data):
+    data += 1
+    return data
 
 
 def test_datasets_without_stages_are_told_how_to_have_them(name):

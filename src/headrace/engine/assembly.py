@@ -19,13 +19,12 @@ from headrace.engine.consumer.cores import free_memory, most_lanes
 from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
 from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.fetching import Fetcher
-from headrace.engine.consumer.indices import rebuilt
 from headrace.engine.consumer.inline import InlineRun, InlineStream
 from headrace.engine.consumer.maprun import Arrangement, MapRun
 from headrace.engine.consumer.membership import Memberships
 from headrace.engine.consumer.order import Groups, Order
 from headrace.engine.consumer.pool import Pool
-from headrace.engine.consumer.saved import Facts, compare, facts
+from headrace.engine.consumer.saved import Facts, compare, facts, pending
 from headrace.engine.consumer.sources import unpack_random
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.streamrun import StreamRun
@@ -94,8 +93,8 @@ class Settings:
     @property
     def bulk(self) -> bool:
         """Samples are made a batch at a time."""
-        in_bulk = self.cache is None and bool(getattr(self.dataset, "__getitems__", None))
-        return in_bulk and Rows.of(self.dataset) is None
+        in_bulk = bool(getattr(self.dataset, "__getitems__", None))
+        return self.cache is None and in_bulk and Rows.of(self.dataset) is None
 
     @property
     def extent(self) -> Extent:
@@ -113,8 +112,8 @@ class Settings:
     @property
     def overlaps(self) -> bool:
         """Whether the next epoch may be begun while the last samples of one are made."""
-        wanted = self.persistent and self.scheduling.overlap and self.generator is None
-        return self.cache is None and wanted and self.own_order and is_foreseeable(self.index_sampler)
+        wanted = self.persistent and self.scheduling.overlap and self.generator is None and self.cache is None
+        return wanted and self.own_order and is_foreseeable(self.index_sampler)
 
 
 _GROUPINGS = {
@@ -226,8 +225,7 @@ class IterationAssembly:
             self._draw_seed(None)
         else:  # the seed comes first: what was drawn is drawn again from where the generator stood after the seed
             self._draw_seed(going_on)
-            owed = () if "exchanged" in going_on else _pending(going_on)  # in exchange for what was drawn
-            order = Order(settings.index_sampler, going_on["order"], owed)
+            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
         if saved and "dataset" in saved:
             load(settings.dataset, saved["dataset"], "dataset")
             self._end_workers()  # they have the dataset as it was
@@ -274,8 +272,9 @@ class IterationAssembly:
 
     def _observer(self, samples: Any = None) -> Observer | None:
         """Who looks at samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
-        trace = self.resources.trace
-        observer = None if trace is None else Observer(self._settings.dataset, trace.recording, run=trace.number)
+        if (trace := self.resources.trace) is None:
+            return None
+        observer = Observer(self._settings.dataset, trace.recording, run=trace.number)
         if isinstance(samples, Staged):
             samples.observer = observer
         return observer
@@ -322,13 +321,12 @@ class IterationAssembly:
 
     def _map_run(self, order: Order, saved: dict[str, Any] | None) -> Run:
         settings = self._settings
-        groups = self._cache.groups(self._groups(order, _pending(saved) if saved else []), saved)
+        groups = self._cache.groups(self._groups(order, pending(saved) if saved else []), saved)
         if settings.workers > 0:
             return self._with_workers(groups, self.resources.epoch, None)
         seed = (self.resources.base_seed, self.resources.epoch)
-        samples = self._cache.samples()
         return InlineRun(
-            samples,
+            samples := self._cache.samples(),
             settings.collate_fn,
             groups,
             batched=settings.batched,
@@ -338,9 +336,9 @@ class IterationAssembly:
             observer=self._observer(samples),
         )
 
-    def _groups(self, order: Order, pending: list[list[Any]]) -> Groups:
+    def _groups(self, order: Order, owed: list[list[Any]]) -> Groups:
         regrouped = self._settings.batch_size if self._settings.own_batches else None
-        return Groups(order, pending, regrouped, batched=self._settings.batched)
+        return Groups(order, owed, regrouped, batched=self._settings.batched)
 
     def _arriving(self, groups: Groups | ExchangedGroups) -> Groups | ExchangedGroups | ArrivingGroups:
         """The groups as they can be worked on: where rows come over a network, once they are here."""
@@ -495,8 +493,3 @@ class IterationAssembly:
                 "IterableDataset replica at each worker: shard it by torch.utils.data.get_worker_info()."
             )
         warnings.warn(message, stacklevel=3)
-
-
-def _pending(saved: dict[str, Any]) -> list[list[Any]]:
-    """What had been drawn and not delivered."""
-    return [[rebuilt(index) for index in group] for group in saved["pending"]]

@@ -108,6 +108,13 @@ def plain(progress: dict[str, Any]) -> dict[str, Any]:
     return progress
 
 
+def pending(state: Mapping[str, Any], *, drawn: bool = False) -> list[list[Any]]:
+    """What is to be delivered; ``drawn``: of that, what the order itself gave, and no cache in exchange."""
+    if drawn and "exchanged" in state:
+        return []
+    return [[indices.rebuilt(index) for index in group] for group in state["pending"]]
+
+
 def bitmap(members: np.ndarray[Any, np.dtype[np.int64]]) -> str:
     """A set of indices as text: a bit for each, compressed."""
     bits = np.zeros(int(members.max()) + 1 if len(members) else 0, bool)

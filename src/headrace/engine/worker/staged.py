@@ -1,19 +1,23 @@
 """Samples in stages, begun at the latest one that a cache has."""
 
-import warnings
+import logging
+import time
 from typing import Any
 
 from headrace.cache import words as W
 from headrace.cache.codec import Codec, Corrupt
 from headrace.cache.options import open_share, open_tier
 from headrace.cache.share import Share
-from headrace.cache.tier import Tier
 from headrace.core.errors import CacheError
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.kinds import codec
 from headrace.engine.staging.plans import LOOK, Plan
 from headrace.engine.staging.stages import Stages, staged
 from headrace.engine.worker.observer import Observer
+
+log = logging.getLogger("headrace.cache")
+PAUSE = 10.0
+"""Seconds before a worker that could not have the cache tries again."""
 
 
 class Staged:
@@ -30,8 +34,7 @@ class Staged:
         """Who is told what samples are made of."""
         self._codec: Codec = codec()
         self._share, self._own = share, share is None
-        self._tier: Tier | None = None
-        self._badge: tuple[int, int] | None = None
+        self._badge, self._again = (-1, 0), 0.0
         self.place: Plan | None = None
         """The plan of the next sample."""
 
@@ -63,18 +66,29 @@ class Staged:
 
     def _opened(self, badge: tuple[int, int]) -> Share | None:
         """The share; None where the cache cannot be had in this process: samples then come from the store."""
-        caching = self._caching
-        if self._own and badge != self._badge:
-            if self._badge is None:
-                try:
-                    self._tier = open_tier(caching.options)
-                    self._share = open_share(caching.options, self._tier, caching.scopes, caching.samples)
-                except CacheError as error:
-                    warnings.warn(f"this worker goes on without the cache: {error}", stacklevel=1)
+        if not self._own:
+            return self._share
+        if badge[0] < 0:  # the rank itself has no seat
+            return None
+        if self._share is None and time.monotonic() >= self._again:
+            self._open()
+        if self._share is not None and badge != self._badge:
+            self._share.book.stand_in(badge)
             self._badge = badge
-            if self._share is not None:
-                self._share.book.stand_in(badge)
         return self._share
+
+    def _open(self) -> None:
+        caching = self._caching
+        try:
+            tier = open_tier(caching.options)
+            try:
+                self._share = open_share(caching.options, tier, caching.scopes, caching.samples)
+            except BaseException:
+                tier.close()
+                raise
+        except CacheError as error:
+            self._again = time.monotonic() + PAUSE
+            log.warning("this worker goes on without the cache for %d seconds: %s", PAUSE, error)
 
     def _found(self, share: Share, index: Any, plan: Plan) -> tuple[int, Any]:
         """What the cache has of a sample: the form, 0 for none, and the value."""
