@@ -32,6 +32,7 @@ from headrace.trace.session import tracing
 if TYPE_CHECKING:
     from headrace.cache.options import Cache
     from headrace.dataset import StoreDataset
+    from headrace.engine.staging.prefix import deterministic
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
     from headrace.store.client import Fetching
@@ -79,6 +80,7 @@ __all__ = [
     "TooManyErrors",
     "TraceError",
     "WorkerDied",
+    "deterministic",
     "fetch",
     "split",
     "traced",
@@ -92,6 +94,7 @@ _LATER = {
     "Fetching": "headrace.store.client",
     "Splits": "headrace.store.splits.result",
     "StoreDataset": "headrace.dataset",
+    "deterministic": "headrace.engine.staging.prefix",
     "fetch": "headrace.store.fetch",
     "split": "headrace.store.splits.division",
     "traced": "headrace.integrations.torch_loader",

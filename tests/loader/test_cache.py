@@ -19,6 +19,7 @@ from headrace.cache import shm
 from headrace.cache.local_book import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
+from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
 from tests.cache import servers
@@ -151,6 +152,7 @@ def test_persistent_workers_and_a_small_cache(name):
             assert sorted(numbers(loader)) == EVERYTHING
         use = loader.stats().cache
     assert 0 < use.decoded < 2 * SAMPLES
+    assert 0 < use.bytes <= where.bytes
     assert use.decoded + use.misses == 3 * SAMPLES
 
 
@@ -296,6 +298,7 @@ def test_corrupt_and_lost_entries_come_from_the_store(name):
                 file.write(b"\xff\xfe\xfd")
         for _ in range(2):
             assert sorted(numbers(loader)) == EVERYTHING
+        assert loader.stats().cache.lost >= 40
 
 
 def test_a_changed_file_is_read_again(name, tmp_path):
@@ -382,13 +385,14 @@ def test_stores(name, tmp_path, url):
     dataset = headrace.StoreDataset(filled(tmp_path / "a.db"), augment=add)
     if url == "network":
         dataset.close()
-        store = ScriptedStore({f"k{n:03d}": npy(np.full(3, n, np.float32)) for n in range(40)})
+        store = ScriptedStore(Record(f"k{n:03d}", npy(np.full(3, n, np.float32)), n, {}) for n in range(40))
         dataset = headrace.StoreDataset(store, augment=add)
     with loader_of(dataset, cache(name)) as loader:
         for _ in range(2):
             arrays = [batch[0] if isinstance(batch, (list, tuple)) else batch for batch in loader]
             assert sorted(int(row[0]) for array in arrays for row in array) == list(range(1, 41))
-        assert loader.stats().cache == headrace.CacheUse(0, 40, 0, 40, loader.stats().cache.exchanged)
+        use = loader.stats().cache
+        assert (use.misses, use.decoded, use.kept, use.evicted, use.lost) == (40, 40, 40, 0, 0)
     dataset.close()
 
 
@@ -418,7 +422,9 @@ class TestRedis:
         with loader_of(Stages(), where) as loader:
             for _ in range(2):
                 assert sorted(numbers(loader)) == EVERYTHING
-            assert loader.stats().cache.decoded == SAMPLES
+            use = loader.stats().cache
+            assert (use.decoded, use.kept) == (SAMPLES, SAMPLES)
+            assert use.bytes > 0
         with loader_of(Stages(), where, in_order=True, shuffle=False) as loader:
             assert numbers(loader) == EVERYTHING
             assert loader.stats().cache.decoded == SAMPLES

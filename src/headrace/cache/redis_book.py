@@ -353,6 +353,14 @@ class RedisBook:
         """See ``Book``: of other datasets the server does not know who needs them; it may be told to evict."""
         return []
 
+    def counts(self) -> dict[str, int]:
+        """See ``Book``; all 0 while the server cannot be reached."""
+        found = self._tier.hashes([f"{self._prefix}:counts", f"{self._prefix}:bytes"])
+        counted = {name: int(found[0].get(name.encode(), 0)) for name in ("misses", "admitted", "evicted", "lost")}
+        names = ("encoded", "decoded", "augmented")
+        counted |= {f"hits_{name}": int(found[0].get(b"hits%d" % form, 0)) for form, name in enumerate(names, 1)}
+        return counted | {f"bytes_{name}": int(found[1].get(b"%d" % form, 0)) for form, name in enumerate(names, 1)}
+
     def leave(self) -> list[Entry]:
         """See ``Seat.leave``."""
         found = self._checked(self._call("leave")) if self._seat >= 0 and not self._stands_in else None

@@ -44,6 +44,9 @@ class Book(Protocol):
     def useless(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
         """Those that no ledger with a living rank knows: what a changed transform, or a death, left."""
 
+    def counts(self) -> dict[str, int]:
+        """What the ledger counted, of all jobs together: ``admitted``, ``evicted``, ``lost``, and bytes held."""
+
     def leave(self) -> list[Entry]:
         """Idempotent."""
 

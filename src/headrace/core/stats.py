@@ -58,6 +58,14 @@ class CacheUse:
     """Samples that came from the store."""
     exchanged: int = 0
     """Samples served in place of others that were drawn; those come later in the epoch."""
+    kept: int = 0
+    """Entries that all jobs together have put into the cache, for this data, since it was made."""
+    evicted: int = 0
+    """Of them, those that gave way to others, or were of no further use."""
+    lost: int = 0
+    """Of them, those that were not there, or corrupt, when they were to be used."""
+    bytes: int = 0
+    """Held for this data now."""
 
 
 Changes = tuple[tuple[float, float], ...]

@@ -1,6 +1,6 @@
 """What a loader's cache came to, counted where requests are answered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.cache.ledger import Serving
 from headrace.cache.words import Array
@@ -21,7 +21,17 @@ class Hits:
             self._forms[each.form] += 1
         self._exchanged += len({each.sample for each in servings}.difference(asked.tolist()))
 
-    def use(self) -> CacheUse:
-        """The counts as they are now."""
+    def use(self, counts: Mapping[str, int]) -> CacheUse:
+        """The counts as they are now, with what the ledger counted."""
         misses, encoded, decoded, augmented = self._forms
-        return CacheUse(encoded, decoded, augmented, misses, self._exchanged)
+        return CacheUse(
+            encoded,
+            decoded,
+            augmented,
+            misses,
+            self._exchanged,
+            kept=counts["admitted"],
+            evicted=counts["evicted"],
+            lost=counts["lost"],
+            bytes=sum(counts[f"bytes_{form}"] for form in ("encoded", "decoded", "augmented")),
+        )
