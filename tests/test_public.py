@@ -22,6 +22,7 @@ NAMES = {
     *("FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
     *("Network", "Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
     *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
+    *("Cache", "CacheError", "CacheUse", "Network", "deterministic"),
     *("Fetching", "Prefetch", "Retry", "fetch"),
 }
 

@@ -7,6 +7,7 @@ from headrace.core.errors import (
     BadRow,
     BadStoreUrl,
     BatchNotSendable,
+    CacheError,
     DeviceUnavailable,
     FilterError,
     HeadraceError,
@@ -25,11 +26,13 @@ from headrace.core.errors import (
     WorkerDied,
 )
 from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
-from headrace.core.stats import Failure, Network, Operation, Stats
+from headrace.core.stats import CacheUse, Failure, Network, Operation, Stats
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
+    from headrace.cache.options import Cache
     from headrace.dataset import StoreDataset
+    from headrace.engine.staging.prefix import deterministic
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
     from headrace.store.client import Fetching
@@ -43,6 +46,9 @@ __all__ = [
     "BadRow",
     "BadStoreUrl",
     "BatchNotSendable",
+    "Cache",
+    "CacheError",
+    "CacheUse",
     "DataLoader",
     "DeviceUnavailable",
     "Failure",
@@ -74,6 +80,7 @@ __all__ = [
     "TooManyErrors",
     "TraceError",
     "WorkerDied",
+    "deterministic",
     "fetch",
     "split",
     "traced",
@@ -82,10 +89,12 @@ __all__ = [
 
 
 _LATER = {
+    "Cache": "headrace.cache.options",
     "DataLoader": "headrace.loader",
     "Fetching": "headrace.store.client",
     "Splits": "headrace.store.splits.result",
     "StoreDataset": "headrace.dataset",
+    "deterministic": "headrace.engine.staging.prefix",
     "fetch": "headrace.store.fetch",
     "split": "headrace.store.splits.division",
     "traced": "headrace.integrations.torch_loader",

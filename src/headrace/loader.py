@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
 
+from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
@@ -23,6 +24,7 @@ from headrace.engine.consumer.sources import pack_random
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.memory.slab import Shelf
+from headrace.engine.staging.stages import check_staged
 from headrace.engine.worker import generators
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate
@@ -43,6 +45,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``on_error``: ``Raise()`` (default) or ``Skip(max_fraction=...)``.
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
     ``scheduling``: ``Scheduling(hand_off=..., spares=...)``.
+    ``cache``: ``Cache(url, size=...)``, which keeps samples for later epochs and other jobs; for datasets in stages.
     ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
     A loader is used from one thread at a time, may be iterated several times at once, and ends its workers with each
@@ -77,6 +80,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         loading: Loading | None = None,
         scheduling: Scheduling | None = None,
         trace: str | os.PathLike[str] | None = None,
+        cache: Cache | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
         self.trace = session.checked(trace)
@@ -84,6 +88,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.on_error = _chosen("on_error", on_error, (Raise, Skip), Raise())
         self.loading = _chosen("loading", loading, (Loading,), Loading())
         self.scheduling = _chosen("scheduling", scheduling, (Scheduling,), Scheduling())
+        self.cache = _chosen("cache", cache, (Cache,), None)
+        if self.cache is not None:
+            check_staged(dataset)
         self._automatic_workers = num_workers is None
         self._own_batches = batch_sampler is None
         self._own_order = batch_sampler is None and sampler is None
@@ -117,6 +124,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._tally = Tally()
         self._shelf = Shelf()
         self._course = Course()
+        weakref.finalize(self, self._course.memberships.close)
         self._iterator: Any = None
         self._recording: Recording | None = None
         self._beacon: Beacon | None = None
@@ -177,6 +185,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             loading=self.loading,
             scheduling=self.scheduling,
             recording=self._recording,
+            cache=self.cache,
         )
 
     def _keeps_order(self) -> bool:
@@ -262,6 +271,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         """
         self._iterator = None
         with ExitStack() as closing:  # whatever raises, the others are closed
+            closing.callback(self._course.memberships.close)
             closing.callback(self._shelf.close)
             for resources in list(self._live):
                 closing.callback(resources.close)

@@ -4,6 +4,7 @@ import dis
 import itertools
 import os
 import random
+import secrets
 import signal
 import sys
 import threading
@@ -20,6 +21,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import headrace
+from headrace.cache import shm
+from headrace.cache.local_book import ledgers
 from headrace.engine.iteration import Iteration
 
 SIZE, SAMPLES = 3, 21
@@ -37,6 +40,17 @@ class Numbers(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.tensor([index, index])
+
+
+class Staged(Numbers):
+    def fetch(self, index: int) -> int:
+        return index
+
+    def decode(self, encoded: int) -> int:
+        return encoded
+
+    def augment(self, decoded: int) -> torch.Tensor:
+        return torch.tensor([decoded, decoded])
 
 
 class Flaky(Numbers):
@@ -101,6 +115,8 @@ def stacked(samples: list[torch.Tensor]) -> torch.Tensor:
 
 BATCHES = [[*range(at, min(at + SIZE, SAMPLES))] for at in range(0, SAMPLES, SIZE)]
 WORKERS = {"num_workers": 2, "persistent_workers": True, "timeout": 30}
+INLINE = {"num_workers": 0, "batch_size": SIZE}
+CACHE = headrace.Cache(f"shm://test-{secrets.token_hex(6)}", size="1MiB")
 KINDS: dict[str, dict[str, Any]] = {
     "strict": WORKERS | {"in_order": True, "batch_size": SIZE},
     "free": WORKERS | {"in_order": False, "batch_size": SIZE, "shuffle": True},
@@ -109,6 +125,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "failing": WORKERS | {"in_order": False, "batch_size": SIZE, "dataset": Flaky},
     "failing batches": WORKERS | {"in_order": True, "batch_size": SIZE, "dataset": Flaky},
     "stateful sampler": WORKERS | {"in_order": True, "batch_size": SIZE, "sampler": Shuffled},
+    "cached": WORKERS | {"in_order": False, "batch_size": SIZE, "shuffle": True, "dataset": Staged, "cache": CACHE},
+    "cached in order": WORKERS | {"in_order": True, "batch_size": SIZE, "dataset": Staged, "cache": CACHE},
+    "inline cached": INLINE | {"in_order": False, "shuffle": True, "dataset": Staged, "cache": CACHE},
     "streams": WORKERS | {"batch_size": SIZE, "dataset": Items},
     "stateful stream": WORKERS | {"batch_size": SIZE, "dataset": Counted, "num_workers": 1},
     "inline": {"num_workers": 0, "batch_size": SIZE, "shuffle": True},
@@ -116,6 +135,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "inline stream": {"num_workers": 0, "batch_size": SIZE, "dataset": Items},
     "inline stateful": {"num_workers": 0, "batch_size": SIZE, "dataset": Counted},
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_cache_is_left() -> Iterator[None]:
+    yield
+    shm.remove(CACHE.name)
+    for path in ledgers(CACHE.name):
+        path.unlink()
+
+
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -210,7 +239,7 @@ class Session:
             assert len(self.failed) == 4
         else:
             assert len(self.rows) + SIZE * len(self.failed) == SAMPLES
-        if kind in ("strict", "collated", "inline stream", "stateful stream", "inline stateful"):
+        if kind in ("strict", "collated", "cached in order", "inline stream", "stateful stream", "inline stateful"):
             assert self.rows == list(range(SAMPLES))
 
 

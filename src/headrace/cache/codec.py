@@ -90,8 +90,8 @@ class Codec:
         head = _HEAD.pack(MAGIC, VERSION, 0, len(text), 0, at) + text
         return Encoded(head, placed, at)
 
-    def decode(self, entry: memoryview | bytes | bytearray, *, verify: bool = True) -> Any:
-        """The value. Arrays are read-only views of ``entry``; raises ``Corrupt``."""
+    def decode(self, entry: memoryview | bytes | bytearray, *, verify: bool = True, own: bool = False) -> Any:
+        """The value. Arrays are views of ``entry``, read-only unless it is the caller's ``own``; raises ``Corrupt``."""
         entry = memoryview(entry)
         size, length = check(entry, verify=verify)
         try:
@@ -100,7 +100,8 @@ class Codec:
             msg = f"an entry's description cannot be read: {error}"
             raise Corrupt(msg) from error
         try:
-            found, _ = self._build(tree, entry[:size].toreadonly(), _HEAD.size + length)
+            whole = entry[:size] if own else entry[:size].toreadonly()
+            found, _ = self._build(tree, whole, _HEAD.size + length)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             msg = f"an entry's description makes no sense: {type(error).__name__}: {error}"
             raise Corrupt(msg) from error

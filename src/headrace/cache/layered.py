@@ -13,11 +13,11 @@ class Layered:
 
     def __init__(self, upper: Tier, lower: Tier) -> None:
         """Both are closed with this."""
-        self._upper, self._lower = upper, lower
+        self.upper, self._lower = upper, lower
 
     def reading(self) -> "LayeredReading":
         """Of both."""
-        return LayeredReading(self._upper.reading(), self._lower.reading())
+        return LayeredReading(self.upper.reading(), self._lower.reading())
 
     def put(self, key: Key, size: int, write: Writer) -> bool:
         """See ``Tier``."""
@@ -26,10 +26,10 @@ class Layered:
             there = below is not None
             if below is not None:
                 below.release()
-        return not there and (self._upper.put(key, size, write) or self._below(key, size, write))
+        return not there and (self.upper.put(key, size, write) or self._below(key, size, write))
 
     def _below(self, key: Key, size: int, write: Writer) -> bool:
-        with self._upper.reading() as upper:  # it was refused above for want of room, or because it is there
+        with self.upper.reading() as upper:  # it was refused above for want of room, or because it is there
             (above,) = upper.get([key])
             there = above is not None
             if above is not None:
@@ -38,27 +38,27 @@ class Layered:
 
     def delete(self, keys: Sequence[Key]) -> None:
         """See ``Tier``."""
-        self._upper.delete(keys)
+        self.upper.delete(keys)
         self._lower.delete(keys)
 
     def listed(self) -> Iterator[tuple[Key, int]]:
         """See ``Tier``."""
-        yield from self._upper.listed()
+        yield from self.upper.listed()
         yield from self._lower.listed()
 
     def clear(self) -> None:
         """See ``Tier``."""
-        self._upper.clear()
+        self.upper.clear()
         self._lower.clear()
 
     def usage(self) -> Usage:
         """See ``Tier``."""
-        above, below = self._upper.usage(), self._lower.usage()
+        above, below = self.upper.usage(), self._lower.usage()
         return Usage(above.entries + below.entries, above.bytes + below.bytes, above.limit + below.limit)
 
     def close(self) -> None:
         """See ``Tier``."""
-        self._upper.close()
+        self.upper.close()
         self._lower.close()
 
 
@@ -67,16 +67,16 @@ class LayeredReading:
 
     def __init__(self, upper: Reading, lower: Reading) -> None:
         """Not entered yet."""
-        self._upper, self._lower, self._stack = upper, lower, ExitStack()
+        self.upper, self._lower, self._stack = upper, lower, ExitStack()
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(self._upper)
+        self._stack.enter_context(self.upper)
         self._stack.enter_context(self._lower)
         return self
 
     def get(self, keys: Sequence[Key]) -> list[memoryview | None]:
         """See ``Reading``."""
-        found = self._upper.get(keys)
+        found = self.upper.get(keys)
         missing = [at for at, view in enumerate(found) if view is None]
         for at, view in zip(missing, self._lower.get([keys[at] for at in missing]), strict=True):
             found[at] = view

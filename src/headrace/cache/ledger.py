@@ -152,16 +152,17 @@ class Seat:
             bits |= 1 << number
         return Crowd(bits, len(set(seats[counts, W.J_GROUP].tolist())), self.due)
 
-    def request(self, asked: Array, now: int) -> Answer:
+    def request(self, asked: Array, now: int, *, exchange: bool = True) -> Answer:
         """As many samples as were asked for, none of them seen by this rank in this epoch, and all marked seen.
 
-        ``asked``: what the rank's sampler drew, without repeats, of its members.
+        ``asked``: what the rank's sampler drew, without repeats, of its members. ``exchange``: others may be served in
+        their place, if the policy exchanges.
         """
         with self.entries.changing():
             self.beat(now)
             crowd = self.crowd(now)
             fresh = self._candidates.unseen(asked)
-            hits, misses = self._served(asked, fresh, crowd)
+            hits, misses = self._served(asked, fresh, crowd, exchange=exchange and self.policy.exchanges)
             self._mark(hits, misses)
             keep = self._keep(misses, crowd)
             servings = [Serving(sample, int(self.entries.place[sample]) & W.FORM, W.NOWHERE) for sample in hits]
@@ -170,9 +171,9 @@ class Seat:
             dropped, refills = self._drop(hits, crowd) if self.policy.drops else ([], [])
         return Answer(servings, dropped, refills)
 
-    def _served(self, asked: Array, fresh: Array, crowd: Crowd) -> tuple[list[int], list[int]]:
+    def _served(self, asked: Array, fresh: Array, crowd: Crowd, *, exchange: bool) -> tuple[list[int], list[int]]:
         able = self._candidates.servable(fresh)
-        if not self.policy.exchanges:
+        if not exchange:
             if len(fresh) < len(asked):
                 msg = "samples were asked for that this rank has seen in this epoch, or does not take part in"
                 raise CacheError(msg)

@@ -52,7 +52,7 @@ class LocalBook:
         form = Format(MAGIC, VERSION, 8 * dims.words, 8 * dims.words, f"shm://{name}")
         self._file = shared(path, form, lambda: MemoryFile(path, form, dims.words))
         self._name, self._scopes, self._pid, self._open = name, scopes, os.getpid(), True
-        self._epoch = 0
+        self._epoch, self._stands_in = 0, False
         self._members: Array | None = None
         self._served = np.zeros(samples, bool)
         words = self._file.words
@@ -96,11 +96,21 @@ class LocalBook:
             self.seat.begin(epoch, time.monotonic_ns(), members=members, done=past)
         return abandoned
 
-    def request(self, asked: Array) -> Answer:
+    @property
+    def badge(self) -> tuple[int, int]:
+        """See ``Book``."""
+        return self.seat.number, self.seat.name
+
+    def stand_in(self, badge: tuple[int, int]) -> None:
+        """See ``Book``."""
+        self.seat.number, self.seat.name = badge
+        self._stands_in = True
+
+    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
         """See ``Book``."""
         with self._file.locked():
             abandoned = self._sit()
-            answer = self.seat.request(asked, time.monotonic_ns())
+            answer = self.seat.request(asked, time.monotonic_ns(), exchange=exchange)
         self._served[[each.sample for each in answer.servings]] = True
         return answer._replace(dropped=[*abandoned, *answer.dropped])
 
@@ -178,7 +188,7 @@ class LocalBook:
             return []
         self._open = False
         abandoned = []
-        if self._pid == os.getpid():
+        if self._pid == os.getpid() and not self._stands_in:
             with self._file.locked():
                 abandoned = self.seat.leave()
         del self.seat  # its views keep the mapping

@@ -102,8 +102,8 @@ class MemoryFile:
     def locked(self) -> Iterator[None]:
         """Excludes other processes and other threads of this one."""
         with self.threads:
-            fcntl.lockf(self.fd, fcntl.LOCK_EX, 1, LOCK)
-            try:
+            try:  # a signal handler may raise as soon as the lock is held
+                fcntl.lockf(self.fd, fcntl.LOCK_EX, 1, LOCK)
                 yield
             finally:
                 fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, LOCK)

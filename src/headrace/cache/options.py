@@ -1,5 +1,6 @@
 """What a user says about a cache, and the tier that it names."""
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,10 @@ from urllib.parse import urlsplit
 
 from headrace.cache.directory import DirectoryTier
 from headrace.cache.layered import Layered
+from headrace.cache.local_book import LocalBook
 from headrace.cache.memory_file import checked
+from headrace.cache.policies import Need
+from headrace.cache.share import Book, Share
 from headrace.cache.shm import LEAST, SharedMemoryTier
 from headrace.cache.tier import Tier
 
@@ -125,3 +129,29 @@ def open_tier(options: Cache) -> Tier:
     except BaseException:
         tier.close()
         raise
+
+
+START = (0, 100, 0)
+"""The split where none is given: all for decoded samples, which spare reading and decoding in every later epoch."""
+FULL = 15 / 16
+"""Of a tier's bytes, what entries may take: the rest is lost in allocation."""
+
+
+def open_share(options: Cache, tier: Tier, scopes: tuple[str, str, str], samples: int) -> Share:
+    """A rank's share in a cache that lies in ``tier``, for the data and stages that ``scopes`` stand for."""
+    split = options.split or START
+    room = tier.usage().limit * FULL
+    encoded, decoded, augmented = (int(room * part / 100) for part in split)
+    book: Book
+    if urlsplit(options.url).scheme == "shm":
+        budget = encoded, decoded, augmented
+        book = LocalBook(options.name, samples=samples, scopes=scopes, budget=budget, policy=Need())
+    else:
+        from headrace.cache.redis import RedisTier  # noqa: PLC0415  (an optional driver)
+        from headrace.cache.redis_book import RedisBook  # noqa: PLC0415
+
+        server = tier.upper if isinstance(tier, Layered) else tier
+        assert isinstance(server, RedisTier)
+        data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
+        book = RedisBook(server, data, samples=samples, budget=(encoded, decoded, augmented))
+    return Share(tier, book, scopes)

@@ -130,6 +130,10 @@ class RedisTier:
             log.warning("the cache %s: %s; going on without it", self.where, _said(error))
             return otherwise
 
+    def hashes(self, keys: Sequence[str]) -> list[dict[bytes, bytes]]:
+        """What the hashes of these names hold; nothing while the server cannot be reached."""
+        return self.tried(lambda: [self._client.hgetall(key) for key in keys], [{} for _ in keys])
+
     def reading(self) -> "RedisReading":
         """What it hands out are copies."""
         return RedisReading(self)

@@ -122,7 +122,7 @@ elseif op == 'leave' then
   abandon(seat, gone)
   leave(seat)
   return gone
-elseif op == 'request' then
+elseif op == 'request' or op == 'look' then
   local count, asked = tonumber(ARGV[6]), tonumber(ARGV[7])
   local seen, chosen, hits, misses, out = P .. ':seen:' .. seat, {}, 0, {}, {}
   local function serve(sample)
@@ -141,7 +141,7 @@ elseif op == 'request' then
     return true
   end
   for i = 8, 7 + asked do if hits < count then serve(ARGV[i]) end end
-  while hits < count do
+  while op == 'request' and hits < count do
     local fresh = call('SPOP', P .. ':fresh:' .. seat, count - hits)
     if #fresh == 0 then break end
     for _, sample in ipairs(fresh) do
@@ -235,7 +235,7 @@ class RedisBook:
         self._tier, self._samples, self._budget, self._silence = tier, samples, budget, silence
         self._function, self._prefix = tier.function(FUNCTIONS), f"{tier.prefix}:{data}"
         self._name, self._group = secrets.token_hex(8), secrets.token_hex(8)
-        self._seat = -1
+        self._seat, self._stands_in = -1, False
         self._epoch_known = False
         self._served = np.ones(samples, bool)
         self._order: Array = np.empty(0, np.int64)
@@ -282,18 +282,27 @@ class RedisBook:
             return None
         return answer
 
-    def request(self, asked: Array) -> Answer:
+    @property
+    def badge(self) -> tuple[int, int]:
+        """See ``Book``."""
+        return self._seat, int(self._name, 16)
+
+    def stand_in(self, badge: tuple[int, int]) -> None:
+        """See ``Book``."""
+        self._seat, self._name, self._stands_in = badge[0], f"{badge[1]:016x}", True
+
+    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
         """See ``Seat.request``."""
         gone = self._sit()
         fresh, count = asked[~self._served[asked]], len(asked)
-        others = self._candidates(AHEAD * count + 64, fresh)
+        others = self._candidates(AHEAD * count + 64, fresh) if exchange else fresh[:0]
         if len(fresh) + len(others) < count:
             msg = f"{count} samples were asked for, and the epoch has {len(fresh) + len(others)} left"
             raise CacheError(msg)
         found = None
         if self._seat >= 0:
             given = [count, len(fresh), *fresh.tolist(), *others.tolist()]
-            found = self._checked(self._call("request", *given))
+            found = self._checked(self._call("request" if exchange else "look", *given))
         servings = self._servings(found, count, fresh, others)
         self._served[[each.sample for each in servings]] = True
         return Answer(servings, gone, [])
@@ -344,9 +353,17 @@ class RedisBook:
         """See ``Book``: of other datasets the server does not know who needs them; it may be told to evict."""
         return []
 
+    def counts(self) -> dict[str, int]:
+        """See ``Book``; all 0 while the server cannot be reached."""
+        found = self._tier.hashes([f"{self._prefix}:counts", f"{self._prefix}:bytes"])
+        counted = {name: int(found[0].get(name.encode(), 0)) for name in ("misses", "admitted", "evicted", "lost")}
+        names = ("encoded", "decoded", "augmented")
+        counted |= {f"hits_{name}": int(found[0].get(b"hits%d" % form, 0)) for form, name in enumerate(names, 1)}
+        return counted | {f"bytes_{name}": int(found[1].get(b"%d" % form, 0)) for form, name in enumerate(names, 1)}
+
     def leave(self) -> list[Entry]:
         """See ``Seat.leave``."""
-        found = self._checked(self._call("leave")) if self._seat >= 0 else None
+        found = self._checked(self._call("leave")) if self._seat >= 0 and not self._stands_in else None
         self._seat = -1
         return _entries(found or [])
 

@@ -20,8 +20,15 @@ class Book(Protocol):
     def begin(self, epoch: int, *, members: Array | None = None, done: Iterable[int] = ()) -> list[Entry]:
         """See ``ledger.Seat.begin``."""
 
-    def request(self, asked: Array) -> Answer:
+    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
         """See ``ledger.Seat.request``."""
+
+    @property
+    def badge(self) -> tuple[int, int]:
+        """The seat, -1 if there is none now, and who sits there: for processes that keep things for this rank."""
+
+    def stand_in(self, badge: tuple[int, int]) -> None:
+        """Keep, and report what is lost, for the rank with that badge; this object then has no seat of its own."""
 
     def reserve(self, sample: int, form: int, size: int) -> Grant: ...
 
@@ -36,6 +43,9 @@ class Book(Protocol):
 
     def useless(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
         """Those that no ledger with a living rank knows: what a changed transform, or a death, left."""
+
+    def counts(self) -> dict[str, int]:
+        """What the ledger counted, of all jobs together: ``admitted``, ``evicted``, ``lost``, and bytes held."""
 
     def leave(self) -> list[Entry]:
         """Idempotent."""
@@ -61,9 +71,12 @@ class Share:
         """An epoch of the samples ``members`` (None: all), of which ``done`` were delivered before."""
         self._delete(self.book.begin(epoch, members=members, done=done))
 
-    def request(self, asked: Array) -> Answer:
-        """As many samples as were asked for, none of them served before in this epoch; what is dropped is deleted."""
-        answer = self.book.request(asked)
+    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
+        """As many samples as were asked for, none of them served before in this epoch; what is dropped is deleted.
+
+        Without ``exchange`` they are those that were asked for.
+        """
+        answer = self.book.request(asked, exchange=exchange)
         self._delete(answer.dropped)
         return answer
 
@@ -77,6 +90,10 @@ class Share:
             if view is None:
                 self.lost(each.sample, each.form)
         return found
+
+    def reading(self) -> Reading:
+        """Of the tier."""
+        return self._tier.reading()
 
     def lost(self, sample: int, form: int) -> None:
         """An entry is not there, or is corrupt: let nobody be served it."""

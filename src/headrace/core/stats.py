@@ -47,6 +47,27 @@ class Network:
     """Fetching processes that died and were replaced."""
 
 
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What a loader's cache came to: samples that it was served, by what the cache had of them."""
+
+    encoded: int = 0
+    decoded: int = 0
+    augmented: int = 0
+    misses: int = 0
+    """Samples that came from the store."""
+    exchanged: int = 0
+    """Samples served in place of others that were drawn; those come later in the epoch."""
+    kept: int = 0
+    """Entries that all jobs together have put into the cache, for this data, since it was made."""
+    evicted: int = 0
+    """Of them, those that gave way to others, or were of no further use."""
+    lost: int = 0
+    """Of them, those that were not there, or corrupt, when they were to be used."""
+    bytes: int = 0
+    """Held for this data now."""
+
+
 Changes = tuple[tuple[float, float], ...]
 """(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
 
@@ -89,6 +110,8 @@ class Counters:
     """Shared memory that batches have touched, at most so far."""
     network: Network = Network()
     """Of samples that came from a store behind a network."""
+    cache: CacheUse = CacheUse()
+    """Of samples asked of a cache."""
 
 
 @dataclass(unsafe_hash=True)

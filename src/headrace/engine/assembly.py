@@ -9,19 +9,22 @@ from typing import Any
 
 import torch
 
+from headrace.cache.options import Cache
 from headrace.core.options import Loading, OnError, Scheduling, Seeding, Skip
+from headrace.engine.caching import EpochCache
 from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import free_memory, most_lanes
 from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
+from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.fetching import Fetcher
-from headrace.engine.consumer.indices import rebuilt
 from headrace.engine.consumer.inline import InlineRun, InlineStream
 from headrace.engine.consumer.maprun import Arrangement, MapRun
+from headrace.engine.consumer.membership import Memberships
 from headrace.engine.consumer.order import Groups, Order
 from headrace.engine.consumer.pool import Pool
-from headrace.engine.consumer.saved import Facts, compare, facts
+from headrace.engine.consumer.saved import Facts, compare, facts, pending
 from headrace.engine.consumer.sources import unpack_random
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.streamrun import StreamRun
@@ -40,6 +43,7 @@ from headrace.engine.worker.generators import unpacked
 from headrace.engine.worker.job import Resume, Task
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
+from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
 from headrace.sched import words as W
 from headrace.sched.arrivals import Grouping
@@ -77,6 +81,7 @@ class Settings:
     loading: Loading
     scheduling: Scheduling
     recording: Recording | None
+    cache: Cache | None
 
     @property
     def arrangement(self) -> Arrangement:
@@ -88,7 +93,8 @@ class Settings:
     @property
     def bulk(self) -> bool:
         """Samples are made a batch at a time."""
-        return bool(getattr(self.dataset, "__getitems__", None)) and Rows.of(self.dataset) is None
+        in_bulk = bool(getattr(self.dataset, "__getitems__", None))
+        return self.cache is None and in_bulk and Rows.of(self.dataset) is None
 
     @property
     def extent(self) -> Extent:
@@ -109,7 +115,7 @@ class Settings:
     @property
     def overlaps(self) -> bool:
         """Whether the next epoch may be begun while the last samples of one are made."""
-        wanted = self.persistent and self.scheduling.overlap and self.generator is None
+        wanted = self.persistent and self.scheduling.overlap and self.generator is None and self.cache is None
         return wanted and self.own_order and is_foreseeable(self.index_sampler)
 
 
@@ -129,6 +135,7 @@ class Course:
         self.saved: dict[str, Any] | None = None
         self.stragglers = Stragglers()
         self.automatic: Automatic | None = None
+        self.memberships = Memberships()
 
     def begin(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, if any."""
@@ -175,6 +182,7 @@ class IterationAssembly:
         self._foresees = settings.overlaps
         self._saved: dict[str, Any] | None = None
         self._streams: StreamRun | None = None
+        self._cache = EpochCache(settings, self.resources, course.memberships)
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
@@ -220,7 +228,7 @@ class IterationAssembly:
             self._draw_seed(None)
         else:  # the seed comes first: what was drawn is drawn again from where the generator stood after the seed
             self._draw_seed(going_on)
-            order = Order(settings.index_sampler, going_on["order"], _pending(going_on))
+            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
         if saved and "dataset" in saved:
             load(settings.dataset, saved["dataset"], "dataset")
             self._end_workers()  # they have the dataset as it was
@@ -265,10 +273,14 @@ class IterationAssembly:
         number = self._first_run + self.resources.epoch
         return RunTrace(settings.recording, self.tally, settings.dataset, number, facts)
 
-    def _observer(self) -> Observer | None:
-        """Who looks at samples that this process makes itself."""
-        trace = self.resources.trace
-        return None if trace is None else Observer(self._settings.dataset, trace.recording, run=trace.number)
+    def _observer(self, samples: Any = None) -> Observer | None:
+        """Who looks at samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
+        if (trace := self.resources.trace) is None:
+            return None
+        observer = Observer(self._settings.dataset, trace.recording, run=trace.number)
+        if isinstance(samples, Staged):
+            samples.observer = observer
+        return observer
 
     def _take_early(self, saved: dict[str, Any] | None) -> bool:
         """Go on with what was begun early, if this is the epoch it was begun for."""
@@ -312,38 +324,38 @@ class IterationAssembly:
 
     def _map_run(self, order: Order, saved: dict[str, Any] | None) -> Run:
         settings = self._settings
-        groups = self._groups(order, _pending(saved) if saved else [])
+        groups = self._cache.groups(self._groups(order, pending(saved) if saved else []), saved)
         if settings.workers > 0:
             return self._with_workers(groups, self.resources.epoch, None)
         seed = (self.resources.base_seed, self.resources.epoch)
         return InlineRun(
-            settings.dataset,
+            samples := self._cache.samples(),
             settings.collate_fn,
             groups,
             batched=settings.batched,
             seed=seed if settings.loading.seeding is Seeding.SAMPLE else None,
             errors=Errors(settings.on_error, self.tally, self._epoch_samples()),
             tally=self.tally,
-            observer=self._observer(),
+            observer=self._observer(samples),
         )
 
-    def _groups(self, order: Order, pending: list[list[Any]]) -> Groups:
+    def _groups(self, order: Order, owed: list[list[Any]]) -> Groups:
         regrouped = self._settings.batch_size if self._settings.own_batches else None
-        return Groups(order, pending, regrouped, batched=self._settings.batched)
+        return Groups(order, owed, regrouped, batched=self._settings.batched)
 
-    def _arriving(self, groups: Groups) -> Groups | ArrivingGroups:
+    def _arriving(self, groups: Groups | ExchangedGroups) -> Groups | ExchangedGroups | ArrivingGroups:
         """The groups as they can be worked on: where rows come over a network, once they are here."""
         settings, resources = self._settings, self.resources
         rows = Rows.of(settings.dataset)
-        if rows is None:
-            return groups
+        if rows is None or isinstance(groups, ExchangedGroups):
+            return groups  # with a cache, workers read what it has not
         if resources.fetcher is None:
             prefetch, batch = settings.loading.prefetch, settings.batch_size or 1
             resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
         displacement = settings.scheduling.max_displacement or 0
         return ArrivingGroups(groups, resources.fetcher, rows.key, _GROUPINGS[settings.arrangement], displacement)
 
-    def _with_workers(self, groups: Groups, epoch: int, after: MapRun | None) -> MapRun:
+    def _with_workers(self, groups: Groups | ExchangedGroups, epoch: int, after: MapRun | None) -> MapRun:
         settings = self._settings
         standard = settings.batched and collation.is_standard(settings.collate_fn)
         arriving = self._arriving(groups)
@@ -443,6 +455,7 @@ class IterationAssembly:
                 keep_partial=isinstance(settings.on_error, Skip),
                 recording=settings.recording,
                 arena=None if resources.fetcher is None else resources.fetcher.arena,
+                caching=None if resources.membership is None else resources.membership.caching,
             )
             context = settings.context or torch.multiprocessing.get_context()
             resources.operations = Operations(settings.dataset).names
@@ -483,8 +496,3 @@ class IterationAssembly:
                 "IterableDataset replica at each worker: shard it by torch.utils.data.get_worker_info()."
             )
         warnings.warn(message, stacklevel=3)
-
-
-def _pending(saved: dict[str, Any]) -> list[list[Any]]:
-    """What had been drawn and not delivered."""
-    return [[rebuilt(index) for index in group] for group in saved["pending"]]

@@ -11,6 +11,7 @@ from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.hand import Hand, Hands, waiting
+from headrace.engine.consumer.membership import Membership, Memberships
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered, RunTrace
@@ -47,6 +48,8 @@ class Resources:
         self.pool: Pool | None = None
         self.slab: Slab | None = None
         self.fetcher: Fetcher | None = None
+        self.membership: Membership | None = None
+        self.memberships: Memberships | None = None  # where it goes when it is not used any more
         self.epoch = 0
         self.base_seed = 0
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
@@ -71,11 +74,14 @@ class Resources:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
         if self.fetcher is not None:
             self.tally.network = self.fetcher.network
+        if self.membership is not None and self.memberships is not None:
+            self.tally.cache = self.memberships.hits.use(self.membership.share.book.counts())
 
     def close(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent."""
         with ExitStack() as closing:  # from the last to the first
             closing.push(self._give_back)
+            closing.callback(self._end_membership)
             closing.callback(self._end_fetcher)
             closing.callback(self._end_workers)
             closing.callback(self._abandon, "early")
@@ -103,6 +109,11 @@ class Resources:
         fetcher, self.fetcher = self.fetcher, None
         if fetcher is not None:
             fetcher.close()
+
+    def _end_membership(self) -> None:
+        membership, self.membership = self.membership, None
+        if membership is not None and self.memberships is not None:
+            self.memberships.put(membership)
 
     def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
         """The memory; not to be used again where something failed, which may have kept a part of it."""

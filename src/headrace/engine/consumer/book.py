@@ -10,6 +10,7 @@ from headrace.core.errors import SlabError
 from headrace.engine.consumer.arriving import Planned
 from headrace.engine.fetcher import wire
 from headrace.engine.memory.reservation import BLOB, Reservation
+from headrace.engine.staging.plans import Allotted
 from headrace.sched import words as W
 
 
@@ -84,13 +85,16 @@ class Book:
         return self._planned(group, W.PICKLED, size)
 
     def _planned(self, group: Group, kind: int, used: int) -> tuple[Group, int, int]:
-        """Behind the ``used`` bytes of the blob, where the rows lie that the group's samples are made of, if any do."""
-        if not isinstance(group.indices, Planned):
+        """Behind the ``used`` bytes of the blob, what the group's samples are made of: rows brought, or a cache's."""
+        if isinstance(group.indices, Planned):
+            packed = wire.places(group.indices.places)
+        elif isinstance(group.indices, Allotted):
+            packed = group.indices.packed()
+        else:
             return group, kind, max(64, used)
-        packed = wire.places(group.indices.places)
         at = self._memory.blob(group.number) + used
         if used + len(packed) > BLOB:
-            msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network may be"
+            msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"
             raise SlabError(msg)
         self._memory.bytes[at : at + len(packed)] = packed
         return group, kind | W.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)

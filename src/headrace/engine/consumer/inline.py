@@ -11,14 +11,17 @@ from itertools import takewhile
 from operator import getitem
 from typing import Any
 
+from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.hand import Hand, Hands
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.collator import COLLATION
 from headrace.engine.worker.job import Resume
 from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stream import Stream
 
 
@@ -44,7 +47,7 @@ class InlineRun:
         self,
         dataset: Any,
         collate_fn: Callable[[Any], Any],
-        groups: Groups,
+        groups: Groups | ExchangedGroups,
         *,
         batched: bool,
         seed: tuple[int, int] | None,
@@ -52,12 +55,16 @@ class InlineRun:
         tally: Tally,
         observer: Observer | None,
     ) -> None:
-        """``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process."""
+        """``dataset``: or what makes its samples, where there is a cache.
+
+        ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
+        """
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
         self._seed, self._errors, self._tally = seed, errors, tally
         self._observer, self._number = observer, -1
         self.hands: Hands[list[Any]] = deque()
-        self._get: Callable[[Any], Any] = partial(getitem, dataset)
+        self._staged = dataset if isinstance(dataset, Staged) else None
+        self._get: Callable[[Any], Any] = self._staged or partial(getitem, dataset)
         self._bulk = getattr(dataset, "__getitems__", None) if batched else None
         if observer is not None:
             self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
@@ -118,8 +125,11 @@ class InlineRun:
                 return [], []
         else:
             samples, made = [], []
-            for index in indices:
+            plans = indices.plans if isinstance(indices, Allotted) else [None] * len(indices)
+            for index, plan in zip(indices, plans, strict=True):
                 try:
+                    if self._staged is not None:
+                        self._staged.place = plan
                     samples.append(self._made(self._get, index, index))
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)

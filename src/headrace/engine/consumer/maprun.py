@@ -11,6 +11,7 @@ from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.book import Book, Group, Numbers, Settled
+from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.outcomes import Outcomes
@@ -43,7 +44,7 @@ class MapRun:
         self,
         pool: Pool,
         slots: Slots,
-        groups: Groups | ArrivingGroups,
+        groups: Groups | ExchangedGroups | ArrivingGroups,
         *,
         arrangement: Arrangement,
         window: int,
@@ -119,7 +120,7 @@ class MapRun:
         self._draw()
 
     @property
-    def _groups(self) -> Groups | ArrivingGroups:
+    def _groups(self) -> Groups | ExchangedGroups | ArrivingGroups:
         return self._facts[0]
 
     @property

@@ -1,6 +1,9 @@
 """A loader's state as it goes out and comes back: what it says of its loader, and whether it may be believed."""
 
+import base64
+import binascii
 import hashlib
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +108,33 @@ def plain(progress: dict[str, Any]) -> dict[str, Any]:
     return progress
 
 
+def pending(state: Mapping[str, Any], *, drawn: bool = False) -> list[list[Any]]:
+    """What is to be delivered; ``drawn``: of that, what the order itself gave, and no cache in exchange."""
+    if drawn and "exchanged" in state:
+        return []
+    return [[indices.rebuilt(index) for index in group] for group in state["pending"]]
+
+
+def bitmap(members: np.ndarray[Any, np.dtype[np.int64]]) -> str:
+    """A set of indices as text: a bit for each, compressed."""
+    bits = np.zeros(int(members.max()) + 1 if len(members) else 0, bool)
+    bits[members] = True
+    return base64.b64encode(zlib.compress(np.packbits(bits).tobytes(), 1)).decode()
+
+
+def members_of(text: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The set that ``bitmap`` made a text of; ``StateMismatch`` if it has others than those below ``length``."""
+    try:
+        unpacking = zlib.decompressobj()
+        packed = unpacking.decompress(base64.b64decode(text, validate=True), length // 8 + 2)
+    except (binascii.Error, ValueError, zlib.error):
+        raise _mismatch("exchanged is not a set of samples") from None
+    found = np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8)))
+    if not unpacking.eof or (len(found) and found[-1] >= length):
+        raise _mismatch("exchanged has samples that the dataset has not")
+    return found
+
+
 def sealed(state: dict[str, Any]) -> dict[str, Any]:
     """The state with a checksum, so that one that was damaged or edited is noticed."""
     return {**state, "checksum": _checksum(state)}
@@ -200,6 +230,9 @@ def _check_order(state: Mapping[str, Any]) -> None:
     _number(order, "digest", 1 << 32)
     if any(order.get(name) is not None and not _is_random(order[name]) for name in ("random", "began")):
         raise _mismatch("order.random is not the state of random generators")
+    if "exchanged" in state:
+        _number(state["loader"], "length", _COUNTS)
+        members_of(_field(state, "exchanged", str), state["loader"]["length"])
     for group in _field(state, "pending", list):
         if not isinstance(group, list):
             raise _mismatch("pending is not a list of batches of indices")

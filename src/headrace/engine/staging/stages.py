@@ -22,14 +22,17 @@ HOW = (
 )
 
 
+Scopes = tuple[str, str, str]
+"""Fingerprints of what makes encoded, decoded and augmented samples."""
+
+
 class Stages(NamedTuple):
     """``augment(decode(fetch(index)))`` is ``dataset[index]``."""
 
     fetch: Callable[[int], Any]
     decode: Callable[[Any], Any]
     augment: Callable[[Any], Any]
-    scopes: tuple[str, str, str]
-    """Fingerprints of what makes encoded, decoded and augmented samples."""
+    scopes: Scopes
     origin: Callable[[int], int]
     """The number under which a sample is kept: datasets that are parts of one share what is kept of it."""
     samples: int
@@ -40,27 +43,33 @@ class Stages(NamedTuple):
     """Whether what is fetched is worth keeping."""
 
 
-def staged(dataset: Any) -> Stages:
+def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
     """The stages of a dataset that has them, of torchvision's folders, and of subsets of either.
 
-    ``CacheError`` for others, which says what to do. To be asked before the dataset's operations are noted for a trace,
-    which changes the methods that are looked at.
+    ``scopes``: what they are, where that is known already: telling costs a look at all of a dataset. ``CacheError`` for
+    other datasets, which says what to do. To be asked before the dataset's operations are noted for a trace, which
+    changes the methods that are looked at.
     """
     if (
         isinstance(dataset, torch.utils.data.Subset)
         and type(dataset).__getitem__ is torch.utils.data.Subset.__getitem__
     ):
-        return _subset(staged(dataset.dataset), dataset.indices)
+        return _subset(staged(dataset.dataset, scopes), dataset.indices)
     if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
-        return _own(dataset)
+        return _own(dataset, scopes or _own_scopes(dataset))
     getter = getattr(type(dataset), "__getitem__", None)
     if getattr(getter, "__module__", "") == "torchvision.datasets.folder" and hasattr(dataset, "samples"):
-        return _folder(dataset)
+        return _folder(dataset, scopes)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         msg = f"a cache needs a dataset with indices, and {type(dataset).__name__} is iterable only"
         raise CacheError(msg)
     msg = f"{type(dataset).__name__} cannot be cached, for it does not say which of its steps are alike: {HOW}"
     raise CacheError(msg)
+
+
+def check_staged(dataset: Any) -> None:
+    """Raises ``CacheError`` for a dataset that has no stages; its fingerprint is left for later."""
+    staged(dataset, ("", "", ""))
 
 
 def _subset(whole: Stages, indices: Any) -> Stages:
@@ -73,16 +82,17 @@ def _subset(whole: Stages, indices: Any) -> Stages:
     return whole._replace(fetch=lambda index: whole.fetch(indices[index]), origin=origin, stamp=stamp)
 
 
-def _own(dataset: Any) -> Stages:
+def _own_scopes(dataset: Any) -> Scopes:
     kind, scopes = type(dataset), [fingerprint(f"{type(dataset).__module__}.{type(dataset).__qualname__}")]
     known = _known(dataset)
     for name in STAGES:
         scopes.append(fingerprint(scopes[-1], getattr(kind, name), known.get(name)))
+    return scopes[1], scopes[2], scopes[3]
+
+
+def _own(dataset: Any, scopes: Scopes) -> Stages:
     stamp = getattr(dataset, "stamp", _no_stamp)
-    fetched, decoded, augmented = scopes[1:]
-    return Stages(
-        dataset.fetch, dataset.decode, dataset.augment, (fetched, decoded, augmented), int, len(dataset), stamp, True
-    )
+    return Stages(dataset.fetch, dataset.decode, dataset.augment, scopes, int, len(dataset), stamp, True)
 
 
 def _known(dataset: Any) -> Mapping[str, Any]:
@@ -131,19 +141,22 @@ class _Folder:
         return found.st_size, found.st_mtime_ns
 
 
-def _folder(dataset: Any) -> Stages:
-    folder = _Folder(dataset)
+def _folder_scopes(dataset: Any, folder: _Folder) -> Scopes:
     root = os.fspath(getattr(dataset, "root", ""))
     names = [os.path.relpath(path, root) if root else path for path, _ in dataset.samples]
     targets = np.array([target for _, target in dataset.samples])
     data = fingerprint("folder", os.path.realpath(root), names, targets)
     decoded = fingerprint(data, dataset.loader, folder.kept)
-    augmented = fingerprint(decoded, folder.rest, dataset.target_transform)
+    return data, decoded, fingerprint(decoded, folder.rest, dataset.target_transform)
+
+
+def _folder(dataset: Any, scopes: Scopes | None) -> Stages:
+    folder = _Folder(dataset)
     return Stages(
         folder.fetch,
         folder.decode,
         folder.augment,
-        (data, decoded, augmented),
+        scopes or _folder_scopes(dataset, folder),
         int,
         len(dataset.samples),
         folder.stamp,

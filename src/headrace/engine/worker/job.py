@@ -7,6 +7,7 @@ from typing import Any
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.memory.lock import Bell, Lock, Mutex
 from headrace.engine.memory.reservation import Reservation
+from headrace.engine.staging.caching import Caching
 from headrace.trace.file import Recording
 
 
@@ -42,6 +43,8 @@ class Task:
     """The trace, if there is one."""
     arena: Arena | None
     """Where rows lie that were brought over a network, if some are."""
+    caching: Caching | None
+    """The cache, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,21 @@
 
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.engine.fetcher import wire
-from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.memory import codec
 from headrace.engine.memory.layout import Layout
+from headrace.engine.staging import plans
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import Collator
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.staged import Staged
 from headrace.plan.cost import bin_of
 from headrace.sched.moves import Appetite, Eats, Found, Next, Room, Rows, Tickets, Written
 from headrace.sched.words import PICKLED, PLANNED
@@ -38,13 +39,21 @@ class _Refused(Exception):
 class SampleMaker:
     """The loop of one worker: take tickets, make samples, put them where they belong."""
 
-    def __init__(self, job: Job, desk: Desk, observer: Observer, refusal: bytes | None) -> None:
-        """``refusal``: what every ticket fails with because the worker could not start properly."""
+    def __init__(
+        self, job: Job, desk: Desk, observer: Observer, refusal: bytes | None, staged: Staged | None = None
+    ) -> None:
+        """``refusal``: what every ticket fails with because the worker could not start properly.
+
+        ``staged``: what makes samples where there is a cache.
+        """
         task = job.task
         self.desk, self.ledger, self.words = desk, desk.ledger, desk.words
         self.dataset, self.collator = task.dataset, Collator(job, desk, observer)
         self.observer, self.stream = observer, observer.stream
-        self._brought = Brought(task.dataset, task.arena, observer)
+        self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena, observer)
+        self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
+        if staged is not None:
+            staged.observer, self._reads = observer, plans.read
         self._get = observer.samples(self._brought)
         self.batched, self.standard, self.seed_samples = (
             task.batched,
@@ -53,7 +62,8 @@ class SampleMaker:
         )
         self.where = f"in DataLoader worker process {job.lane}"
         self.refusal = refusal
-        bulk = getattr(self.dataset, "__getitems__", None) if task.batched and task.arena is None else None
+        singly = not task.batched or task.arena is not None or staged is not None
+        bulk = None if singly else getattr(self.dataset, "__getitems__", None)
         self._bulk = None if bulk is None else observer.bulk(bulk)
         self._made: tuple[int, int, int] | None = None  # samples, nanoseconds each, bin: to be told to the ledger
         self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
@@ -61,7 +71,7 @@ class SampleMaker:
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
-        self._places: list[Arrived | None] = []  # of the rows for them, where some were brought
+        self._places: Sequence[Any] = []  # of the rows for them, where some were brought; plans, where there is a cache
         self._written: Written | None = None
         self._size = 0  # bytes of the sample last written
 
@@ -119,7 +129,7 @@ class SampleMaker:
                 found = self.words[first : first + count].tolist()
             self._places = []
             if kind & PLANNED:
-                self._places = wire.read_places(memory.bytes[blob + used :], count)
+                self._places = self._reads(memory.bytes[blob + used :], count)
             self._indices = (group, serial, found)
         return self._indices[2]
 

@@ -54,6 +54,8 @@ class Observer:
         self.undo = found.install(self.probe, heads)
         callgrind.attach(self.probe, self.names)
         self._retries = 0
+        self.tier = 0
+        """The form in which a cache had the sample being made."""
         self._pending: list[int] = self.probe.marks if recording is None else []
         self._shared = None if desk is None else desk.account(len(self.names))
         self._account = [] if self._shared is None else self._shared.tolist()
@@ -146,7 +148,7 @@ class Observer:
         def noted(what: Any) -> Any:
             nonlocal took
             begin()
-            self._retries = 0
+            self._retries = self.tier = 0
             cpu = cpu_clock() if took > CPU_WORTH_NS else 0
             start = clock()
             if run:
@@ -161,7 +163,7 @@ class Observer:
                 raise
             took = elapsed = clock() - start
             cpu = cpu_clock() - cpu if cpu else elapsed
-            flags = (F.REPEATED if self.repeated else 0) | self._retries << F.RETRIES_SHIFT
+            flags = (F.REPEATED if self.repeated else 0) | self._retries << F.RETRIES_SHIFT | self.tier << F.TIER_SHIFT
             if words is not None:
                 if elapsed > words[W.THRESHOLD] > 0:
                     flags |= F.SLOW

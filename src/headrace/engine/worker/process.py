@@ -11,12 +11,16 @@ from typing import Any
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
+from headrace.core.errors import CacheError
+from headrace.engine.staging import stages
+from headrace.engine.staging.caching import Caching
 from headrace.engine.worker import collation, failure, generators, signals
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.making import SampleMaker
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import seed_worker
+from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.streaming import StreamMaker
 from headrace.sched import words as W
 
@@ -42,9 +46,16 @@ def main(job: Job) -> None:
     if task.worker_init_fn is not None and task.seed_samples and seeds.seeded():
         task = replace(task, seed_samples=False)  # the user has seeded this worker: its samples draw from that
         job = replace(job, task=task)
+    staged = None
+    if task.caching is not None:
+        refusal = refusal or _changed(job, task.caching)
+        staged = Staged(task.dataset, task.caching)
     observer = Observer(task.dataset, task.recording, desk)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
-    maker = StreamMaker(job, desk, observer, refusal) if task.iterable else SampleMaker(job, desk, observer, refusal)
+    if task.iterable:
+        maker = StreamMaker(job, desk, observer, refusal)
+    else:
+        maker = SampleMaker(job, desk, observer, refusal, staged)
     desk.words[desk.lane + W.L_STAGE] = W.AT_WORK
     maker.run()
 
@@ -59,6 +70,17 @@ def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
     except BaseException as error:  # noqa: BLE001  (the user's function; raised again in the training process)
         return failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
     return None
+
+
+def _changed(job: Job, caching: Caching) -> bytes | None:
+    """Why this worker must not use the cache: ``worker_init_fn`` made another dataset of the one it was told of."""
+    if job.task.worker_init_fn is None or stages.staged(job.task.dataset).scopes == caching.scopes:
+        return None
+    msg = (
+        "worker_init_fn changes what the dataset's samples are, and with cache= all workers must agree about that: "
+        "change the dataset before it is given to the loader"
+    )
+    return failure.pack(CacheError(msg), f"in DataLoader worker process {job.lane}", fatal=True)
 
 
 def _follow(parent: int) -> None:

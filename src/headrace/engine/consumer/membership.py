@@ -1,0 +1,96 @@
+"""A loader's places in a cache: kept over its epochs, left when it is closed."""
+
+import os
+import threading
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from headrace.cache.ledger import Answer
+from headrace.cache.options import Cache, open_share, open_tier
+from headrace.cache.share import Share
+from headrace.cache.words import Array
+from headrace.engine.consumer.hits import Hits
+from headrace.engine.staging.caching import Caching
+from headrace.engine.staging.stages import Stages, staged
+
+
+class Membership:
+    """One place: a share in the cache, with the tier it stands on."""
+
+    def __init__(self, caching: Caching) -> None:
+        """``CacheError`` where the cache cannot be had."""
+        self.caching, self._pid, self._open = caching, os.getpid(), True
+        self._tier = open_tier(caching.options)
+        try:
+            self.share: Share = open_share(caching.options, self._tier, caching.scopes, caching.samples)
+        except BaseException:
+            self._tier.close()
+            raise
+
+    @property
+    def badge(self) -> tuple[int, int]:
+        """See ``Share``."""
+        return self.share.book.badge
+
+    def begin(self, epoch: int, *, members: Array | None = None, done: Any = ()) -> None:
+        """See ``Share``."""
+        self.share.begin(epoch, members=members, done=done)
+
+    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
+        """See ``Share``."""
+        return self.share.request(asked, exchange=exchange)
+
+    def close(self) -> None:
+        """Leave; idempotent. A process forked from the one that joined leaves nothing."""
+        if not self._open or self._pid != os.getpid():
+            return
+        self._open = False
+        with ExitStack() as closing:
+            closing.callback(self._tier.close)
+            self.share.close()
+
+
+class Memberships:
+    """A loader's places: one as a rule, more while it is iterated several times at once."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.hits = Hits()
+        self._free: list[Membership] = []
+        self._lock = threading.Lock()
+
+    def take(self, caching: Caching) -> Membership:
+        """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
+        with self._lock:
+            free, self._free = self._free, []
+        while free:
+            found = free.pop()
+            if found.caching == caching:
+                self._free += free
+                return found
+            found.close()
+        return Membership(caching)
+
+    def put(self, membership: Membership) -> None:
+        """It is not used at the moment."""
+        self._free.append(membership)
+
+    def close(self) -> None:
+        """Leave; idempotent."""
+        while self._free:
+            self._free.pop().close()
+
+
+def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
+    """What is kept of a dataset, as it is now; ``CacheError`` if it has no stages, or cannot be told from others."""
+    stages = staged(dataset)
+    return Caching(options, stages.scopes, stages.samples), stages
+
+
+def origins(stages: Stages, length: int) -> Array | None:
+    """The cache's number of each index; None: the same."""
+    if stages.origin is int:
+        return None
+    return np.fromiter((stages.origin(index) for index in range(length)), np.int64, length)

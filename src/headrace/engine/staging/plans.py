@@ -1,0 +1,47 @@
+"""What a cache says about the samples of a group, from the training process to its workers."""
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from headrace.cache import words as W
+
+LOOK = 7
+"""Stands for a form: look for the sample in the cache, which may or may not have it."""
+_BADGE, _PLAN = struct.Struct("<qQ"), struct.Struct("<BB")
+
+
+class Plan(NamedTuple):
+    """Of one sample: the form to begin with and the form to keep it in, 0 for none, and for whom it is kept."""
+
+    form: int
+    keep: int
+    badge: tuple[int, int]
+
+
+class Allotted(list[Any]):
+    """Indices of a group, with a plan for each."""
+
+    def __init__(self, indices: Sequence[Any], forms: Sequence[tuple[int, int]], badge: tuple[int, int]) -> None:
+        """``forms``: to begin with and to keep; ``badge``: of the rank that was served them."""
+        super().__init__(indices)
+        self._forms, self._badge = forms, badge
+
+    @property
+    def plans(self) -> list[Plan]:
+        """One for each index."""
+        return [Plan(form, keep, self._badge) for form, keep in self._forms]
+
+    def packed(self) -> bytes:
+        """The plans, for another process."""
+        return _BADGE.pack(*self._badge) + b"".join(_PLAN.pack(*each) for each in self._forms)
+
+
+def read(body: memoryview, count: int) -> list[Plan]:
+    """The plans of ``count`` samples that ``packed`` wrote."""
+    badge = _BADGE.unpack_from(body)
+    forms = _PLAN.iter_unpack(body[_BADGE.size : _BADGE.size + count * _PLAN.size])
+    return [Plan(form, keep, badge) for form, keep in forms]
+
+
+FROM_STORE = (W.NOWHERE, W.NOWHERE)

@@ -1,0 +1,455 @@
+"""Loaders with a cache: each sample exactly once per epoch, whatever the cache has, loses, or takes from others."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DistributedSampler, Subset, WeightedRandomSampler
+
+import headrace
+from headrace.cache import shm
+from headrace.cache.local_book import ledgers
+from headrace.cache.options import open_tier
+from headrace.core.errors import CacheError, StateMismatch
+from headrace.store import Record
+from headrace.testing.scripted import ScriptedStore
+from headrace.trace.reader import read
+from tests.cache import servers
+from tests.cache.servers import PASSWORD, USER
+from tests.test_dataset import filled, npy
+
+SAMPLES = 120
+
+
+class Stages(torch.utils.data.Dataset):
+    """(index, an array of it plus ``shift``); what is fetched and decoded is noted in files, if ``log`` says where."""
+
+    def __init__(self, samples=SAMPLES, *, shift=0, log=None, size=500):
+        self.samples, self.shift, self.size, self._log = samples, shift, size, log
+
+    def cache_fingerprint(self):
+        return self.samples, self.shift, self.size
+
+    def __len__(self):
+        return self.samples
+
+    def _note(self, what):
+        if self._log is not None:
+            with Path(self._log).open("a") as file:
+                file.write(f"{what}\n")
+
+    def fetch(self, index):
+        self._note(f"fetch {index}")
+        return str(index).encode()
+
+    def decode(self, encoded):
+        self._note(f"decode {int(encoded)}")
+        return int(encoded), np.full(self.size, int(encoded) + self.shift, np.int64)
+
+    def augment(self, decoded):
+        decoded[1][:] += 0  # as some do, in place
+        return decoded
+
+    def __getitem__(self, index):
+        return self.augment(self.decode(self.fetch(index)))
+
+
+class Deadly(Stages):
+    """Ends its process the first time it decodes one of the ``deadly``."""
+
+    def __init__(self, mark, deadly):
+        super().__init__()
+        self._mark, self._deadly = mark, deadly
+
+    def decode(self, encoded):
+        mark = Path(f"{self._mark}.{int(encoded)}")
+        if int(encoded) in self._deadly and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().decode(encoded)
+
+
+@pytest.fixture
+def name():
+    chosen = f"test-{secrets.token_hex(6)}"
+    yield chosen
+    shm.remove(chosen)
+    for path in ledgers(chosen):
+        path.unlink()
+
+
+def cache(name, **options):
+    return headrace.Cache(f"shm://{name}", **{"size": "8MiB"} | options)
+
+
+def loader_of(dataset, where, **options):
+    options = {"batch_size": 8, "num_workers": 2, "shuffle": True, "in_order": False} | options
+    if "sampler" in options:
+        del options["shuffle"]
+    return headrace.DataLoader(dataset, cache=where, **options)
+
+
+def numbers(batches, shift=0):
+    found = []
+    for indices, arrays in batches:
+        for index, array in zip(indices.tolist(), arrays, strict=True):
+            assert (array == index + shift).all()
+            found.append(index)
+    return found
+
+
+EVERYTHING = list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True, "shuffle": False}])
+def test_epochs_after_the_first_come_from_the_cache(name, tmp_path, workers, order):
+    log = tmp_path / "log"
+    with loader_of(Stages(log=log), cache(name), num_workers=workers, **order) as loader:
+        for _ in range(3):
+            found = numbers(loader)
+            assert sorted(found) == EVERYTHING
+            assert order["in_order"] is False or found == EVERYTHING
+        use = loader.stats().cache
+    assert (use.misses, use.decoded) == (SAMPLES, 2 * SAMPLES)
+    notes = Counter(line.split()[0] for line in log.read_text().splitlines())
+    assert notes == {"fetch": SAMPLES, "decode": SAMPLES}
+
+
+@pytest.mark.parametrize(
+    ("split", "fetched", "decoded"), [((100, 0, 0), 1, 2), ((0, 100, 0), 1, 1), ((0, 0, 100), 2, 2)]
+)
+def test_forms(name, tmp_path, split, fetched, decoded):
+    """An augmented sample is not served to the job that made it."""
+    log = tmp_path / "log"
+    with loader_of(Stages(log=log), cache(name, split=split)) as loader:
+        for _ in range(2):
+            assert sorted(numbers(loader)) == EVERYTHING
+    notes = Counter(line.split()[0] for line in log.read_text().splitlines())
+    assert notes == {"fetch": fetched * SAMPLES, "decode": decoded * SAMPLES}
+
+
+def test_augmented_samples_are_served_to_another_job_once(name):
+    with loader_of(Stages(), cache(name, split=(0, 0, 100))) as one, loader_of(Stages(), one.cache) as two:
+        assert sorted(numbers(one)) == sorted(numbers(two)) == EVERYTHING
+        assert two.stats().cache.augmented == SAMPLES
+        assert sorted(numbers(two)) == EVERYTHING
+        assert two.stats().cache.augmented == SAMPLES
+
+
+def test_persistent_workers_and_a_small_cache(name):
+    where = cache(name, size="1MiB")
+    with loader_of(Stages(size=4000), where, persistent_workers=True) as loader:
+        for _ in range(3):
+            assert sorted(numbers(loader)) == EVERYTHING
+        use = loader.stats().cache
+    assert 0 < use.decoded < 2 * SAMPLES
+    assert 0 < use.bytes <= where.bytes
+    assert use.decoded + use.misses == 3 * SAMPLES
+
+
+def test_samples_are_exchanged_for_what_is_cached(name):
+    with loader_of(Stages(), cache(name), batch_size=10) as first, loader_of(Stages(), first.cache) as second:
+        begun = iter(first)
+        some = numbers([next(begun), next(begun)])
+        assert sorted(numbers(second)) == EVERYTHING
+        assert second.stats().cache.decoded >= len(some)
+        assert sorted(some + numbers(begun)) == EVERYTHING
+        assert first.stats().cache.exchanged + second.stats().cache.exchanged > 0
+
+
+JOB = """
+import json, sys
+import headrace
+from tests.loader.test_cache import Stages, cache, loader_of, numbers
+name, every, epochs = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+import time
+with loader_of(Stages(size=2000), cache(name, size="1200KiB"), num_workers=1) as loader:
+    print("up", flush=True)
+    for _ in range(epochs):
+        found = []
+        for batch in loader:
+            found += numbers([batch])
+            time.sleep(every)
+        print(json.dumps([found, loader.stats().cache.decoded]), flush=True)
+"""
+
+
+def job(name, every, epochs):
+    return subprocess.Popen(
+        [sys.executable, "-c", JOB, name, str(every), str(epochs)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_jobs_of_unequal_speeds_share_what_one_has_read(name):
+    jobs = [job(name, every, epochs) for every, epochs in ((0.002, 3), (0.01, 2))]
+    said = [each.communicate(timeout=100)[0].splitlines()[1:] for each in jobs]
+    assert [each.returncode for each in jobs] == [0, 0]
+    for lines in said:
+        epochs = [json.loads(line) for line in lines]
+        assert all(sorted(found) == EVERYTHING for found, _ in epochs)
+        assert epochs[-1][1] > 0
+
+
+def test_a_job_that_is_killed_takes_nothing_with_it(name):
+    with job(name, 0.05, 50) as doomed:
+        assert doomed.stdout.readline() == "up\n"
+        with loader_of(Stages(size=2000), cache(name, size="1200KiB")) as loader:
+            epoch = iter(loader)
+            found = numbers([next(epoch)])
+            doomed.kill()
+            assert sorted(found + numbers(epoch)) == EVERYTHING
+            assert sorted(numbers(loader)) == EVERYTHING
+
+
+@pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True}])
+def test_workers_are_killed(name, tmp_path, order):
+    with loader_of(Deadly(tmp_path / "mark", {3, 50, 99}), cache(name), **order) as loader:
+        for _ in range(2):
+            assert sorted(numbers(loader)) == EVERYTHING
+        assert loader.stats().restarts >= 3
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("again", ["cache", "none", "another"])
+def test_resume_in_the_middle_of_an_epoch(name, workers, again):
+    other = f"{name}-b"
+    with loader_of(Stages(), cache(name)) as helper, loader_of(Stages(), cache(name)) as loader:
+        numbers([next(iter(helper))])
+        epoch = iter(loader)
+        found = numbers(next(epoch) for _ in range(6))
+        state = json.loads(json.dumps(loader.state_dict()))
+    where = {"cache": cache(name), "none": None, "another": cache(other)}[again]
+    try:
+        with loader_of(Stages(), where, num_workers=workers) as resumed:
+            resumed.load_state_dict(state)
+            rest = iter(resumed)
+            found += numbers([next(rest)])
+            state = json.loads(json.dumps(resumed.state_dict()))
+        with loader_of(Stages(), where, num_workers=workers) as resumed:
+            resumed.load_state_dict(state)
+            assert sorted(found + numbers(resumed)) == EVERYTHING
+            assert sorted(numbers(resumed)) == EVERYTHING
+    finally:
+        shm.remove(other)
+        for path in ledgers(other):
+            path.unlink()
+
+
+def test_a_state_of_another_epoch_is_refused(name):
+    with loader_of(Stages(), cache(name)) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        state["exchanged"] = "nonsense"
+        with pytest.raises(StateMismatch):
+            loader.load_state_dict(state)
+
+
+def test_a_state_without_a_cache_goes_on_with_one(name):
+    with loader_of(Stages(), None) as loader:
+        epoch = iter(loader)
+        found = numbers(next(epoch) for _ in range(5))
+        state = loader.state_dict()
+    with loader_of(Stages(), cache(name)) as loader:
+        loader.load_state_dict(state)
+        assert sorted(found + numbers(loader)) == EVERYTHING
+        assert sorted(numbers(loader)) == EVERYTHING
+
+
+def test_a_changed_transform_finds_nothing(name):
+    with loader_of(Stages(), cache(name)) as loader:
+        assert sorted(numbers(loader)) == EVERYTHING
+    with loader_of(Stages(shift=5), cache(name)) as loader:
+        assert sorted(numbers(loader, 5)) == EVERYTHING
+        loader.dataset.shift = 9
+        assert sorted(numbers(loader, 9)) == EVERYTHING
+        assert loader.stats().cache.misses == 2 * SAMPLES
+
+
+def test_worker_init_fn_must_not_change_the_dataset(name):
+    def change(_):
+        torch.utils.data.get_worker_info().dataset.shift = 3
+
+    with loader_of(Stages(), cache(name), worker_init_fn=change) as loader, pytest.raises(CacheError, match="init_fn"):
+        list(loader)
+
+
+def test_corrupt_and_lost_entries_come_from_the_store(name):
+    with loader_of(Stages(), cache(name)) as loader:
+        assert sorted(numbers(loader)) == EVERYTHING
+        tier = open_tier(loader.cache)
+        entries = sorted(tier.listed())
+        tier.delete([key for key, _ in entries[:20]])
+        tier.close()
+        blob = shm.path_of(name).read_bytes()
+        with shm.path_of(name).open("r+b") as file:
+            at = -1
+            for _ in range(30):
+                at = blob.index(b"hrce", at + 1)
+                file.seek(at + 200)
+                file.write(b"\xff\xfe\xfd")
+        for _ in range(2):
+            assert sorted(numbers(loader)) == EVERYTHING
+        assert loader.stats().cache.lost >= 40
+
+
+def test_a_changed_file_is_read_again(name, tmp_path):
+    datasets = pytest.importorskip("torchvision.datasets")
+    image = pytest.importorskip("PIL.Image")
+    transforms = pytest.importorskip("torchvision.transforms")
+    (tmp_path / "a").mkdir()
+    for at in range(6):
+        image.new("RGB", (8, 8), (at, 0, 0)).save(tmp_path / "a" / f"{at}.png")
+    transform = transforms.Compose([transforms.Resize(4), transforms.PILToTensor()])
+    dataset = datasets.ImageFolder(str(tmp_path), transform)
+    with loader_of(dataset, cache(name), batch_size=2) as loader:
+
+        def reds():
+            return sorted(red for pictures, _ in loader for red in pictures[:, 0, 0, 0].tolist())
+
+        assert reds() == list(range(6))
+        image.new("RGB", (8, 8), (77, 0, 0)).save(tmp_path / "a" / "3.png")
+        assert reds() == [0, 1, 2, 4, 5, 77]
+        assert loader.stats().cache.decoded == 6
+
+
+def test_samplers_that_repeat_draw_what_they_draw(name):
+    sampler = WeightedRandomSampler([1.0] * 10 + [0.0] * 110, 60, generator=torch.Generator().manual_seed(3))
+    expected = [list(sampler) for _ in range(2)]
+    sampler.generator.manual_seed(3)
+    with loader_of(Stages(), cache(name), sampler=sampler) as loader:
+        for drawn in expected:
+            assert Counter(numbers(loader)) == Counter(drawn)
+        use = loader.stats().cache
+    assert use.exchanged == 0
+    assert use.decoded > 0
+
+
+def test_ranks_exchange_within_their_shares(name):
+    shares = [DistributedSampler(range(SAMPLES), 2, rank) for rank in range(2)]
+    with (
+        loader_of(Stages(), cache(name), sampler=shares[0], num_workers=1) as one,
+        loader_of(Stages(), cache(name), sampler=shares[1], num_workers=1) as two,
+    ):
+        for epoch in range(3):
+            for sampler in shares:
+                sampler.set_epoch(epoch)
+            found = [numbers(one), numbers(two)]
+            assert [sorted(each) for each in found] == [sorted(sampler) for sampler in shares]
+        assert two.stats().cache.decoded > 0
+
+
+def test_subsets_share_what_is_kept_of_the_whole(name):
+    whole = Stages()
+    with loader_of(whole, cache(name)) as loader:
+        numbers(loader)
+    with loader_of(Subset(whole, range(100, 20, -2)), cache(name)) as loader:
+        assert sorted(numbers(loader)) == list(range(22, 101, 2))
+        assert loader.stats().cache.decoded == 40
+
+
+def test_two_epochs_at_once(name):
+    with loader_of(Stages(), cache(name), num_workers=1) as loader:
+        one, two = iter(loader), iter(loader)
+        found = numbers([next(one), next(one)]), numbers([next(two)])
+        assert sorted(found[0] + numbers(one)) == sorted(found[1] + numbers(two)) == EVERYTHING
+
+
+def test_the_trace_says_what_the_cache_had(name, tmp_path):
+    path = tmp_path / "run.trace"
+    with loader_of(Stages(), cache(name), trace=path) as loader:
+        for _ in range(2):
+            numbers(loader)
+    tiers = Counter(read(path).samples["tier"].tolist())
+    assert tiers == {0: SAMPLES, 2: SAMPLES}
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_start_methods(name, start):
+    with loader_of(Stages(), cache(name), multiprocessing_context=start, num_workers=1) as loader:
+        for _ in range(2):
+            assert sorted(numbers(loader)) == EVERYTHING
+        assert loader.stats().cache.decoded == SAMPLES
+
+
+@pytest.mark.parametrize("url", ["sqlite", "network"])
+def test_stores(name, tmp_path, url):
+    dataset = headrace.StoreDataset(filled(tmp_path / "a.db"), augment=add)
+    if url == "network":
+        dataset.close()
+        store = ScriptedStore(Record(f"k{n:03d}", npy(np.full(3, n, np.float32)), n, {}) for n in range(40))
+        dataset = headrace.StoreDataset(store, augment=add)
+    with loader_of(dataset, cache(name)) as loader:
+        for _ in range(2):
+            arrays = [batch[0] if isinstance(batch, (list, tuple)) else batch for batch in loader]
+            assert sorted(int(row[0]) for array in arrays for row in array) == list(range(1, 41))
+        use = loader.stats().cache
+        assert (use.misses, use.decoded, use.kept, use.evicted, use.lost) == (40, 40, 40, 0, 0)
+    dataset.close()
+
+
+def add(data):
+    data += 1
+    return data
+
+
+def test_datasets_without_stages_are_told_how_to_have_them(name):
+    with pytest.raises(CacheError, match="fetch"):
+        loader_of(torch.utils.data.TensorDataset(torch.zeros(3)), cache(name))
+    with pytest.raises(TypeError, match="cache= takes"):
+        loader_of(Stages(), f"shm://{name}")
+
+
+class TestRedis:
+    @pytest.fixture
+    def server(self, tmp_path):
+        with servers.one(tmp_path) as running:
+            yield running
+
+    @pytest.fixture
+    def where(self, server):
+        return headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="8MiB")
+
+    def test_epochs(self, where):
+        with loader_of(Stages(), where) as loader:
+            for _ in range(2):
+                assert sorted(numbers(loader)) == EVERYTHING
+            use = loader.stats().cache
+            assert (use.decoded, use.kept) == (SAMPLES, SAMPLES)
+            assert use.bytes > 0
+        with loader_of(Stages(), where, in_order=True, shuffle=False) as loader:
+            assert numbers(loader) == EVERYTHING
+            assert loader.stats().cache.decoded == SAMPLES
+
+    def test_two_jobs(self, where):
+        with loader_of(Stages(), where) as first, loader_of(Stages(), where) as second:
+            begun = iter(first)
+            some = numbers([next(begun), next(begun)])
+            assert sorted(numbers(second)) == EVERYTHING
+            assert sorted(some + numbers(begun)) == EVERYTHING
+            assert first.stats().cache.decoded + second.stats().cache.decoded > 0
+
+    @pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True}])
+    def test_the_server_goes_away_and_comes_back(self, server, where, order):
+        with loader_of(Stages(), where, num_workers=1, **order) as loader:
+            epoch = iter(loader)
+            found = numbers([next(epoch), next(epoch)])
+            server.kill()
+            assert sorted(found + numbers(epoch)) == EVERYTHING
+            assert sorted(numbers(loader)) == EVERYTHING
+            server.start()
+            assert sorted(numbers(loader)) == EVERYTHING
+
+    def test_a_server_that_is_not_there(self, server, where):
+        server.kill()
+        with loader_of(Stages(), where) as loader, pytest.raises(CacheError) as raised:
+            iter(loader)
+        assert PASSWORD not in str(raised.value)
