@@ -37,6 +37,7 @@ EXPERIMENTS = (
     "attribution",
     "pipelines",
     "ceiling",
+    "hits",
 )
 
 

@@ -105,6 +105,14 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
             raise TypeError("augment_both takes data and label, and this store has no labels")
         return self._augment_both(*decoded)
 
+    def cache_fingerprint(self) -> dict[str, Any]:
+        """What a cache tells each stage's results by."""
+        return {
+            "fetch": (self.store.name, list(self.keys)),
+            "decode": self._decode,
+            "augment": (self._augment, self._augment_both),
+        }
+
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
         """The integer label of each sample, in the order of ``keys``; None where the store has no such labels.

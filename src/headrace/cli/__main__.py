@@ -7,9 +7,18 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from headrace.cli import UsageError, demo, ingest, split, store, top, trace
+from headrace.cli import UsageError, cache, demo, ingest, plan, split, store, top, trace
 
-COMMANDS = {"demo": demo, "ingest": ingest, "split": split, "store": store, "top": top, "trace": trace}
+COMMANDS = {
+    "cache": cache,
+    "demo": demo,
+    "ingest": ingest,
+    "plan": plan,
+    "split": split,
+    "store": store,
+    "top": top,
+    "trace": trace,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,6 +7,7 @@
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
     ├── LimitReached        descriptors, processes or memory that a limit does not allow        (OSError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
+    ├── CacheError          a cache that cannot be had, or cannot do what is asked of it        (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
     ├── TraceError          a trace that cannot be written or read                              (ValueError)
     ├── SplitError          samples that cannot be divided as asked, a split file that is none  (ValueError)
@@ -51,6 +52,10 @@ class LimitReached(HeadraceError, OSError):
 
 class DeviceUnavailable(HeadraceError, RuntimeError):
     """The accelerator asked for does not exist in this process."""
+
+
+class CacheError(HeadraceError, RuntimeError):
+    """A cache that cannot be opened, is of another kind than asked for, or was asked for what it cannot do."""
 
 
 class StateMismatch(HeadraceError, ValueError):

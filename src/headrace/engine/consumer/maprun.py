@@ -20,6 +20,7 @@ from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
+from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
 from headrace.sched.consumer import Batch
 
@@ -300,8 +301,8 @@ class MapRun:
         self._examined = failures
         with self._pool.section():
             failed = self._ledger.failed(list(self._book.groups))
-        errors = [self._outcomes.read(self._book.groups[number], blob) for number, _, blob in failed]
-        return any(error is not None and isinstance(error[0], BatchNotSendable) for error in errors)
+        found = (self._outcomes.packed(self._book.groups[number], blob) for number, _, blob in failed)
+        return any(packed is not None and failure.is_a(packed, BatchNotSendable) for packed in found)
 
     def _begin_again(self, *, local: bool) -> None:
         """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
@@ -369,8 +370,14 @@ class MapRun:
         """Free order: failures come out as soon as they are seen."""
         if self._arrangement is not Arrangement.FREE or self._ledger.failures == self._seen_failures:
             return None
-        with self._pool.section():
-            failed = self._ledger.failed(list(self._book.groups))
+        failed = None
+        while failed is None:
+            if self._samples_cannot_travel():
+                self._begin_again(local=True)
+                return None
+            with self._pool.section():
+                if self._ledger.failures == self._examined:  # else one failed meanwhile that may only not travel
+                    failed = self._ledger.failed(list(self._book.groups))
         handed = {(id(group), at) for hand in self.hands for group, positions in hand.then for at in positions}
         for number, position, blob in failed:
             group = self._book.groups.get(number)

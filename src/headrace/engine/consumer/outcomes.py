@@ -82,11 +82,16 @@ class Outcomes:
 
     def read(self, group: Group, blob: int) -> tuple[BaseException, BaseException | None, bool] | None:
         """What a sample left that failed; None where it took its worker with it."""
+        packed = self.packed(group, blob)
+        return None if packed is None else failure.unpack(packed)
+
+    def packed(self, group: Group, blob: int) -> bytes | None:
+        """The same, as the worker packed it."""
         if blob == NO_BLOB:
             return None
         at = self._memory.blob(group.number) + blob
         size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
-        return failure.unpack(bytes(self._memory.bytes[at + 8 : at + 8 + size]))
+        return bytes(self._memory.bytes[at + 8 : at + 8 + size])
 
     def judged(self, group: Group, position: int, blob: int) -> BaseException | None:
         """What one failed sample raises; None where it is only counted."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from headrace.engine.staging.lists import HOLDERS, members
 from headrace.trace.probe import OFF, Probe
 
 STAGES = ("fetch", "decode", "augment")
-HOLDERS = ("transform", "target_transform", "transforms")
 MOST = 64
 """Operations of one dataset that are told apart."""
 
@@ -139,17 +139,8 @@ def _several(datasets: Any) -> list[Any]:
 
 def _members(target: Any) -> list[Place] | None:
     """The operations a list of operations consists of; None when it is an operation itself."""
-    kind = type(target)
-    if isinstance(target, torch.nn.Sequential) and kind.forward is torch.nn.Sequential.forward:
-        modules = target._modules  # noqa: SLF001  (what iterating over it gives, by name)
-        return [Place(_name(module), modules, key) for key, module in modules.items()]
-    listed = getattr(target, "transforms", None)
-    if "Compose" in kind.__name__ and isinstance(listed, (list, tuple)):
-        return [Place(_name(member), target, position) for position, member in enumerate(listed)]
-    if kind.__name__ == "StandardTransform":  # torchvision's pair of transform and target_transform
-        keys = [key for key in HOLDERS if callable(getattr(target, key, None))]
-        return [Place(_name(getattr(target, key)), target, key) for key in keys]
-    return None
+    listed = members(target)
+    return None if listed is None else [Place(_name(each.operation), each.holder, each.key) for each in listed]
 
 
 def _name(target: Any) -> str:

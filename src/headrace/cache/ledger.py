@@ -1,0 +1,280 @@
+"""What a rank of a job does with the ledger of a shared cache. Every method is one short critical section: the caller
+holds the lock. No clock, no I/O: time is an argument, nanoseconds that all jobs of the ledger count alike.
+
+What is served is marked before it is handed out, in words that outlive the process, so no sample is served twice in an
+epoch; requests are answered from what is not marked, as many as were asked for, so none is left out. A rank that dies
+comes back with the samples it knows it delivered, and goes on from there.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.cache import words as W
+from headrace.cache.candidates import Candidates
+from headrace.cache.entries import Crowd, Entries, Entry, Grant
+from headrace.cache.policies import Policy
+from headrace.cache.words import Array, Dims, Words
+from headrace.core.errors import CacheError
+
+
+class Serving(NamedTuple):
+    """A sample to be delivered: from which form (``words.NOWHERE``: from the store), and in which to keep it."""
+
+    sample: int
+    form: int
+    keep: int
+
+
+class Answer(NamedTuple):
+    """What a request gets."""
+
+    servings: list[Serving]
+    dropped: list[Entry]
+    """No longer of use: to be deleted."""
+    refills: list[Serving]
+    """To be read, prepared and kept for nobody in particular."""
+
+
+def found(words: Words, dims: Dims, budget: tuple[int, int, int]) -> None:
+    """Lay out an empty ledger in memory that is zero."""
+    set_budget(words, budget)
+    words[W.SAMPLES] = dims.samples
+
+
+def set_budget(words: Words, budget: tuple[int, int, int]) -> None:
+    """Bytes for encoded, decoded and augmented samples. What is over gives way to newcomers of the other forms."""
+    for form, size in enumerate(budget):
+        words[W.BUDGET + form] = size
+
+
+class Seat:
+    """A rank of a job, sitting at the ledger. ``due``: when a single job asks for each sample next, if it knows."""
+
+    def __init__(
+        self, words: Words, view: Array, *, policy: Policy, name: int, group: int, timeout: int, seed: int
+    ) -> None:
+        """``name``: this rank's own, at random; ``group``: the same for all ranks of a job; neither is 0."""
+        self.w, self.r, self.dims = words, view, Dims(int(view[W.SAMPLES]))
+        self.policy, self.name, self.group, self.timeout = policy, name, group, timeout
+        rng = random.Random(seed)
+        self.entries = Entries(words, view, self.dims, policy, rng)
+        self.number = -1
+        self.due: Array | None = None
+        self._rng = rng
+        self._candidates = Candidates(self.entries, 0, rng)
+
+    @property
+    def _at(self) -> int:
+        return self.dims.seat(self.number)
+
+    @property
+    def seated(self) -> bool:
+        """Whether the seat is still this rank's: one that was silent for long may have lost it."""
+        return self.number >= 0 and int(self.r[self._at + W.J_NAME]) == self.name
+
+    def join(self, now: int) -> list[Entry]:
+        """Take a free seat, or that of who was silent for longest; what silent ranks were writing must be deleted."""
+        with self.entries.changing():
+            self.number = self._choose(now)
+            at, bit = self._at, 1 << self.number
+            self.w[at + W.J_STATE] = W.EMPTY
+            self.w[at + W.J_NAME] = 0
+            abandoned = self.entries.abandon(self.number)
+            for silent in self._silent(now):
+                abandoned += self.entries.abandon(silent)
+            for sample in np.flatnonzero(self.entries.used & bit).tolist():
+                self.w[self.dims.used + sample] = int(self.entries.used[sample]) & ~bit
+            self.w[at + W.J_GROUP] = self.group
+            self.w[at + W.J_BEAT] = now
+            self.w[at + W.J_NAME] = self.name
+        self._candidates = Candidates(self.entries, self.number, self._rng)
+        return abandoned
+
+    def _silent(self, now: int) -> list[int]:
+        seats = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
+        silent = (seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] <= now - self.timeout)
+        return list(np.flatnonzero(silent).tolist())
+
+    def _choose(self, now: int) -> int:
+        names = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
+        free = np.flatnonzero(names[:, W.J_NAME] == 0)
+        if len(free):
+            return int(free[0])
+        oldest = int(np.argmin(names[:, W.J_BEAT]))
+        if int(names[oldest, W.J_BEAT]) > now - self.timeout:
+            msg = f"the cache is used by {W.SEATS} ranks at once, and takes no more: give this job a cache of its own"
+            raise CacheError(msg)
+        return oldest
+
+    def leave(self) -> list[Entry]:
+        """Give the seat up; what it was writing must be deleted."""
+        if not self.seated:
+            return []
+        with self.entries.changing():
+            self.w[self._at + W.J_STATE] = W.EMPTY
+            abandoned = self.entries.abandon(self.number)
+            self.w[self._at + W.J_NAME] = 0
+        self.number = -1
+        return abandoned
+
+    def begin(self, epoch: int, now: int, *, members: Array | None = None, done: Iterable[int] = ()) -> None:
+        """An epoch of the samples ``members`` (None: all), of which ``done`` were delivered before, in another life."""
+        bit = 1 << self.number
+        with self.entries.changing():
+            self.w[self._at + W.J_STATE] = W.TURNING
+            self.w[self._at + W.J_EPOCH] = epoch
+            self.w[self._at + W.J_BEAT] = now
+            seen = self.entries.seen & ~bit if members is None else self.entries.seen | bit
+            if members is not None:
+                seen[members] &= ~bit
+            past = np.fromiter(done, np.int64)
+            seen[past] |= bit
+            self.w[self.dims.seen : self.dims.seen + self.dims.samples] = seen
+            self.w[self._at + W.J_SERVED] = len(past)
+            self.w[self._at + W.J_STATE] = W.READY
+        self._candidates.restart()
+
+    def beat(self, now: int) -> None:
+        """Say that this rank lives; every request does."""
+        self.w[self._at + W.J_BEAT] = now
+
+    def crowd(self, now: int) -> Crowd:
+        """All ranks that were heard of lately and are in an epoch."""
+        seats = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
+        counts = (
+            (seats[:, W.J_NAME] != 0) & (seats[:, W.J_STATE] == W.READY) & (seats[:, W.J_BEAT] > now - self.timeout)
+        )
+        bits = 0
+        for number in np.flatnonzero(counts).tolist():
+            bits |= 1 << number
+        return Crowd(bits, len(set(seats[counts, W.J_GROUP].tolist())), self.due)
+
+    def request(self, asked: Array, now: int) -> Answer:
+        """As many samples as were asked for, none of them seen by this rank in this epoch, and all marked seen.
+
+        ``asked``: what the rank's sampler drew, without repeats, of its members.
+        """
+        with self.entries.changing():
+            self.beat(now)
+            crowd = self.crowd(now)
+            fresh = self._candidates.unseen(asked)
+            hits, misses = self._served(asked, fresh, crowd)
+            self._mark(hits, misses)
+            keep = self._keep(misses, crowd)
+            servings = [Serving(sample, int(self.entries.place[sample]) & W.FORM, W.NOWHERE) for sample in hits]
+            servings += [Serving(sample, W.NOWHERE, form) for sample, form in zip(misses, keep, strict=True)]
+            self.entries.count(W.EXCHANGED, len({*hits, *misses}.difference(asked.tolist())))
+            dropped, refills = self._drop(hits, crowd) if self.policy.drops else ([], [])
+        return Answer(servings, dropped, refills)
+
+    def _served(self, asked: Array, fresh: Array, crowd: Crowd) -> tuple[list[int], list[int]]:
+        able = self._candidates.servable(fresh)
+        if not self.policy.exchanges:
+            if len(fresh) < len(asked):
+                msg = "samples were asked for that this rank has seen in this epoch, or does not take part in"
+                raise CacheError(msg)
+            return fresh[able].tolist(), fresh[~able].tolist()
+        hits: list[int] = fresh[able].tolist()
+        chosen = set(hits)
+        hits += self._candidates.hits(len(asked) - len(hits), chosen)
+        lacking = len(asked) - len(hits)
+        if not lacking:
+            return hits, []
+
+        def urgency(samples: Array) -> Array:
+            return self.policy.urgency(self.entries.standing(samples, crowd))
+
+        misses = self._candidates.misses(lacking, fresh[~able], chosen, urgency)
+        if len(misses) < lacking:
+            msg = f"{len(asked)} samples were asked for, and the epoch has {len(hits) + len(misses)} left"
+            raise CacheError(msg)
+        return hits, misses
+
+    def _keep(self, misses: list[int], crowd: Crowd) -> list[int]:
+        """In which form each is worth keeping, as far as can be told before its size is known."""
+        room = [form for form in (W.AUGMENTED, W.DECODED, W.ENCODED) if self._room(form)]
+        if not misses or room:
+            return [room[0] if room else W.NOWHERE] * len(misses)
+        some = np.array(misses, np.int64)
+        worth = self.entries.fresh(some, crowd)
+        victims, values = self.entries.least(len(misses), (W.ENCODED, W.DECODED, W.AUGMENTED), crowd)
+        keep = [W.NOWHERE] * len(misses)
+        order = np.argsort(-worth, kind="stable").tolist()
+        for at, victim, value in zip(order, victims.tolist(), values.tolist(), strict=False):
+            if worth[at] > value:
+                keep[at] = int(self.entries.place[victim]) & W.FORM
+        return keep
+
+    def _room(self, form: int) -> bool:
+        """Room for one more of the size that entries of this form have on average."""
+        held, budget = int(self.r[W.BYTES + form - 1]), int(self.r[W.BUDGET + form - 1])
+        return held + held // max(1, int(self.r[W.COUNT])) < budget
+
+    def _mark(self, hits: list[int], misses: list[int]) -> None:
+        bit = 1 << self.number
+        seen, used = self.entries.seen, self.entries.used
+        for sample in hits:
+            self.w[self.dims.seen + sample] = int(seen[sample]) | bit
+            self.w[self.dims.used + sample] = int(used[sample]) | bit
+            self.entries.count(W.HITS + (int(self.entries.place[sample]) & W.FORM) - 1)
+        for sample in misses:
+            self.w[self.dims.seen + sample] = int(seen[sample]) | bit
+        self.entries.count(W.MISSES, len(misses))
+        self.entries.count(self._at + W.J_SERVED, len(hits) + len(misses))
+
+    def _drop(self, hits: list[int], crowd: Crowd) -> tuple[list[Entry], list[Serving]]:
+        some = np.array(hits, np.int64)
+        spent = some[self.policy.worth(self.entries.standing(some, crowd)) <= 0].tolist()
+        dropped = [self.entries.remove(sample) for sample in spent]
+        self.entries.count(W.EVICTED, len(dropped))
+        if not self.policy.refills or not dropped:
+            return dropped, []
+        refills: list[Serving] = []
+        taken: set[int] = set()
+        for entry in dropped:
+            for _ in range(32):  # where nearly all is cached a slot may wait for the next miss
+                sample = self._rng.randrange(self.dims.samples)
+                if not self.entries.place[sample] and sample not in taken:
+                    taken.add(sample)
+                    refills.append(Serving(sample, W.NOWHERE, entry.form))
+                    break
+        self.entries.count(W.REFILLED, len(refills))
+        return dropped, refills
+
+    def reserve(self, sample: int, form: int, size: int, now: int) -> Grant:
+        """Room for an entry of ``size`` bytes; see ``Entries.reserve``. Follow it by ``settle`` or ``cancel``."""
+        with self.entries.changing():
+            crowd = self.crowd(now)
+            return self.entries.reserve(Entry(sample, form), size, self.number, crowd)
+
+    def settle(self, sample: int, *, served: bool = True) -> bool:
+        """What was reserved has been written. False: somebody took this rank for dead; delete what was written."""
+        with self.entries.changing():
+            return self.seated and self.entries.settle(sample, self.number, served=served)
+
+    def adopt(self, sample: int, form: int, size: int, now: int) -> bool:
+        """Take in an entry that is there already, from another life of the cache, if there is room for it."""
+        with self.entries.changing():
+            free = int(self.r[W.BUDGET + form - 1]) - int(self.r[W.BYTES + form - 1])
+            if form == W.AUGMENTED or size > free:  # nobody knows who was served that augmentation
+                return False
+            granted = self.entries.reserve(Entry(sample, form), size, self.number, self.crowd(now)).granted
+            return granted and self.entries.settle(sample, self.number, served=False)
+
+    def cancel(self, sample: int) -> None:
+        """What was reserved could not be written."""
+        with self.entries.changing():
+            word = int(self.entries.place[sample])
+            if word & W.ARRIVING and word >> W.SEAT_SHIFT & W.SEAT_MASK == self.number and self.seated:
+                self.entries.remove(sample)
+
+    def lost(self, sample: int) -> None:
+        """What was served as a hit is not there, or not what it should be."""
+        with self.entries.changing():
+            word = int(self.entries.place[sample])
+            if word & W.FORM and not word & W.ARRIVING:
+                self.entries.remove(sample)
+                self.entries.count(W.LOST)

@@ -1,0 +1,205 @@
+"""The ledger of a shared cache in this host's shared memory: ``ledger.py`` with a file, a lock and a clock."""
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from headrace.cache import ledger
+from headrace.cache import words as W
+from headrace.cache.entries import Entry, Grant
+from headrace.cache.ledger import Answer, Seat
+from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, peek, release, shared
+from headrace.cache.policies import Policy
+from headrace.cache.tier import Key
+from headrace.cache.words import Array, Dims
+
+MAGIC, VERSION = 0x68726C6564676572, 1
+PREFIX = "headrace-ledger-"
+SILENCE = 60.0
+"""Seconds after which a rank that asks for nothing does not count any more."""
+
+
+def ledgers(name: str) -> list[Path]:
+    """The ledgers of a cache, one for each dataset it serves."""
+    return sorted(ROOT.glob(f"{PREFIX}{checked(name)}.*"))
+
+
+class LocalBook:
+    """A rank at the ledger of one dataset. Used by one thread of one process; ``fork`` leaves it to the parent."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        samples: int,
+        scopes: tuple[str, str, str],
+        budget: tuple[int, int, int],
+        policy: Policy,
+        group: int | None = None,
+    ) -> None:
+        """``scopes`` and ``budget``: for encoded, decoded and augmented entries, the fingerprint and the bytes.
+
+        ``group``: a number that all ranks of a job have in common; None: it has one.
+        """
+        dims = Dims(samples)
+        data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
+        path = ROOT / f"{PREFIX}{checked(name)}.{data}"
+        form = Format(MAGIC, VERSION, 8 * dims.words, 8 * dims.words, f"shm://{name}")
+        self._file = shared(path, form, lambda: MemoryFile(path, form, dims.words))
+        self._name, self._scopes, self._pid, self._open = name, scopes, os.getpid(), True
+        self._epoch = 0
+        self._members: Array | None = None
+        self._served = np.zeros(samples, bool)
+        words = self._file.words
+        with self._file.locked():
+            self.new = bool(words[W.SAMPLES] == 0)
+            """Nobody kept this ledger before: what the tier has may be taken in."""
+            if self.new:
+                words[W.SCOPES : W.SCOPES + 6] = _scope_words(scopes)
+                ledger.found(words, dims, budget)
+            else:
+                ledger.set_budget(words, budget)
+            self.seat = Seat(
+                words,
+                words,
+                policy=policy,
+                name=secrets.randbits(61) + 1,
+                group=group or secrets.randbits(61) + 1,
+                timeout=int(SILENCE * 1e9),
+                seed=secrets.randbits(64),
+            )
+
+    def _sit(self) -> list[Entry]:
+        """Take a seat, or another if it was given away in a long silence: with what was served. The lock is held."""
+        if self.seat.seated:
+            return []
+        before = self.seat.number >= 0
+        abandoned = self.seat.join(time.monotonic_ns())
+        if before:
+            done = np.flatnonzero(self._served)
+            self.seat.begin(self._epoch, time.monotonic_ns(), members=self._members, done=done)
+        return abandoned
+
+    def begin(self, epoch: int, *, members: Array | None = None, done: Iterable[int] = ()) -> list[Entry]:
+        """See ``Book``."""
+        self._epoch, self._members = epoch, members
+        past = np.fromiter(done, np.int64)
+        self._served[:] = False
+        self._served[past] = True
+        with self._file.locked():
+            abandoned = self._sit()
+            self.seat.begin(epoch, time.monotonic_ns(), members=members, done=past)
+        return abandoned
+
+    def request(self, asked: Array) -> Answer:
+        """See ``Book``."""
+        with self._file.locked():
+            abandoned = self._sit()
+            answer = self.seat.request(asked, time.monotonic_ns())
+        self._served[[each.sample for each in answer.servings]] = True
+        return answer._replace(dropped=[*abandoned, *answer.dropped])
+
+    def reserve(self, sample: int, form: int, size: int) -> Grant:
+        """See ``Book``."""
+        with self._file.locked():
+            if not self.seat.seated:
+                return Grant(granted=False, evicted=[])
+            return self.seat.reserve(sample, form, size, time.monotonic_ns())
+
+    def settle(self, sample: int, *, served: bool = True) -> bool:
+        """See ``Book``."""
+        with self._file.locked():
+            return self.seat.settle(sample, served=served)
+
+    def cancel(self, sample: int) -> None:
+        """See ``Book``."""
+        with self._file.locked():
+            self.seat.cancel(sample)
+
+    def lost(self, sample: int) -> None:
+        """See ``Book``."""
+        with self._file.locked():
+            self.seat.lost(sample)
+
+    def adopt(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
+        """See ``Book``."""
+        if not self.new:
+            return []
+        useless = []
+        for key, size in listed:
+            if key.scope not in self._scopes:
+                continue
+            with self._file.locked():
+                self._sit()
+                known = key.sample < self.seat.dims.samples and key.scope == self._scopes[key.form - 1]
+                if not known or not self.seat.adopt(key.sample, key.form, size, time.monotonic_ns()):
+                    useless.append(key)
+        self.new = False
+        return useless
+
+    def useless(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
+        """See ``Book``."""
+        living = _living_scopes(self._name, time.monotonic_ns() - int(SILENCE * 1e9))
+        found = []
+        with self._file.locked():
+            form = self.seat.entries.place & W.FORM
+            for key, _ in listed:
+                ours = key.scope in self._scopes
+                if (ours and form[key.sample] != key.form) or (not ours and key.scope not in living):
+                    found.append(key)
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """What the ledger counted, of all jobs together."""
+        with self._file.locked():
+            words = self._file.words[: W.HEADER].tolist()
+        names = ("encoded", "decoded", "augmented")
+        found = {f"hits_{name}": words[W.HITS + at] for at, name in enumerate(names)}
+        found |= {f"bytes_{name}": words[W.BYTES + at] for at, name in enumerate(names)}
+        others = {
+            "misses": W.MISSES,
+            "exchanged": W.EXCHANGED,
+            "admitted": W.ADMITTED,
+            "evicted": W.EVICTED,
+            "refused": W.REFUSED,
+            "lost": W.LOST,
+            "refilled": W.REFILLED,
+        }
+        return found | {name: words[at] for name, at in others.items()}
+
+    def leave(self) -> list[Entry]:
+        """See ``Book``; idempotent, and closes the file."""
+        if not self._open:
+            return []
+        self._open = False
+        abandoned = []
+        if self._pid == os.getpid():
+            with self._file.locked():
+                abandoned = self.seat.leave()
+        del self.seat  # its views keep the mapping
+        release(self._file)
+        return abandoned
+
+
+def _scope_words(scopes: tuple[str, str, str]) -> Array:
+    return np.frombuffer(bytes.fromhex("".join(scope.rjust(32, "0") for scope in scopes)), np.int64)
+
+
+def _living_scopes(name: str, since: int) -> set[str]:
+    """The scopes of all ledgers of a cache with a rank that was heard of since then."""
+    found: set[str] = set()
+    for path in ledgers(name):
+        # Without the lock: a beat is one word, and scopes never change.
+        words = np.frombuffer(peek(path, 8 * (W.HEADER + W.SEATS * W.SEAT)), np.int64)
+        if len(words) < W.HEADER + W.SEATS * W.SEAT:
+            continue
+        seats = words[W.HEADER :].reshape(W.SEATS, W.SEAT)
+        if ((seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] > since)).any():
+            text = words[W.SCOPES : W.SCOPES + 6].tobytes().hex()
+            found |= {text[at : at + 32] for at in range(0, 96, 32)}
+    return found

@@ -1,0 +1,168 @@
+"""Predict how fast samples arrive from each form of a cache, and choose its split."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli import UsageError
+
+if TYPE_CHECKING:
+    from headrace.plan.parameters import Parameters
+    from headrace.plan.partition import Split
+
+NAMES = {"a": "augmented", "d": "decoded", "e": "encoded", "s": "storage"}
+TABLE = """
+parameters, in a JSON object: t_gpu, t_da, t_a (samples/s of a node: training; decoding and augmenting; augmenting),
+b_nic, b_pcie (bytes/s of a node), b_cache, b_storage (bytes/s of the service), s_cache, s_data (bytes of the cache and
+of a mean encoded sample), n_total (samples), m (decoded over encoded size); optional: c_nw, c_pcie (gradient bytes per
+sample), n (nodes).
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = TABLE
+    parser.add_argument(
+        "--params", required=True, metavar="FILE", help="the parameters, as JSON; - reads them from stdin"
+    )
+    parser.add_argument("--split", metavar="E-D-A", help="predict this split as well, such as 40-60-0")
+    gradients = parser.add_argument_group("gradients", "instead of c_nw and c_pcie")
+    gradients.add_argument("--model-bytes", type=float, metavar="BYTES", help="size of the gradients")
+    gradients.add_argument("--gpus", type=int, default=1, metavar="K", help="accelerators of a node (1)")
+    gradients.add_argument("--batch", type=int, default=1, metavar="B", help="samples a node takes in per step (1)")
+    gradients.add_argument("--nvlink", choices=["none", "node", "cluster"], default="none", help="how far it reaches")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, compute, print."""
+    try:
+        given = _parameters(options)
+        split = None if options.split is None else _split(options.split)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    found = _computed(given, split)
+    if options.json:
+        json.dump(found, sys.stdout, indent=1)
+        print()
+    else:
+        _show(found)
+    return 0
+
+
+def _split(text: str) -> Split:
+    from headrace.plan.partition import Split
+
+    return Split.parse(text)
+
+
+def _parameters(options: argparse.Namespace) -> Parameters:
+    from headrace.plan.parameters import NVLink, Parameters, gradient_bytes
+
+    values = _read(options.params)
+    if options.model_bytes is not None:
+        double = sorted({"c_nw", "c_pcie"} & set(values))
+        if double:
+            msg = f"{options.params} gives {' and '.join(double)}: leave them out or leave out --model-bytes"
+            raise UsageError(msg)
+        given = Parameters.of(values)
+        between, within = gradient_bytes(
+            options.model_bytes,
+            nodes=int(given.n),
+            accelerators=options.gpus,
+            batch=options.batch,
+            nvlink=NVLink(options.nvlink),
+        )
+        values = values | {"c_nw": between, "c_pcie": within}
+    try:
+        return Parameters.of(values)
+    except ValueError as error:
+        msg = f"{options.params}: {error}"
+        raise UsageError(msg) from None
+
+
+def _read(name: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"cannot read {name}: {getattr(error, 'strerror', None) or 'it is not text'}"
+        raise UsageError(msg) from None
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        msg = f"{name} is not JSON: {error}"
+        raise UsageError(msg) from None
+    if not isinstance(values, dict):
+        msg = f"{name} must hold a JSON object of parameters"
+        raise UsageError(msg)
+    return values
+
+
+def _computed(given: Parameters, split: Split | None) -> dict[str, Any]:
+    from headrace.plan import bottleneck, partition
+
+    equations, resources = partition.best(given), bottleneck.best(given)
+    allowed = partition.limits(given)
+    found: dict[str, Any] = {
+        "split": list(equations.split),
+        "throughput": equations.throughput,
+        "rates": partition.rates(given)._asdict(),
+        "limits": {form: min(limits, key=lambda name: limits[name]) for form, limits in allowed.items()},
+        "samples": equations.held._asdict(),
+        "bottleneck": {
+            "split": list(resources.split),
+            "throughput": resources.throughput,
+            "rates": {form: rate for form, (rate, _) in bottleneck.forms(given).items()},
+            "limits": {form: name for form, (_, name) in bottleneck.forms(given).items()},
+            "samples": resources.held._asdict(),
+            "limit": bottleneck.bottleneck(given, resources.held),
+        },
+        "parameters": given.data(),
+    }
+    if split is not None:
+        found["asked"] = {
+            "split": list(split),
+            "throughput": partition.predict(given, split).throughput,
+            "bottleneck": {
+                "throughput": bottleneck.predict(given, split).throughput,
+                "limit": bottleneck.bottleneck(given, partition.held(given, split)),
+            },
+        }
+    return found
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from headrace.cli.screen import screen
+
+    out, other = screen(), found["bottleneck"]
+    forms = Table(title="samples/s found in one form", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("form", "equations", "held back by", "resources", "held back by "):
+        forms.add_column(heading, justify="right" if heading in {"equations", "resources"} else "left")
+    for form, name in NAMES.items():
+        forms.add_row(
+            name,
+            f"{found['rates'][form]:,.0f}",
+            found["limits"][form],
+            f"{other['rates'][form]:,.0f}",
+            other["limits"][form],
+        )
+    out.print(forms)
+    splits = Table(title="splits of the cache", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("model", "encoded %", "decoded %", "augmented %", "samples/s", "samples not cached"):
+        splits.add_column(heading, justify="left" if heading == "model" else "right")
+    total = found["parameters"]["n_total"]
+    for name, each in (("equations (Seneca, Eq. 9)", found), ("resources (the busiest)", other)):
+        away = f"{each['samples']['s'] / total:.0%}"
+        splits.add_row(name, *map(str, each["split"]), f"{each['throughput']:,.0f}", away)
+    asked = found.get("asked")
+    if asked:
+        for name, each in (("asked, equations", asked), ("asked, resources", asked["bottleneck"])):
+            splits.add_row(name, *map(str, asked["split"]), f"{each['throughput']:,.0f}", "")
+    out.print(splits)
+    out.print(f"With the resources' split, the pace is set by: {other['limit']}.", style="dim")

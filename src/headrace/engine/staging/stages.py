@@ -1,0 +1,151 @@
+"""A dataset's samples in three steps, with what a cache must know of each: how, how often alike, and of what file."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from headrace.cache.fingerprint import fingerprint
+from headrace.core.errors import CacheError
+from headrace.engine.staging.kinds import picture
+from headrace.engine.staging.lists import HOLDERS
+from headrace.engine.staging.prefix import apply, cut
+
+STAGES = ("fetch", "decode", "augment")
+HOW = (
+    "give it three methods: `fetch(index)`, which returns what is stored (bytes, say), `decode(encoded)`, which always "
+    "returns the same for the same, and `augment(decoded)`, which returns the sample; and let `__getitem__(index)` "
+    "return `self.augment(self.decode(self.fetch(index)))`, so that it works without a cache too"
+)
+
+
+class Stages(NamedTuple):
+    """``augment(decode(fetch(index)))`` is ``dataset[index]``."""
+
+    fetch: Callable[[int], Any]
+    decode: Callable[[Any], Any]
+    augment: Callable[[Any], Any]
+    scopes: tuple[str, str, str]
+    """Fingerprints of what makes encoded, decoded and augmented samples."""
+    origin: Callable[[int], int]
+    """The number under which a sample is kept: datasets that are parts of one share what is kept of it."""
+    samples: int
+    """Numbers that ``origin`` may give."""
+    stamp: Callable[[int], tuple[int, ...] | None]
+    """What tells one state of the sample's file from another; None where a sample has no file of its own."""
+    encodes: bool
+    """Whether what is fetched is worth keeping."""
+
+
+def staged(dataset: Any) -> Stages:
+    """The stages of a dataset that has them, of torchvision's folders, and of subsets of either.
+
+    ``CacheError`` for others, which says what to do. To be asked before the dataset's operations are noted for a trace,
+    which changes the methods that are looked at.
+    """
+    if (
+        isinstance(dataset, torch.utils.data.Subset)
+        and type(dataset).__getitem__ is torch.utils.data.Subset.__getitem__
+    ):
+        return _subset(staged(dataset.dataset), dataset.indices)
+    if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
+        return _own(dataset)
+    getter = getattr(type(dataset), "__getitem__", None)
+    if getattr(getter, "__module__", "") == "torchvision.datasets.folder" and hasattr(dataset, "samples"):
+        return _folder(dataset)
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        msg = f"a cache needs a dataset with indices, and {type(dataset).__name__} is iterable only"
+        raise CacheError(msg)
+    msg = f"{type(dataset).__name__} cannot be cached, for it does not say which of its steps are alike: {HOW}"
+    raise CacheError(msg)
+
+
+def _subset(whole: Stages, indices: Any) -> Stages:
+    def origin(index: int) -> int:
+        return whole.origin(indices[index])
+
+    def stamp(index: int) -> tuple[int, ...] | None:
+        return whole.stamp(indices[index])
+
+    return whole._replace(fetch=lambda index: whole.fetch(indices[index]), origin=origin, stamp=stamp)
+
+
+def _own(dataset: Any) -> Stages:
+    kind, scopes = type(dataset), [fingerprint(f"{type(dataset).__module__}.{type(dataset).__qualname__}")]
+    known = _known(dataset)
+    for name in STAGES:
+        scopes.append(fingerprint(scopes[-1], getattr(kind, name), known.get(name)))
+    stamp = getattr(dataset, "stamp", _no_stamp)
+    fetched, decoded, augmented = scopes[1:]
+    return Stages(
+        dataset.fetch, dataset.decode, dataset.augment, (fetched, decoded, augmented), int, len(dataset), stamp, True
+    )
+
+
+def _known(dataset: Any) -> Mapping[str, Any]:
+    """What each stage depends on beside its code: what the dataset says, or else all that it holds.
+
+    ``cache_fingerprint()`` returns a mapping with an item for each stage, or one value for all of them.
+    """
+    told = getattr(dataset, "cache_fingerprint", None)
+    if not callable(told):
+        held = {name: value for name, value in vars(dataset).items() if name not in HOLDERS}
+        return {"fetch": held, "augment": [getattr(dataset, name, None) for name in HOLDERS]}
+    found = told()
+    return found if isinstance(found, Mapping) and set(found) == set(STAGES) else {"fetch": found}
+
+
+def _no_stamp(index: int) -> None:
+    """A sample without a file of its own."""
+
+
+class _Folder:
+    """An image folder's own ``__getitem__``, in steps. Targets are looked up, not kept."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.kept, self.rest, _ = cut(dataset.transform)
+        self.opens = getattr(dataset.loader, "__module__", "") == "torchvision.datasets.folder" and (
+            dataset.loader.__name__ in {"default_loader", "pil_loader"}
+        )
+
+    def fetch(self, index: int) -> Any:
+        path, target = self.dataset.samples[index]
+        return (Path(path).read_bytes() if self.opens else path), target
+
+    def decode(self, encoded: Any) -> Any:
+        content, target = encoded
+        found = picture(content) if self.opens else self.dataset.loader(content)
+        return apply(self.kept, found), target
+
+    def augment(self, decoded: Any) -> Any:
+        sample, target = decoded
+        change = self.dataset.target_transform
+        return apply(self.rest, sample), target if change is None else change(target)
+
+    def stamp(self, index: int) -> tuple[int, ...]:
+        found = Path(self.dataset.samples[index][0]).stat()
+        return found.st_size, found.st_mtime_ns
+
+
+def _folder(dataset: Any) -> Stages:
+    folder = _Folder(dataset)
+    root = os.fspath(getattr(dataset, "root", ""))
+    names = [os.path.relpath(path, root) if root else path for path, _ in dataset.samples]
+    targets = np.array([target for _, target in dataset.samples])
+    data = fingerprint("folder", os.path.realpath(root), names, targets)
+    decoded = fingerprint(data, dataset.loader, folder.kept)
+    augmented = fingerprint(decoded, folder.rest, dataset.target_transform)
+    return Stages(
+        folder.fetch,
+        folder.decode,
+        folder.augment,
+        (data, decoded, augmented),
+        int,
+        len(dataset.samples),
+        folder.stamp,
+        folder.opens,
+    )

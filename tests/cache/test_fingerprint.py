@@ -1,0 +1,109 @@
+"""Fingerprints: alike for the same, different for whatever changed."""
+
+import enum
+import functools
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from headrace.cache.fingerprint import fingerprint
+from headrace.core.errors import CacheError
+
+
+class Mode(enum.Enum):
+    NEAREST = 0
+    CUBIC = 3
+
+
+class Scale:
+    def __init__(self, factor, mode=Mode.CUBIC):
+        self.factor, self.mode = factor, mode
+
+    def __call__(self, value):
+        return value * self.factor
+
+
+def double(value, by=2):
+    return value * by
+
+
+def closure(by):
+    return lambda value: value * by
+
+
+DIFFERENT = [
+    None,
+    0,
+    False,
+    0.0,
+    "0",
+    b"0",
+    (),
+    [],
+    {},
+    set(),
+    (1, 2),
+    ((1,), 2),
+    [1, 2],
+    {"a": 1},
+    {"a": 2},
+    {1, 2},
+    Mode.CUBIC,
+    Mode.NEAREST,
+    np.arange(3),
+    np.arange(3.0),
+    np.arange(4).reshape(2, 2),
+    np.arange(4),
+    Scale(2),
+    Scale(3),
+    Scale(2, Mode.NEAREST),
+    Scale,
+    double,
+    closure(1),
+    closure(2),
+    functools.partial(double, by=3),
+    functools.partial(double, by=4),
+    len,
+    Scale(2).__call__,
+]
+
+
+def test_all_of_these_differ():
+    found = [fingerprint(value) for value in DIFFERENT]
+    assert len(set(found)) == len(DIFFERENT)
+    assert all(len(each) == 32 and int(each, 16) >= 0 for each in found)
+    assert found == [fingerprint(value) for value in DIFFERENT]
+
+
+def test_equal_things_are_alike():
+    assert fingerprint(Scale(2)) == fingerprint(Scale(2))
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    assert fingerprint(closure(5)) == fingerprint(closure(5))
+
+
+def test_the_same_in_another_process():
+    program = "from tests.cache.test_fingerprint import *; print(fingerprint(DIFFERENT[:-1], {'x', 'y', 'z'}))"
+    shown = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout}
+    assert shown == {fingerprint(DIFFERENT[:-1], {"x", "y", "z"}) + "\n"}
+
+
+def test_a_loop_ends():
+    one = Scale(1)
+    one.factor = one
+    assert fingerprint(one) != fingerprint(Scale(1))
+
+
+def test_what_cannot_be_told_apart_is_refused_by_name():
+    with pytest.raises(CacheError, match=r"value \(Scale\)\['factor'\] is a _thread.lock, .* `cache_fingerprint\(\)`"):
+        fingerprint(Scale(threading.Lock()))
+
+
+def test_an_object_may_say_it_itself():
+    class Told(Scale):
+        def cache_fingerprint(self):
+            return "third version"
+
+    assert fingerprint(Told(threading.Lock())) == fingerprint(Told(1))
