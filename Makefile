@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-.PHONY: help setup tools check test services services-stop demo bench figures clean
+.PHONY: help setup native tools check test services services-stop demo bench figures clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -19,7 +19,7 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the package, its extras and the development tools
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt hatch_build.py src/headrace/sched/native.c src/headrace/sched/words.py
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 		python="$(PYTHON)"; \
 		test -n "$$python" || { echo "no Python 3.11, 3.12 or 3.13 found; set PYTHON=" >&2; exit 1; }; \
@@ -30,6 +30,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
 		--editable '.[all]' --group dev
 	@touch $@
+
+native:  ## compile the ledger's native twin again, where there is a compiler (setup does it too)
+	$(BIN)/python hatch_build.py
 
 tools:  ## install what a few tests need beside Python (chromium, valgrind), where root may use apt-get
 	@missing=""; for tool in chromium valgrind; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \

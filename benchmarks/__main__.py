@@ -36,6 +36,7 @@ EXPERIMENTS = (
     "profilers",
     "attribution",
     "pipelines",
+    "ceiling",
     "hits",
 )
 

@@ -6,6 +6,7 @@ import multiprocessing.resource_sharer
 import multiprocessing.resource_tracker
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -53,10 +54,11 @@ class Holdings:
     processes: dict[object, str]
     descriptors: dict[object, str]
     shared_memory: dict[object, str]
+    exceptions: dict[object, str]
 
     @classmethod
     def now(cls) -> "Holdings":
-        return cls(_threads(), _processes(), _descriptors(), _shared_memory())
+        return cls(_threads(), _processes(), _descriptors(), _shared_memory(), _exceptions())
 
     def beyond(self, before: "Holdings") -> list[str]:
         """One line per kind of thing held now and not before; empty when nothing leaked."""
@@ -74,6 +76,7 @@ class Holdings:
             "child processes": _new(self.processes, before.processes),
             "file descriptors": descriptors,
             "/dev/shm entries": shared,
+            "exceptions, as if they were still being handled": _new(self.exceptions, before.exceptions),
         }
         return [f"{kind}: {', '.join(sorted(new.values()))}" for kind, new in kinds.items() if new]
 
@@ -131,6 +134,13 @@ def _descriptors() -> dict[object, str]:
 
 def _shared_memory() -> dict[object, str]:
     return {entry: entry.name for entry in Path("/dev/shm").iterdir()}
+
+
+def _exceptions() -> dict[object, str]:
+    # One raised by a trace function may stay for good. Every later exception, and those of forked processes, would
+    # show it as their cause.
+    error = sys.exception()
+    return {} if error is None else {error: repr(error)}
 
 
 def _mapped_elsewhere() -> str:

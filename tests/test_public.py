@@ -20,7 +20,7 @@ NAMES = {
     "StateMismatch",
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
     *("FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
-    *("Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
+    *("Network", "Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
     *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
     *("Cache", "CacheError", "CacheUse", "Network", "deterministic"),
     *("Fetching", "Prefetch", "Retry", "fetch"),

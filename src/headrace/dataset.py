@@ -83,10 +83,6 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         of = "" if self._split is None else f", {self._split!r}"
         return f"StoreDataset({self.store.name!r}{of}): {len(self)} samples"
 
-    def cache_fingerprint(self) -> tuple[Any, ...]:
-        """What tells its samples from others' in a cache: the store, the keys, and what is done with a sample."""
-        return self.store.name, "\0".join(self.keys), self._decode, self._augment, self._augment_both
-
     def fetch(self, index: int) -> bytes | tuple[bytes, Label]:
         """The stored bytes, with the label that was stored with them."""
         return _encoded(self._reader.get(self.keys[index]))
@@ -108,6 +104,14 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         if not pair:
             raise TypeError("augment_both takes data and label, and this store has no labels")
         return self._augment_both(*decoded)
+
+    def cache_fingerprint(self) -> dict[str, Any]:
+        """What a cache tells each stage's results by."""
+        return {
+            "fetch": (self.store.name, list(self.keys)),
+            "decode": self._decode,
+            "augment": (self._augment, self._augment_both),
+        }
 
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:

@@ -4,6 +4,7 @@ import gc
 import sys
 import weakref
 from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -103,6 +104,13 @@ class Interruption:
 
 def interrupted_at(n):
     """(What was delivered of six batches, whether the interrupt came)."""
+    # An exception where the interpreter itself raises none may leave the one before it on the thread's stack of those
+    # that are being handled, for good: every later one, and every forked process, would show it as its cause.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_interrupted_at, n).result()
+
+
+def _interrupted_at(n):
     device = ScriptedAccelerator()
     ahead = Ahead(ScriptedRun(*[batch(i) for i in range(6)]), device)
     got, interruption = [], Interruption(n)

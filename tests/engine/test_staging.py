@@ -10,6 +10,7 @@ from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
 from headrace.core.errors import CacheError
+from headrace.dataset import StoreDataset
 from headrace.engine.staging.lists import steps
 from headrace.engine.staging.prefix import cut, deterministic, is_deterministic
 from headrace.engine.staging.stages import staged
@@ -221,6 +222,25 @@ class TestOwn:
         first, second = staged(Words(["a"])).scopes, staged(Changed(["a"])).scopes
         assert first[0] == second[0]
         assert first[1] != second[1]
+
+
+class TestStore:
+    def test_a_store_s_dataset_has_stages(self, folder):
+        def made(**options):
+            return StoreDataset(f"file://{folder}", **options)
+
+        with made(augment=float_of) as dataset:
+            stages = staged(dataset)
+            assert torch.equal(composed(stages, 2)[0], dataset[2][0])
+            assert stages.samples == 6
+        first, other = stages.scopes, staged(made()).scopes
+        assert [a == b for a, b in zip(first, other, strict=True)] == [True, True, False]
+        again = staged(made(decode=len, augment=float_of)).scopes
+        assert [a == b for a, b in zip(first, again, strict=True)] == [True, False, False]
+
+
+def float_of(picture):
+    return picture.float()
 
 
 def test_others_are_told_how(folder):

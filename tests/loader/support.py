@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,6 +22,9 @@ Rows = list[tuple[int, torch.Tensor]]
 SIZE = 5
 PATIENCE = 20
 """Seconds after which a batch that does not come is an error, so that one hang does not end the whole session."""
+
+NAMING_S = 5.0
+"""How long a new process may take until it runs."""
 
 
 def _stacked(batch: Any) -> Rows:
@@ -76,14 +80,39 @@ Workers = Callable[[], list[psutil.Process]]
 
 def forked() -> list[psutil.Process]:
     """The living workers that were forked from this process, or from a nursery of it."""
-    own = psutil.Process().cmdline()
-    found = psutil.Process().children(recursive=True)
-    return [child for child in found if alive(child) and _command(child) == own and _name(child) != nursery.NAME]
+    return [child for child in _descendants() if not _is_nursery(child)]
 
 
 def nurseries() -> list[psutil.Process]:
     """The living processes that later workers are forked from."""
-    return [child for child in psutil.Process().children() if alive(child) and _name(child) == nursery.NAME]
+    return [child for child in _descendants() if _is_nursery(child)]
+
+
+def _is_nursery(child: psutil.Process) -> bool:
+    # A worker of the nursery has its name before it gives itself another.
+    return _name(child) == nursery.NAME and _parent(child) == os.getpid()
+
+
+def _descendants() -> list[psutil.Process]:
+    """The living ones that were forked, once each has the name it gives itself when it first runs.
+
+    Until then a nursery looks like a worker. Whoever never takes a name is taken for a worker in the end.
+    """
+    us = psutil.Process()
+    own, name = us.cmdline(), us.name()
+    deadline = time.monotonic() + NAMING_S
+    while True:
+        found = [child for child in us.children(recursive=True) if alive(child) and _command(child) == own]
+        if time.monotonic() > deadline or not any(_name(child) == name for child in found):
+            return found
+        time.sleep(0.001)
+
+
+def _parent(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return -1
 
 
 def _name(process: psutil.Process) -> str:

@@ -59,6 +59,17 @@ def test_a_sampler_that_cannot_say_where_it_stands(persistent, given_back):
     loader.close()
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_it_draws_all_the_same(workers):
+    with headrace.DataLoader(Squares(N), 2, sampler=Unsure(range(N)), num_workers=workers) as loader:
+        assert samples(loader) == [i * i for i in range(N)]
+        iterator = iter(loader)
+        assert next(iterator).tolist() == [0, 1]
+        with raises(OSError, match="no state"):
+            loader.state_dict()
+        assert [value for batch in iterator for value in batch.tolist()] == [i * i for i in range(2, N)]
+
+
 def test_several_iterations_are_closed_although_each_raises(given_back):
     before = children()
     loader = headrace.DataLoader(Squares(N), 2, sampler=Unsure(range(N)), num_workers=1)

@@ -265,12 +265,24 @@ def edited(data, state, without):
     if change == "remove":
         del inner[path[-1]]
     elif change == "add" and isinstance(inner, dict):
-        inner[data.draw(st.text(max_size=5))] = data.draw(PLAIN)
+        # At the top, names with an underscore are those of wrappers.
+        inner[data.draw(st.text(max_size=5).filter(lambda name: not name.startswith("_")))] = data.draw(PLAIN)
     elif change == "nudge" and type(inner[path[-1]]) is int:
         inner[path[-1]] += data.draw(st.sampled_from([-(2**70), -1000, -1, 1, 1000, 2**63, 2**70]))
     else:
         inner[path[-1]] = data.draw(PLAIN, "instead")
     return state
+
+
+def test_what_a_wrapper_adds_is_ignored():
+    loader = headrace.DataLoader(range(6), 2)
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.load_state_dict(state | {"_iterator_finished": False})
+    assert loader.state_dict() == state
+    assert lists(loader) == [[2, 3], [4, 5]]
+    with raises(headrace.StateMismatch, match="edited"):
+        loader.load_state_dict(state | {"iterator_finished": False})
 
 
 @given(data=st.data())

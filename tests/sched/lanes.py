@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.sched import words as W
-from headrace.sched.lane import LaneLedger, Outcome, Rows, Tickets
-from tests.sched.memory import Killed, Slab, Words
+from headrace.sched.moves import Appetite, Eats, Found, Next, Rows, Tickets, Written
+from tests.sched.memory import KILLED, Killed, Slab, Words
 
 Steps = Iterator[None]
 OBJECT = -1
@@ -38,7 +38,7 @@ class SimLane:
     def __init__(self, shared: Shared, number: int, chunk: int) -> None:
         self.shared, self.words, self.dims, self.slab = shared, shared.words, shared.dims, shared.slab
         self.number, self.chunk = number, chunk
-        self.ledger = LaneLedger(shared.words, shared.dims, number)
+        self.ledger = shared.words.lane(shared.dims, number)
         self.at = shared.dims.lane(number)
         self.alive, self.asleep, self.bell = True, False, 0
         self.to_report = False
@@ -48,7 +48,8 @@ class SimLane:
         """It was killed inside a critical section."""
         self._begun = False
         self._tickets: tuple[Tickets, int] | None = None
-        self._written: tuple[Rows, int, int, list[int] | None] | None = None
+        self._written: Written | None = None
+        self._made: tuple[int, int, int] | None = None
         self._steps = self._run()
 
     @property
@@ -61,7 +62,7 @@ class SimLane:
             self.asleep, self.bell = False, 0
         try:
             next(self._steps)
-        except Killed:
+        except KILLED:
             self.alive = False
 
     def holds(self, group: int, position: int) -> bool:
@@ -87,32 +88,26 @@ class SimLane:
         self._steps = iter(())
 
     def _run(self) -> Steps:
-        ledger = self.ledger
+        appetite = Eats.CHUNKS
         while True:
-            outcome = Outcome(-1, wake=False)
-            if self._written is not None:
-                outcome = ledger.finish(*self._written)
-                self._written = None
-            item: Tickets | int | None = outcome.collate
-            if outcome.collate < 0:
-                self._tickets, self._begun = None, False
-                ledger.release()
-                again = self.words[W.RETRIES] > 0
-                item = ledger.take(self.chunk)
-                if isinstance(item, Tickets) and not again:
-                    self._check_place()
-                if item is None:
-                    self.words[self.at + W.L_WAITING] = W.FOR_WORK
-            self._note(item)
-            yield from self._report(outcome)
-            if item is None:
+            again, written, made = self.words[W.RETRIES] > 0, self._written, self._made
+            self._written = None
+            what, group, start, end, slot, wake = self.ledger.visit(written, made, Appetite(appetite, self.chunk))
+            if what != Next.COLLATE or not start:
+                self._tickets, self._begun, self._made = None, False, None
+            tickets = Tickets(group, start, end, slot)
+            if what == Next.TICKETS and not again:
+                self._check_place()
+            self._note(tickets if what == Next.TICKETS else group if what == Next.COLLATE else None)
+            yield from self._report(wake)
+            if what == Next.ASLEEP:
                 yield from self._sleep()
-            elif isinstance(item, int):
-                yield from self._collate(item)
-            elif self._is_whole(item):
-                yield from self._make_whole(item)
+            elif what == Next.COLLATE:
+                yield from self._collate(group)
+            elif self._is_whole(tickets):
+                yield from self._make_whole(tickets)
             else:
-                yield from self._make(item)
+                yield from self._make(tickets)
 
     def _check_place(self) -> None:
         roles = [self.words[self.dims.lane(lane) + W.L_ROLE] for lane in range(self.dims.lanes)]
@@ -128,10 +123,10 @@ class SimLane:
         if slot >= 0:
             self.uses[slot] = self.slab.uses[slot]
 
-    def _report(self, outcome: Outcome) -> Steps:
-        self.to_report = outcome.wake
+    def _report(self, wake: bool) -> Steps:
+        self.to_report = wake
         yield
-        if outcome.wake:
+        if wake:
             self.shared.bell += 1
             self.to_report = False
             yield
@@ -161,8 +156,8 @@ class SimLane:
         samples: list[tuple[int, str]] = []
         first = start
         for position in range(start, end):
-            self.words[self.at + W.L_BEGAN], self._begun = self.shared.now, True
-            self.words[self.at + W.L_POS] = position
+            self._begun = True
+            self.ledger.begin(position, self.shared.now)
             yield
             index = indices[position] if position < len(indices) else -1
             kind = "raises" if index < 0 else self._sample(index)
@@ -172,7 +167,8 @@ class SimLane:
                 yield from self._fail(group, position, slot, index)
             else:
                 samples.append((index, kind))
-        self.words[self.at + W.L_POS] = end
+        self._made = (end - start, 1 + end % 3, end % 3)
+        self.ledger.end(end)
         yield
         yield from self._place(group, slot, first, samples)
 
@@ -185,17 +181,17 @@ class SimLane:
         indices = self._indices(group)
         made, failed = [], []
         for position in range(tickets.end):
-            self.words[self.at + W.L_BEGAN], self._begun = self.shared.now, True
-            self.words[self.at + W.L_POS] = position
+            self._begun = True
+            self.ledger.begin(position, self.shared.now)
             yield
             index = indices[position] if position < len(indices) else -1
             (failed if index < 0 or self._sample(index) == "raises" else made).append(position)
-        self.words[self.at + W.L_POS] = tickets.end
+        self.ledger.end(tickets.end)
         yield
         for position in failed:
             yield from self._fail(group, position, slot, indices[position] if position < len(indices) else -1)
         if made:
-            self.words[self.at + W.L_COLLATE] = slot + 1
+            self.ledger.collate_alone(slot)
             yield
             batch = tuple(indices[position] for position in made)
             self._collate_fn(batch)
@@ -213,7 +209,7 @@ class SimLane:
         self.shared.blobs[group, offset] = index
         outcome = self.ledger.fail(group << 32 | position, offset, slot)
         self._note(outcome.collate if outcome.collate >= 0 else None)
-        yield from self._report(outcome)
+        yield from self._report(outcome.wake)
         if outcome.collate >= 0:
             yield from self._collate(outcome.collate)
 
@@ -244,39 +240,34 @@ class SimLane:
                     self.slab.write(rows.slot, use, objects[-1], index)
                     yield
             yield from self._report_written()
-            self._written = rows, group, start, objects
+            self._written = Written(rows.slot, rows.first, rows.count, group, start, objects)
             start, run = start + rows.count, run[rows.count :]
 
     def _report_written(self) -> Steps:
         if self._written is None:
             return
-        outcome = self.ledger.finish(*self._written)
+        outcome = self.ledger.finish(self._written)
         self._written = None
         self._note(outcome.collate if outcome.collate >= 0 else None)
-        yield from self._report(outcome)
+        yield from self._report(outcome.wake)
         if outcome.collate >= 0:
             yield from self._collate(outcome.collate)
 
     def _claim(self, slot: int, position: int, count: int, layout: int) -> Any:
         room: Callable[[int], int] = ROOM[layout]
         if slot >= 0:
-            decided = self.words[self.dims.slot(slot) + W.S_LAYOUT]
-            if decided == 0:
-                decided = self.ledger.shape(slot, layout, room) + 2
-                yield
-            return Rows(slot, position, count, decided - 2)
+            decided = self.ledger.shape(slot, layout, room)
+            yield
+            return Rows(slot, position, count, decided)
         yield from self._report_written()
         while True:
-            if self.ledger.stale:
-                yield
-                return None
-            rows = self.ledger.claim(count, layout, room)
-            if rows is not None:
-                self.uses[rows.slot] = self.slab.uses[rows.slot]
-                yield
-                return rows
-            self.words[self.at + W.L_WAITING] = W.FOR_ROOM
+            found, rows = self.ledger.claim(count, layout, room)
             yield
+            if found == Found.ROWS:
+                self.uses[rows.slot] = self.slab.uses[rows.slot]
+                return rows
+            if found == Found.GIVEN_UP:
+                return None
             yield from self._sleep()
 
     def _collate_fn(self, batch: tuple[int, ...]) -> None:
@@ -288,11 +279,10 @@ class SimLane:
     def _collate(self, slot: int) -> Steps:
         words, states = self.words, self.dims.row_state(slot)
         use, samples = self.uses[slot], []
-        for row in range(words[self.dims.slot(slot) + W.S_EXPECTED]):
+        for row in self.ledger.present(slot):
             state = words[states + row]
-            if state & 255 in (W.IN_PLACE, W.AS_OBJECT):
-                cell = row if state & 255 == W.IN_PLACE else state >> 8
-                samples.append(self.slab.cells.get((slot, cell)))
+            cell = row if state & 255 == W.IN_PLACE else state >> 8
+            samples.append(self.slab.cells.get((slot, cell)))
         yield
         self._collate_fn(tuple(samples))
         offset = self.ledger.reserve(slot, 1)

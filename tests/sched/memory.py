@@ -1,10 +1,14 @@
 """Shared memory as a test sees it: words that can stop a worker between two stores, and slots that remember."""
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.sched import twin
 from headrace.sched import words as W
+from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.lane import LaneLedger
 from headrace.sched.words import Dims
 
 
@@ -12,17 +16,45 @@ class Killed(Exception):
     """The worker was killed before this store."""
 
 
-class Words:
-    """Behaves as ``memoryview(...).cast("q")`` does. With a fuse, only so many further stores take effect."""
+KILLED = (Killed,) if twin.module is None else (Killed, twin.module.Killed)
 
-    def __init__(self, count: int) -> None:
-        self._words = [0] * count
-        self.fuse: int | None = None
-        self.stores = 0
+
+class Words:
+    """Behaves as ``memoryview(...).cast("q")`` does. With a fuse, only so many further stores take effect.
+
+    ``native``: ledgers over it are the native ones, whose stores burn the same fuse.
+    """
+
+    def __init__(self, count: int, *, native: bool = False) -> None:
+        self._words = array("q", bytes(8 * count))
+        self.buffer, self.native = memoryview(self._words), native
+        self._cells = array("q", [-1, 0])  # stores that still take effect (-1: all), stores made
+
+    @property
+    def fuse(self) -> int | None:
+        return None if self._cells[0] < 0 else self._cells[0]
+
+    @fuse.setter
+    def fuse(self, stores: int | None) -> None:
+        self._cells[0] = -1 if stores is None else stores
+
+    @property
+    def stores(self) -> int:
+        return self._cells[1]
+
+    def lane(self, dims: Dims, number: int) -> LaneLedger:
+        if self.native:
+            return twin.NativeLane(self, dims, number, fuse=self._cells)
+        return LaneLedger(self, dims, number)
+
+    def consumer(self, dims: Dims) -> ConsumerLedger:
+        if self.native:
+            return twin.NativeConsumer(self, dims, fuse=self._cells)
+        return ConsumerLedger(self, dims)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return array("q", self._words[self._span(key)])
+            return self._words[self._span(key)]
         return self._words[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -42,11 +74,10 @@ class Words:
 
     def _store(self, at: int, value: int) -> None:
         assert -(1 << 63) <= value < 1 << 63
-        if self.fuse is not None:
-            if self.fuse == 0:
-                raise Killed
-            self.fuse -= 1
-        self.stores += 1
+        if self._cells[0] == 0:
+            raise Killed
+        self._cells[0] -= self._cells[0] > 0
+        self._cells[1] += 1
         self._words[at] = value
 
 
@@ -61,9 +92,9 @@ class Slab:
     free: list[int] = field(default_factory=list)
     count: int = 0
 
-    def acquire(self, busy: set[int]) -> int:
+    def acquire(self, busy: Callable[[int], bool]) -> int:
         for slot in reversed(self.free):
-            if slot not in busy:
+            if not busy(slot):
                 self.free.remove(slot)
                 break
         else:

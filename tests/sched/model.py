@@ -2,12 +2,12 @@
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.sched import words as W
-from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.consumer import Batch as Published
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import Slab, Words, pending
@@ -87,7 +87,7 @@ class SimRun:
 
     def __init__(self, world: "World", plan: Plan, after: "SimRun | None" = None) -> None:
         self.world, self.plan = world, plan
-        self.words, self.slab, self.ledger = world.words, world.slab, ConsumerLedger(world.words, DIMS)
+        self.words, self.slab, self.ledger = world.words, world.slab, world.words.consumer(DIMS)
         self.epoch = 0 if after is None else after.epoch + 1
         self.next: SimRun | None = None
         self.free_order = plan.arrangement is Arrangement.FREE
@@ -167,7 +167,7 @@ class SimRun:
             if not self.open and self.exhausted:
                 self.finished = True
                 return
-            slot = self._look()
+            slot = yield from self._look()
             yield
             if slot is not None:
                 self._deliver(slot)
@@ -236,9 +236,9 @@ class SimRun:
             self._ring_lanes()
 
     def _draw_one(self) -> Iterator[None]:
-        busy = self.ledger.busy_slots(DIMS.lanes)
+        slot = self.slab.acquire(lambda slot: self.ledger.is_busy(slot, DIMS.lanes))
         yield
-        self._publish(self.plan.batches[self.drawn], self.slab.acquire(busy))
+        self._publish(self.plan.batches[self.drawn], slot)
         self.drawn += 1
         yield
 
@@ -249,37 +249,40 @@ class SimRun:
         self.groups[number] = group
         first = DIMS.index(number)
         self.words[first : first + len(indices)] = indices
-        self.ledger.open(slot, len(indices), collate=self.plan.collate)
         if indices:
             ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
-            self.ledger.publish(number, len(indices), W.INTEGERS, 64, group.slot, ahead)
+            size, free = len(indices), self.free_order
+            batch = Published(slot, size, self.plan.collate, number, size, W.INTEGERS, 64, free)
+            self._ring(self.ledger.publish(batch, DIMS.lanes, ahead))
         else:
-            self.ledger.publish_empty(slot, number)
-        if self.free_order:
-            self.ledger.offer(slot)
-        else:
+            self._ring(self.ledger.publish_empty(slot, number, DIMS.lanes))
+        if not self.free_order:
             self.owner[slot] = group
         self.open.append(slot)
         self._undelivered += 1
-        self._ring_lanes()
 
     def _ring_lanes(self) -> None:
-        for lane in self.ledger.wake(DIMS.lanes):
+        self._ring(self.ledger.wake(DIMS.lanes))
+
+    def _ring(self, lanes: list[int]) -> None:
+        for lane in lanes:
             self.world.lanes[lane].bell += 1
 
-    def _look(self) -> int | None:
-        if self.free_order and self.exhausted and self.words[W.UNRESOLVED] == 0:
-            self._close_tail()
-        candidates = self._candidates()
-        for slot in candidates:
-            if self.ledger.is_ready(slot):
-                self.open.remove(slot)
-                return slot
-        self.words[W.AWAITED] = candidates[0] + 1 if len(candidates) == 1 else W.ANY
+    def _look(self) -> Generator[None, None, int | None]:
+        found = self.ledger.look(self._candidates())
         self._failures_then = self.words[W.FAILURES]
-        if self.exhausted:
+        yield
+        if found is None and self.free_order and self.exhausted and self.words[W.UNRESOLVED] == 0:
+            self._close_tail()
+            yield
+            found = self.ledger.look(self._candidates()) if self.open else None
+            self._failures_then = self.words[W.FAILURES]
+            yield
+        if found is None and self.exhausted:
             self._ring_lanes()
-        return None
+        if found is not None:
+            self.open.remove(found)
+        return found
 
     def _candidates(self) -> list[int]:
         return list(self.open) if self.plan.arrangement is Arrangement.BATCHES else list(self.open)[:1]
@@ -445,8 +448,8 @@ class SimRun:
 class World:
     """Workers, memory, and one epoch after the other."""
 
-    def __init__(self, plans: list[Plan]) -> None:
-        self.words = Words(DIMS.words)
+    def __init__(self, plans: list[Plan], *, native: bool = False) -> None:
+        self.words = Words(DIMS.words, native=native)
         self.slab = Slab(DIMS)
         self.shared = Shared(self.words, self.slab)
         self.lanes = [SimLane(self.shared, lane, 1) for lane in range(DIMS.lanes)]
@@ -454,7 +457,7 @@ class World:
         self.shared.is_alive = lambda lane: self.lanes[lane].alive
         self.deaths = 0
         self._lent: deque[tuple[int, dict[int, object]]] = deque()
-        self._plans = deque(plans)
+        self.plans, self._plans = plans, deque(plans)
         self.begun_early = 0
         self.runs: list[SimRun] = []
         self.begin()

@@ -146,9 +146,8 @@ class StreamRun:
     def _allow(self) -> Iterator[None]:
         for lane in range(LANES):
             while len(self.queues[lane]) < self.plan.ahead and not self.streams.ended(lane):
-                busy = self.world.ledger.busy_slots(LANES)
                 yield
-                slot = self.world.slab.acquire(busy)
+                slot = self.world.slab.acquire(lambda slot: self.world.ledger.is_busy(slot, LANES))
                 self.streams.allow(lane, slot)
                 self.queues[lane].append(slot)
                 yield

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from headrace.sched import twin
 from headrace.sched import words as W
 from tests.sched.model import DIMS, Arrangement, Plan, World
 
@@ -57,7 +58,7 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | 
 
 
 @st.composite
-def worlds(draw: st.DrawFn, arrangement: Arrangement) -> World:
+def worlds(draw: st.DrawFn, arrangement: Arrangement, native: bool) -> World:
     """A world after a while: an unlucky one."""
     epochs = draw(st.integers(1, 3))
     plan: list[Plan] = []
@@ -66,7 +67,7 @@ def worlds(draw: st.DrawFn, arrangement: Arrangement) -> World:
     kills = draw(st.dictionaries(st.integers(0, 250), st.integers(0, 30), max_size=6))
     stops = draw(st.sets(st.integers(0, 300), max_size=30)) if epochs > 1 else set()
     laziness = draw(st.sampled_from([0.0, 0.9, 1.0]))
-    world = World(plan)
+    world = World(plan, native=native)
     world.shuffle(random.Random(draw(st.integers(0, 1 << 32))), kills, stops, laziness, 400)
     return world
 
@@ -74,8 +75,8 @@ def worlds(draw: st.DrawFn, arrangement: Arrangement) -> World:
 @each_arrangement
 @QUICKLY
 @given(data=st.data())
-def test_any_schedule(arrangement: Arrangement, data: st.DataObject) -> None:
-    world = data.draw(worlds(arrangement))
+def test_any_schedule(arrangement: Arrangement, native: bool, data: st.DataObject) -> None:
+    world = data.draw(worlds(arrangement, native))
     world.finish(early=data.draw(st.booleans()))
     world.verify()
 
@@ -104,23 +105,23 @@ STAGED = [
 
 @pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
 @pytest.mark.parametrize(("arrangement", "scene"), STAGED, ids=lambda value: getattr(value, "name", value))
-def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float) -> None:
+def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float, native: bool) -> None:
     plans = [mixed(arrangement, **SCENES[scene])]
     if scene == "followed":
         plans += [Plan(arrangement, ((10, 11), (12,)), {11: "raises", 12: "kills once"}, (1, 2, 4), follows=True)]
     for tick in count():
-        stores = _die(plans, tick, tick, 1 << 20, laziness)
+        stores = _die(World(plans, native=native), tick, 1 << 20, laziness)
         if stores is None:
             break
         for fuse in range(stores):
-            _die(plans, tick, tick, fuse, laziness)
+            _die(World(plans, native=native), tick, fuse, laziness)
 
 
 @each_arrangement
-def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement) -> None:
+def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement, native: bool) -> None:
     """While one of them is busy with the last sample of an epoch."""
     first = Plan(arrangement, ((0, 1), (2, 3)), window=4)
-    world = World([first, Plan(arrangement, ((4, 5), (6, 7)), follows=True)])
+    world = World([first, Plan(arrangement, ((4, 5), (6, 7)), follows=True)], native=native)
     while world.run.next is None or not world.run.next.exhausted:
         world.advance(-1)
     while not world.lanes[0].is_making:
@@ -138,11 +139,11 @@ def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement) -> None:
     assert world.begun_early == 1
 
 
-def _die(plans: list[Plan], seed: int, tick: int, fuse: int, laziness: float) -> int | None:
+def _die(world: World, tick: int, fuse: int, laziness: float) -> int | None:
     """Kill whoever is next at ``tick``; how many stores its step could make, None when the run is over by then."""
-    world, rng = World(plans), random.Random(seed)
+    rng, epochs = random.Random(tick), len(world.plans)
     world.shuffle(rng, {}, set(), laziness, tick)
-    if world.run.finished and len(world.runs) == len(plans):
+    if world.run.finished and len(world.runs) == epochs:
         return None
     before = world.words.stores
     lanes = [actor for actor in world.movable() if actor >= 0]
@@ -151,6 +152,21 @@ def _die(plans: list[Plan], seed: int, tick: int, fuse: int, laziness: float) ->
     stores = world.words.stores - before
     world.shuffle(rng, {}, set(), laziness, 10_000)
     assert world.run.finished
-    assert len(world.runs) == len(plans)
+    assert len(world.runs) == epochs
     world.verify()
     return stores
+
+
+@each_arrangement
+@QUICKLY
+@given(data=st.data())
+@pytest.mark.skipif(twin.module is None, reason="needs the native module: make native")
+def test_the_twins_make_the_same_stores(arrangement: Arrangement, data: st.DataObject) -> None:
+    plan = [data.draw(plans(arrangement, 0, None))]
+    kills = data.draw(st.dictionaries(st.integers(0, 150), st.integers(0, 30), max_size=3))
+    seed = data.draw(st.integers(0, 1 << 32))
+    worlds = [World(plan, native=native) for native in (False, True)]
+    for world in worlds:
+        world.shuffle(random.Random(seed), kills, set(), 0.5, 200)
+    assert worlds[0].words[0 : DIMS.words] == worlds[1].words[0 : DIMS.words]
+    assert worlds[0].words.stores == worlds[1].words.stores

@@ -5,10 +5,11 @@ import contextlib
 import pytest
 
 from headrace.sched import words as W
-from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.lane import LaneLedger, Outcome, Rows, Tickets
+from headrace.sched.consumer import Batch
+from headrace.sched.lane import LaneLedger
+from headrace.sched.moves import Appetite, Eats, Found, Next, Outcome, Rows, Tickets, Written
 from headrace.sched.words import Dims
-from tests.sched.memory import Killed, Words
+from tests.sched.memory import KILLED, Words
 
 DIMS = Dims(lanes=3, groups=8, slots=6, rows=8)
 
@@ -17,22 +18,59 @@ def room(rows: int) -> int:
     return 10 * rows
 
 
+class Lane:
+    """A lane's ledger, step by step."""
+
+    def __init__(self, ledger: LaneLedger) -> None:
+        self.ledger = ledger
+
+    def take(self, want: int) -> Tickets | int | None:
+        what, *found, _ = self.ledger.visit(None, None, Appetite(Eats.CHUNKS, want))
+        self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
+        return Tickets(*found) if what == Next.TICKETS else found[0] if what == Next.COLLATE else None
+
+    def finish(self, rows: Rows, group: int, start: int, objects: list[int] | None = None) -> Outcome:
+        return self.ledger.finish(Written(rows.slot, rows.first, rows.count, group, start, objects))
+
+    def claim(self, want: int, layout: int, room) -> Rows | None:
+        found, rows = self.ledger.claim(want, layout, room)
+        self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
+        return rows if found == Found.ROWS else None
+
+    def observe(self, *made: int) -> None:
+        """Without giving up what it holds."""
+        w, at = self.ledger.w, self.ledger.lane
+        held, w[W.STOP] = (w[at + W.L_GROUP], w[at + W.L_SLOT]), 1
+        assert self.ledger.visit(None, made, Appetite(Eats.CHUNKS)).what == Next.STOP
+        w[at + W.L_GROUP], w[at + W.L_SLOT], w[W.STOP] = *held, 0
+
+    def __getattr__(self, name: str):
+        return getattr(self.ledger, name)
+
+
 class Ledger:
     """One ledger, its consumer and its lanes."""
 
-    def __init__(self, *, free_order: bool) -> None:
-        self.words = Words(DIMS.words)
-        self.consumer = ConsumerLedger(self.words, DIMS)
-        self.lanes = [LaneLedger(self.words, DIMS, lane) for lane in range(DIMS.lanes)]
+    def __init__(self, *, free_order: bool, native: bool) -> None:
+        self.words = Words(DIMS.words, native=native)
+        self.consumer = self.words.consumer(DIMS)
+        self.lanes = [Lane(self.words.lane(DIMS, lane)) for lane in range(DIMS.lanes)]
         self.free_order = free_order
         self.consumer.reset(free_order=free_order)
 
     def publish(self, group: int, count: int, *, collate: bool = False) -> None:
         """A group, and the slot of the same number."""
-        self.consumer.open(group, count, collate=collate)
-        self.consumer.publish(group, count, W.INTEGERS, 64, -1 if self.free_order else group)
-        if self.free_order:
-            self.consumer.offer(group)
+        self.put(group, group, count, collate=collate)
+
+    def put(self, group: int, slot: int, count: int, ahead: tuple[int, ...] = (), *, collate: bool = False) -> None:
+        waiting = [self.words[DIMS.lane(lane) + W.L_WAITING] for lane in range(DIMS.lanes)]
+        batch = Batch(slot, count, collate, group, count, W.INTEGERS, 64, self.free_order)
+        self.consumer.publish(batch, DIMS.lanes, ahead)
+        for lane, word in enumerate(waiting):
+            self.words[DIMS.lane(lane) + W.L_WAITING] = word
+
+    def busy(self) -> set[int]:
+        return {slot for slot in range(DIMS.slots) if self.consumer.is_busy(slot, DIMS.lanes)}
 
     def repair(self, lane: int):
         published = list(range(self.words[W.TAIL]))
@@ -46,13 +84,13 @@ class Ledger:
 
 
 @pytest.fixture
-def free() -> Ledger:
-    return Ledger(free_order=True)
+def free(native: bool) -> Ledger:
+    return Ledger(free_order=True, native=native)
 
 
 @pytest.fixture
-def strict() -> Ledger:
-    return Ledger(free_order=False)
+def strict(native: bool) -> Ledger:
+    return Ledger(free_order=False, native=native)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +131,7 @@ def test_no_two_lanes_hold_the_same(strict: Ledger, what: str, fuse: int) -> Non
             strict.lanes[0].finish(Rows(0, 0, 1, -1), 0, 0, [0])
         strict.repair(0)
     strict.words.fuse = fuse
-    with contextlib.suppress(Killed):
+    with contextlib.suppress(*KILLED):
         strict.lanes[1].take(1)
     strict.words.fuse = None
     before = strict.ticket(0, 0), strict.words[DIMS.slot(0) + W.S_DEATHS]
@@ -107,11 +145,10 @@ def test_no_two_lanes_hold_the_same(strict: Ledger, what: str, fuse: int) -> Non
 
 
 def test_a_batch_of_nothing_is_only_collated(strict: Ledger) -> None:
-    strict.consumer.open(2, 0, collate=False)
-    strict.consumer.publish_empty(2, 0)
+    strict.consumer.publish_empty(2, 0, DIMS.lanes)
     assert strict.lanes[0].take(1) == 2
     strict.words[W.AWAITED] = 3
-    assert strict.lanes[0].ready(2, 0, 1, failed=False) == Outcome(-1, wake=True)
+    assert strict.lanes[0].ready(2, 0, 1, failed=False) is True
     assert strict.consumer.is_ready(2)
 
 
@@ -120,8 +157,7 @@ def test_a_number_used_again_for_nothing_has_no_failures(strict: Ledger) -> None
     strict.lanes[0].take(1)
     strict.lanes[0].fail(0, 64, 0)
     assert strict.consumer.failed([0]) == [(0, 0, 64)]
-    strict.consumer.open(1, 0, collate=False)
-    strict.consumer.publish_empty(1, 0)
+    strict.consumer.publish_empty(1, 0, DIMS.lanes)
     assert strict.consumer.failed([0]) == []
 
 
@@ -142,12 +178,15 @@ def test_rows_come_from_one_slot_at_a_time(free: Ledger) -> None:
     free.publish(0, 3)
     free.publish(1, 2)
     lane = free.lanes[0]
+    lane.take(3)
     assert [lane.claim(2, 0, room)[:3] for _ in range(3)] == [(0, 0, 2), (0, 2, 1), (1, 0, 2)]
 
 
 @pytest.mark.parametrize(("first", "bump"), [(-1, 0), (0, 40), (5, 40)])
 def test_the_first_claim_decides_the_layout(free: Ledger, first: int, bump: int) -> None:
     free.publish(0, 4)
+    for lane in free.lanes[:2]:
+        lane.take(1)
     took = [
         free.lanes[0].claim(1, first, room if first >= 0 else lambda rows: 0),
         free.lanes[1].claim(1, 3, lambda rows: 999),
@@ -196,6 +235,7 @@ def test_a_ticket_that_is_done_is_not_done_again(free: Ledger) -> None:
     free.lanes[0].finish(rows, 0, 0)
     assert free.words[DIMS.row_state(0)] == W.EMPTY
     assert free.words[W.UNRESOLVED] == before
+    free.lanes[1].take(1)
     assert free.lanes[1].claim(1, 0, room) == rows
 
 
@@ -203,16 +243,16 @@ def test_a_lane_keeps_its_slot_until_its_last_row_is_written(strict: Ledger) -> 
     strict.publish(0, 4)
     strict.lanes[0].take(3)
     strict.lanes[0].finish(Rows(0, 0, 2, 0), 0, 0)
-    assert strict.consumer.busy_slots(DIMS.lanes) == {0}
+    assert strict.busy() == {0}
     strict.consumer.reset(free_order=False)
-    assert strict.consumer.busy_slots(DIMS.lanes) == {0}
+    assert strict.busy() == {0}
     strict.lanes[0].finish(Rows(0, 2, 1, 0), 0, 2)
-    assert strict.consumer.busy_slots(DIMS.lanes) == set()
+    assert strict.busy() == set()
 
 
 @pytest.mark.parametrize("free_order", [True, False])
-def test_a_sample_may_take_one_worker_down(free_order: bool) -> None:
-    ledger = Ledger(free_order=free_order)
+def test_a_sample_may_take_one_worker_down(free_order: bool, native: bool) -> None:
+    ledger = Ledger(free_order=free_order, native=native)
     ledger.publish(0, 2)
     deaths = []
     for lane in ledger.lanes[:2]:
@@ -241,9 +281,7 @@ def test_a_claim_on_an_earlier_use_of_a_group_is_void(free: Ledger) -> None:
     free.publish(0, 1, collate=True)
     free.lanes[0].take(1)
     assert free.lanes[0].finish(free.lanes[0].claim(1, -1, room), 0, 0, [0]).collate == 0
-    free.consumer.open(1, 1, collate=True)
-    free.consumer.publish(0, 1, W.INTEGERS, 64)
-    free.consumer.offer(1)
+    free.put(0, 1, 1, collate=True)
     assert free.lanes[1].take(1) == Tickets(0, 0, 1, -1)
     assert free.repair(1).reissued == 1
 
@@ -433,11 +471,9 @@ def test_the_last_sample_wakes_who_waits_for_a_batch_that_stays_short(free: Ledg
 
 def test_two_epochs_do_not_mix(free: Ledger) -> None:
     free.publish(0, 2)
-    later = ConsumerLedger(free.words, DIMS)
+    later = free.words.consumer(DIMS)
     later.follow(1)
-    later.open(1, 1, collate=False)
-    later.publish(1, 1, W.INTEGERS, 64)
-    later.offer(1)
+    later.publish(Batch(1, 1, False, 1, 1, W.INTEGERS, 64, True), DIMS.lanes)
     for lane, group in ((0, 0), (1, 0), (2, 1)):
         assert free.lanes[lane].take(1).group == group
     assert free.lanes[2].claim(1, 0, room) == Rows(1, 0, 1, 0), "its own epoch's, though others are free"
@@ -456,15 +492,14 @@ def test_rows_given_back_are_claimed_again(free: Ledger) -> None:
     free.lanes[0].take(3)
     assert free.lanes[0].claim(2, 0, room) == Rows(0, 0, 2, 0)
     free.lanes[0].give_back()
-    assert free.consumer.busy_slots(DIMS.lanes) == set()
+    assert free.busy() == set()
     assert free.words[DIMS.group(0) + W.G_UNCLAIMED] == 3
     assert {free.lanes[0].claim(1, 0, room).first for _ in range(3)} == {0, 1, 2}
 
 
 def test_tickets_queued_ahead_are_taken_first_and_once(strict: Ledger) -> None:
     strict.publish(0, 4)
-    strict.consumer.open(1, 4, collate=False)
-    strict.consumer.publish(1, 4, W.INTEGERS, 64, 1, [1, 3])
+    strict.put(1, 1, 4, (1, 3))
     taken = [strict.lanes[0].take(8)[:3] for _ in range(5)]
     assert taken == [(1, 3, 4), (1, 1, 2), (0, 0, 4), (1, 0, 1), (1, 2, 3)]
     assert strict.lanes[0].take(8) is None
@@ -472,13 +507,11 @@ def test_tickets_queued_ahead_are_taken_first_and_once(strict: Ledger) -> None:
 
 def test_a_group_that_was_all_ahead_is_passed_over(strict: Ledger) -> None:
     """Also when its number is in use again."""
-    strict.consumer.open(0, 1, collate=False)
-    strict.consumer.publish(0, 1, W.INTEGERS, 64, 0, [0])
+    strict.put(0, 0, 1, (0,))
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 0)
     strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0)
-    strict.lanes[0].release()
-    strict.consumer.open(1, 1, collate=False)
-    strict.consumer.publish(0, 1, W.INTEGERS, 64, 1)
+    strict.lanes[0]._release()
+    strict.put(0, 1, 1)
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 1)
     assert strict.lanes[1].take(1) is None
 
@@ -520,7 +553,7 @@ def test_a_hole_is_nobody_elses_when_the_one_who_fills_it_dies(free: Ledger, fus
     for lane in (1, 0):
         free.lanes[lane].take(1)
     free.words.fuse = fuse
-    with contextlib.suppress(Killed):
+    with contextlib.suppress(*KILLED):
         free.lanes[1].claim(1, 0, room)
     free.words.fuse = None
     claimed = [free.lanes[0].claim(1, 0, room)]

@@ -155,8 +155,7 @@ def mutual_server() -> Iterator[CassandraServer]:
     try:
         yield CassandraServer(["127.0.0.1"], node.port, None, None)
     finally:
-        for process in running:
-            process.stop()
+        running[0].kill()  # nothing of it is kept
         stop(node.name)
 
 
@@ -185,7 +184,7 @@ def cassandra_cluster() -> Iterator[CassandraCluster]:
         yield cluster
     finally:
         for process in cluster.running:
-            process.stop()
+            process.kill()
         for node in nodes:
             stop(node.name)
 

@@ -93,7 +93,10 @@ class Running:
 def spawn(
     name: str, command: Sequence[str | Path], *, ports: Mapping[str, int], log: Path, env: Mapping[str, str]
 ) -> Running:
-    """Starts it, with its output in ``log``."""
+    """Starts it, with its output in ``log``. One of this name that a killed test left running is stopped first."""
+    left = Running.known(name)
+    if left is not None:
+        left.stop()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         child = subprocess.Popen(

@@ -47,6 +47,13 @@ class TestProcess:
         assert running.alive
         running.stop()
 
+    def test_one_that_was_left_running_gives_way_to_its_successor(self, home):
+        first = sleeper(home)
+        second = sleeper(home)
+        assert not first.alive
+        assert Running.known("sleeper") == second
+        second.stop()
+
     def test_a_zombie_is_gone(self, home):
         child = subprocess.Popen([sys.executable, "-c", ""])
         deadline = time.monotonic() + 30

@@ -234,7 +234,6 @@ class TestCluster:
         cassandra_cluster.start(1)
         seen = asyncio.run(epoch(lambda: cassandra_cluster.kill(2)))
         assert sorted(row.key for row in seen) == keys
-        cassandra_cluster.start(2)
 
 
 class TestUrls:

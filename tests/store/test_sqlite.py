@@ -1,5 +1,6 @@
-import multiprocessing
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -44,22 +45,20 @@ def made(tmp_path):
     made.close()
 
 
-def put(path, numbers):
-    writable = store.open_writable(f"sqlite:///{path}/a.db")
-    with writable.writer() as writer:
-        for number in numbers:
-            writer.put([Record(f"w{number}", b"x" * 1000, 1, {})])
+WRITER = """
+import sys
+from headrace.store import Record, open_writable
+with open_writable(sys.argv[1]).writer() as writer:
+    for number in range(int(sys.argv[2]), int(sys.argv[3])):
+        writer.put([Record(f"w{number}", b"x" * 1000, 1, {})])
+"""
 
 
 class TestWriting:
-    def test_several_processes_may_write_to_one_file(self, made, tmp_path):
-        context = multiprocessing.get_context("spawn")
-        writers = [context.Process(target=put, args=(tmp_path, range(n, n + 30))) for n in (0, 20)]
-        for process in writers:
-            process.start()
-        for process in writers:
-            process.join()
-        assert [process.exitcode for process in writers] == [0, 0]
+    def test_several_processes_may_write_to_one_file(self, made):
+        command = [sys.executable, "-c", WRITER, made.name]
+        writers = [subprocess.Popen([*command, str(first), str(first + 30)]) for first in (0, 20)]
+        assert [process.wait() for process in writers] == [0, 0]
         assert made.info().rows == 20 + 50
 
     def test_a_batch_is_written_whole_or_not_at_all(self, made):

@@ -7,6 +7,7 @@ another body, never meets what the old one left. What cannot be told apart is re
 import enum
 import functools
 import hashlib
+import json
 import types
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,8 @@ class _Reader:
             self._tagged(type(value).__name__, repr(value).encode())
         elif isinstance(value, (bytes, bytearray, memoryview)):
             self._tagged("bytes", bytes(value))
+        elif isinstance(value, (list, tuple)) and value and all(type(each) is str for each in value):
+            self._tagged(f"{type(value).__name__} of texts", json.dumps(value).encode())  # a million names, at once
         elif isinstance(value, (list, tuple)):
             self._tagged(type(value).__name__, str(len(value)).encode())
             for at, each in enumerate(value):

@@ -1,7 +1,7 @@
 """What a loader counts while it runs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import FrozenInstanceError, asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ Changes = tuple[tuple[float, float], ...]
 """(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counts since the loader was made; a snapshot that does not change any more."""
+@dataclass(slots=True)
+class Counters:
+    """What is simply counted, from when the loader was made."""
 
     epochs: int = 0
     """Iterations started."""
@@ -85,8 +85,6 @@ class Stats:
     """Time the caller spent blocked in ``next()``."""
     workers: int = 0
     """Worker processes of the newest iteration; 0 when samples are made in this process."""
-    lanes: int = 0
-    """Of them, how many may work at once; changes with demand when ``num_workers`` is automatic."""
     restarts: int = 0
     """Workers that died and were replaced."""
     repeats: int = 0
@@ -101,19 +99,11 @@ class Stats:
     """Processes started to take such places."""
     aside: int = 0
     """Workers that have given their places away, when the loader last looked."""
-    threshold_seconds: float = 0.0
-    """From which cost on a sample counts as slow, now; 0 while too few were seen."""
-    thresholds: Changes = ()
-    """How the threshold changed."""
-    lane_changes: Changes = ()
-    """How the number of lanes changed."""
     operations: tuple[Operation, ...] = ()
     """Those that the dataset names, in the order in which they were found; made by workers, brought up to date now and
     then."""
     sample_bytes: float = 0.0
     """Size of a sample as it stands in a batch, on average; 0 without workers."""
-    occupancy: float = 0.0
-    """Mean share of the batches being made that were ready when one was asked for: 0, the caller waits; 1, he never."""
     copied_out: int = 0
     """Batches copied to ordinary memory because ``memory_limit`` was reached."""
     slab_bytes: int = 0
@@ -122,10 +112,37 @@ class Stats:
     """Of samples that came from a store behind a network."""
     cache: CacheUse = CacheUse()
     """Of samples asked of a cache."""
+
+
+@dataclass(unsafe_hash=True)
+class Stats(Counters):
+    """Counts since the loader was made; a snapshot that does not change any more."""
+
+    lanes: int = 0
+    """Of the workers, how many may work at once; changes with demand when ``num_workers`` is automatic."""
+    lane_changes: Changes = ()
+    """How the number of lanes changed."""
+    threshold_seconds: float = 0.0
+    """From which cost on a sample counts as slow, now; 0 while too few were seen."""
+    thresholds: Changes = ()
+    """How the threshold changed."""
+    occupancy: float = 0.0
+    """Mean share of the batches being made that were ready when one was asked for: 0, the caller waits; 1, he never."""
     failed: int = 0
     """Samples left out under ``Skip``."""
-    skipped: tuple[Failure, ...] = field(default=())
+    skipped: tuple[Failure, ...] = ()
     """The newest of them: a thousand at most, and fewer where their exceptions are large."""
+
+    def __post_init__(self) -> None:
+        """From here on it is a value."""
+        object.__setattr__(self, "_is_value", True)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refused."""
+        if getattr(self, "_is_value", False):
+            msg = f"cannot assign to field {name!r}: a snapshot does not change"
+            raise FrozenInstanceError(msg)
+        super().__setattr__(name, value)
 
     def as_dict(self) -> Mapping[str, object]:
         """The same figures under the same names, JSON-serialisable."""

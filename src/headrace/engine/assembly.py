@@ -101,7 +101,10 @@ class Settings:
         """How much work there can be at once."""
         working = most_lanes() if self.adaptive else self.workers
         most = max(working, self.workers)
-        rows = (self.batch_size or 1) if self.own_batches or self.iterable else None
+        rows = None
+        if self.own_batches or self.iterable:
+            # A batch sampler may be told another size after the loader was made; it is the one that is asked.
+            rows = max(self.batch_size or 1, getattr(self.index_sampler, "batch_size", None) or 1)
         return Extent(most + self.scheduling.spares_for(most), self.prefetch * most, rows)
 
     @property

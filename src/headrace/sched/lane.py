@@ -1,4 +1,4 @@
-"""What a worker does with the ledger. Every method is one short critical section: the caller holds the lock.
+"""What a worker does with the ledger. The caller brings the lock: hot methods take it, the others want it held.
 
 A worker may be killed between any two stores, and the others may go on for a while before the consumer notices. Then
 it recomputes everything derived from the primary facts: ticket states, row states, what living lanes hold. Whatever is
@@ -7,40 +7,14 @@ Until the repair, counts may only err on the safe side: UNRESOLVED goes down las
 """
 
 from array import array
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 from headrace.sched import words as W
+from headrace.sched.moves import ALL, Appetite, Eats, Found, Next, Outcome, Room, Rows, Tickets, Visit, Written
+from headrace.sched.view import LaneView
 from headrace.sched.words import Dims, Words
-
-Room = Callable[[int], int]
-"""Bytes that the rows of a slot take, from their number."""
-
-
-class Tickets(NamedTuple):
-    """Positions ``start`` to ``end`` of a group to be made; ``slot`` is -1 when rows are claimed on completion."""
-
-    group: int
-    start: int
-    end: int
-    slot: int
-
-
-class Rows(NamedTuple):
-    """``count`` rows of a slot from ``first`` on, and the slot's layout (whoever came first decided it)."""
-
-    slot: int
-    first: int
-    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
-    layout: int
-
-
-class Outcome(NamedTuple):
-    """What follows from a finished step: a slot to collate (or -1), and whether the consumer must be woken."""
-
-    collate: int
-    wake: bool
 
 
 @lru_cache(maxsize=64)
@@ -48,21 +22,110 @@ def _filled(value: int, count: int) -> "array[int]":
     return array("q", [value]) * count
 
 
-class LaneLedger:
+class LaneLedger(LaneView):
     """One worker's view of the ledger."""
 
-    def __init__(self, words: Words, dims: Dims, lane: int) -> None:
-        """``words`` is shared; nothing is written until a method is called."""
-        self.w = words
-        self.lane = dims.lane(lane)
+    def __init__(self, words: Words, dims: Dims, lane: int, lock: AbstractContextManager[Any] | None = None) -> None:
+        """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
+        super().__init__(words, dims, lane)
+        self.lock = nullcontext() if lock is None else lock
         self._ring, self._order, self._fill = dims.ring, dims.order, dims.fill
         self._retry, self._hole = dims.retry, dims.hole
-        self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
         self._index0 = dims.index0
-        self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
-        self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
+        self._sized = (-1, 0, 0)  # the layout and the rows of a batch for which room was reckoned last, and that
 
-    def take(self, want: int) -> Tickets | int | None:
+    def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
+        """File what was written and what it cost (samples, nanoseconds each, bin); take what is next.
+
+        Takes the lock.
+        """
+        with self.lock:
+            outcome = Outcome(-1, wake=False)
+            if written is not None:
+                outcome = self._finish(written)
+                if outcome.collate >= 0:
+                    return Visit(Next.COLLATE, outcome.collate, 1, 0, 0, outcome.wake)
+            if made is not None:
+                self._observe(*made)
+            self._release()
+            if self.w[W.STOP]:
+                return Visit(Next.STOP, 0, 0, 0, 0, outcome.wake)
+            item = self._take(self._wanted(appetite))
+            if item is None:
+                self.w[self.lane + W.L_WAITING] = W.FOR_WORK
+                return Visit(Next.ASLEEP, 0, 0, 0, 0, outcome.wake)
+            if isinstance(item, int):
+                return Visit(Next.COLLATE, item, 0, 0, 0, outcome.wake)
+            return Visit(Next.TICKETS, *item, outcome.wake)
+
+    def finish(self, written: Written) -> Outcome:
+        """File what was written, while more of the tickets held is to come. Takes the lock."""
+        with self.lock:
+            return self._finish(written)
+
+    def claim(self, want: int, layout: int, room: Room) -> tuple[int, Rows]:
+        """Free order: up to ``want`` rows of the first slot that has some for this lane's tickets. Takes the lock.
+
+        The first claim of a slot decides its layout (``layout``; -1 for samples that travel as objects) and with it
+        where the slot's free space begins. ``room`` is asked outside the lock.
+        """
+        if layout != self._sized[0]:
+            self._sized = layout, self._sized[1], room(self._sized[1])
+        while True:
+            what, slot, first, count, decided, _ = self._claimed_rows(want, layout)
+            if what != Found.OTHER_SIZE:
+                return what, Rows(slot, first, count, decided)
+            self._sized = layout, slot, room(slot)
+
+    def _claimed_rows(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
+        with self.lock:
+            if self.stale or self.w[W.STOP]:
+                return Found.GIVEN_UP, 0, 0, 0, 0, False
+            return self._claim(want, layout)
+
+    def shape(self, slot: int, layout: int, room: Room) -> int:
+        """The slot's layout, made ``layout`` if none was decided yet. Takes the lock."""
+        at = self._slot0 + slot * self._slot_stride
+        if self.w[at + W.S_LAYOUT]:
+            return self.w[at + W.S_LAYOUT] - 2
+        size = room(self.w[at + W.S_EXPECTED])
+        with self.lock:
+            return self._shape(slot, layout, size)
+
+    def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
+        """``size`` bytes of a slot's free space; their offset. Beyond ``most`` nothing is reserved. Takes the lock."""
+        with self.lock:
+            w, at = self.w, self._slot0 + slot * self._slot_stride + W.S_BUMP
+            offset = w[at]
+            if offset + size <= most:
+                w[at] = offset + size
+            return offset
+
+    def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
+        """The collated object of a slot stands at ``offset``; whether the consumer must be woken. Takes the lock."""
+        with self.lock:
+            return self._ready(slot, offset, size, failed=failed)
+
+    def whole(self, slot: int, group: int, made: list[int], result: tuple[int, int, bool]) -> bool:
+        """A batch made by this lane alone: positions ``made`` are done, ``result`` is (offset, size, failed).
+
+        Its samples stand nowhere else: if the lane dies before the result is filed, they are made again. Whether the
+        consumer must be woken. Takes the lock.
+        """
+        with self.lock:
+            return self._whole(slot, group, made, result)
+
+    def _wanted(self, appetite: Appetite) -> int:
+        w = self.w
+        if appetite.eats == Eats.EVERYTHING or w[W.LOCAL]:
+            return ALL
+        sequence = min(w[W.CURSOR] >> 24, max(0, w[W.TAIL] - 1))
+        count = w[self._group0 + w[self._order + sequence % self._ring] * self._group_stride + W.G_COUNT]
+        if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
+            return ALL if count <= appetite.whole else 1
+        return max(1, min(appetite.chunk, count // appetite.share))
+
+    def _take(self, want: int) -> Tickets | int | None:
         """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
         w, lane = self.w, self.lane
         w[lane + W.L_GENERATION] = w[W.GENERATION]
@@ -132,7 +195,7 @@ class LaneLedger:
         w[W.FOREGROUND] += 1
         return True
 
-    def observe(self, samples: int, cost: int, cost_bin: int) -> None:
+    def _observe(self, samples: int, cost: int, cost_bin: int) -> None:
         """``samples`` were finished that took ``cost`` nanoseconds each."""
         w = self.w
         if w[self.lane + W.L_ROLE] == W.ASIDE:
@@ -162,17 +225,7 @@ class LaneLedger:
         w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
         w[lane + W.L_GROUP] = group + 1
 
-    @property
-    def stale(self) -> bool:
-        """The epoch this lane works for was given up."""
-        return self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]
-
-    def claim(self, want: int, layout: int, room: Room) -> Rows | None:
-        """Free order: up to ``want`` rows of the first slot that has some for this lane's tickets; None while none has.
-
-        The first claim of a slot decides its layout (``layout``; -1 for samples that travel as objects) and with it
-        where the slot's free space begins.
-        """
+    def _claim(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
         w = self.w
         epoch = w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_EPOCH]
         holes: dict[int, int] = {}  # slot -> one of its holes; few, and only after a death
@@ -182,17 +235,23 @@ class LaneLedger:
                 holes[slot] = hole
         fill, spare = self._place_for(epoch, holes)
         if fill < 0:
-            return None
+            w[self.lane + W.L_WAITING] = W.FOR_ROOM
+            return Found.NO_ROW, 0, 0, 0, 0, False
         slot = w[self._fill + fill % self._ring]
-        if slot in holes:
-            return self._fill_hole(holes[slot], layout, room)
         at = self._slot0 + slot * self._slot_stride
-        first = w[at + W.S_CLAIMED]
-        count = min(want, w[at + W.S_EXPECTED] - first, spare)
-        self._hold_rows(slot, first, count)
-        w[at + W.S_CLAIMED] = first + count
+        if layout >= 0 and w[at + W.S_LAYOUT] == 0 and w[at + W.S_EXPECTED] != self._sized[1]:
+            return Found.OTHER_SIZE, w[at + W.S_EXPECTED], 0, 0, 0, False
+        if slot in holes:
+            first, count = self._taken_hole(holes[slot]), 1
+            self._hold_rows(slot, first, count)
+        else:
+            first = w[at + W.S_CLAIMED]
+            count = min(want, w[at + W.S_EXPECTED] - first, spare)
+            self._hold_rows(slot, first, count)
+            w[at + W.S_CLAIMED] = first + count
         self._claimed(count)
-        return Rows(slot, first, count, self.shape(slot, layout, room))
+        decided = self._shape(slot, layout, self._sized[2])
+        return Found.ROWS, slot, first, count, decided, False
 
     def _place_for(self, epoch: int, holes: dict[int, int]) -> tuple[int, int]:
         """The first slot this lane's tickets may go to, by its place in the order of filling, and for how many of them.
@@ -246,20 +305,17 @@ class LaneLedger:
     def _holes_in(self, slot: int) -> int:
         return sum(self.w[self._hole + hole] >> 32 == slot for hole in range(self.w[W.HOLES]))
 
-    def _fill_hole(self, hole: int, layout: int, room: Room) -> Rows:
+    def _taken_hole(self, hole: int) -> int:
         """Like a ticket, a hole is first taken and then held."""
         w, last = self.w, self.w[W.HOLES] - 1
         item, moved = w[self._hole + hole], w[self._hole + last]
         w[W.HOLES] = last
         if hole < last:
             w[self._hole + hole] = moved
-        slot, row = item >> 32, item & 0xFFFFFFFF
-        self._hold_rows(slot, row, 1)
-        self._claimed(1)
-        return Rows(slot, row, 1, self.shape(slot, layout, room))
+        return item & 0xFFFFFFFF
 
     def give_back(self) -> None:
-        """Free order: the rows last claimed will not be written; they are for others."""
+        """Free order: the rows last claimed will not be written; they are for others. The lock is held."""
         w, lane = self.w, self.lane
         if w[lane + W.L_SLOT] and not self.stale:
             slot, rows = w[lane + W.L_SLOT] - 1, w[lane + W.L_ROWS]
@@ -287,28 +343,17 @@ class LaneLedger:
         w[lane + W.L_ROW], w[lane + W.L_ROWS] = first, count
         w[lane + W.L_SLOT] = slot + 1
 
-    def shape(self, slot: int, layout: int, room: Room) -> int:
-        """The slot's layout, made ``layout`` if none was decided yet."""
+    def _shape(self, slot: int, layout: int, room: int) -> int:
         w, at = self.w, self._slot0 + slot * self._slot_stride
         if w[at + W.S_LAYOUT] == 0:
-            w[at + W.S_BUMP] = room(w[at + W.S_EXPECTED])
+            w[at + W.S_BUMP] = room
             w[at + W.S_LAYOUT] = layout + 2
         return w[at + W.S_LAYOUT] - 2
 
-    def reserve(self, slot: int, size: int) -> int:
-        """``size`` bytes of a slot's free space; their offset in the slot."""
-        w, at = self.w, self._slot0 + slot * self._slot_stride + W.S_BUMP
-        offset = w[at]
-        w[at] = offset + size
-        return offset
-
-    def finish(self, rows: Rows, group: int, start: int, objects: list[int] | None = None) -> Outcome:
-        """Rows written, for the tickets of ``group`` from ``start`` on; ``objects``: where they stand if not in place.
-
-        A ticket somebody else finished first is dropped: its row becomes a hole again.
-        """
+    def _finish(self, written: Written) -> Outcome:
+        """A ticket somebody else finished first is dropped: its row becomes a hole again."""
         w, lane = self.w, self.lane
-        slot, first, count = rows.slot, rows.first, rows.count
+        slot, first, count, group, start, objects = written
         last = first + count == w[lane + W.L_ROW] + w[lane + W.L_ROWS]  # else it goes on writing to the slot
         if self.stale:
             if last:
@@ -340,7 +385,10 @@ class LaneLedger:
         return self._advance(slot, done, needs_collation=objects is not None)
 
     def fail(self, ticket: int, blob: int, slot: int) -> Outcome:
-        """A sample raised: ``blob`` is where its error stands in its group's; with ``slot`` its row stays empty."""
+        """A sample raised: ``blob`` is where its error stands in its group's; with ``slot`` its row stays empty.
+
+        The lock is held.
+        """
         w = self.w
         at = self._ticket0 + (ticket >> 32) * self._group_stride + (ticket & 0xFFFFFFFF)
         word = w[at]
@@ -360,44 +408,39 @@ class LaneLedger:
         return Outcome(-1, wake=self._answers(W.ANY))
 
     def write_blob(self, group: int, size: int) -> int:
-        """``size`` bytes of a group's blob; their offset."""
+        """``size`` bytes of a group's blob; their offset. The lock is held."""
         at = self._group0 + group * self._group_stride + W.G_BLOB
         offset = self.w[at]
         self.w[at] = offset + size
         return offset
 
-    def release(self) -> None:
+    def _release(self) -> None:
         """The lane holds no ticket any more."""
         self.w[self.lane + W.L_GROUP] = 0
         self.w[self.lane + W.L_SLOT] = 0
 
-    def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> Outcome:
-        """The collated object of a slot stands at ``offset``; the consumer may have it."""
+    def _ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
         w, at = self.w, self._slot0 + slot * self._slot_stride
         w[self.lane + W.L_COLLATE] = 0
         if self.stale or w[at + W.S_STATUS] != W.COLLATING:
-            return Outcome(-1, wake=False)
+            return False
         w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = offset, size, int(failed)
         w[at + W.S_STATUS] = W.READY
-        return Outcome(-1, wake=self._answers(slot + 1))
+        return self._answers(slot + 1)
 
-    def whole(self, slot: int, group: int, made: list[int], result: tuple[int, int, bool]) -> Outcome:
-        """A batch made by this lane alone: positions ``made`` are done, ``result`` is (offset, size, failed).
-
-        Its samples stand nowhere else: if the lane dies before the result is filed, they are made again.
-        """
+    def _whole(self, slot: int, group: int, made: list[int], result: tuple[int, int, bool]) -> bool:
         w = self.w
         if self.stale:
-            self.release()
-            return Outcome(-1, wake=False)
+            self._release()
+            return False
         if len(made) == w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]:
-            wake = self.finish(Rows(slot, 0, len(made), -1), group, 0, [W.WHOLE] * len(made)).wake
+            wake = self._finish(Written(slot, 0, len(made), group, 0, [W.WHOLE] * len(made))).wake
         else:
             wake = False
             for position in made:
-                wake |= self.finish(Rows(slot, position, 1, -1), group, position, [W.WHOLE]).wake
+                wake |= self._finish(Written(slot, position, 1, group, position, [W.WHOLE])).wake
         offset, size, failed = result
-        return Outcome(-1, wake=self.ready(slot, offset, size, failed=failed).wake or wake)
+        return self._ready(slot, offset, size, failed=failed) or wake
 
     def _advance(self, slot: int, resolved: int, *, needs_collation: bool) -> Outcome:
         w, at = self.w, self._slot0 + slot * self._slot_stride

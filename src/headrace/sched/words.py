@@ -3,6 +3,7 @@
 The words are sparse: a region is reserved for the largest case and costs memory only where it is touched.
 """
 
+import zlib
 from typing import TypeAlias
 
 Words: TypeAlias = "memoryview[int]"
@@ -39,6 +40,7 @@ RETURNS, EXCESS = 28, 29  # lanes that came back from aside, and the nanoseconds
 RUN = 30  # what the trace calls the iteration's first epoch (each further one is by one higher)
 LANES = 33  # lanes that ever had a worker
 BATCHES = 31  # slots opened, which numbers them
+MUTEX = 40  # the lock, where it is one of POSIX threads: eight words on a line of their own
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256
 STRAGGLES, STRAGGLER_NS = 8, 5_000_000  # extraordinary: so many times the threshold, and not a hiccup of the machine
@@ -106,6 +108,9 @@ WHOLE = 1 << 48  # the object offset of a sample that exists only within its bat
 
 # Account (one per lane, written by that lane alone): for sample sizes (operation 0) and each operation, COSTS words
 COSTS = 65  # how many had a size or cost of so many bits; their sum
+
+VERSION = zlib.crc32(repr([(name, value) for name, value in sorted(globals().items()) if type(value) is int]).encode())
+"""Tells these numbers from any others: a native module was built from the same ones, or is not used."""
 
 
 class Dims:

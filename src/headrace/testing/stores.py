@@ -13,6 +13,7 @@ import asyncio
 import os
 import pickle
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -275,7 +276,9 @@ def raises(kind: type[BaseException]) -> Iterator[list[BaseException]]:
 
 def in_child(check: Callable[[], None]) -> None:
     """Runs it in a forked process, and asserts that it raised nothing."""
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that a process with threads is forked is the point
+        pid = os.fork()
     if pid == 0:
         try:
             check()

@@ -4,17 +4,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.book import Book, Group, Numbers, Settled
-from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
+from headrace.engine.consumer.outcomes import Outcomes
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.tally import Errors, Tally
@@ -23,8 +23,7 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
-from headrace.sched import words as W
-from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.consumer import Batch
 
 
 class Arrangement(Enum):
@@ -75,12 +74,12 @@ class MapRun:
         self._window, self._collate, self._drop_last, self._timeout = window, collate, drop_last, timeout
         self._errors, self._tally = errors, tally
         self._memory, self._words, self._dims = pool.memory, pool.memory.words, pool.memory.dims
-        self._ledger = ConsumerLedger(self._words, self._dims)
+        self._ledger = pool.ledger()
         self._facts = groups, Book(pool.memory, Numbers() if after is None else after.numbers)
         self._spares, self._automatic, self._stragglers = spares, automatic, stragglers
         self._follower, self._after = follower, after
         self._next: MapRun | None = None
-        self._delivery = Delivery(pool.memory, slots)
+        self._outcomes = Outcomes(pool, slots, self._ledger, errors, tally)
         self._open: dict[int, Group | None] = {}  # slots of batches to come, in order; their groups where as drawn
         self.hands: Hands[Settled] = deque()
         self._torn = False  # something was under way: after an interrupt, the ledger is begun again
@@ -91,7 +90,8 @@ class MapRun:
         self._seen_failures = self._examined = 0
         self._idle_deaths = 0
         self._ready, self._displacement = 0, displacement
-        self._words[W.SEED], epoch = seed
+        self._ledger.seed(seed[0])
+        epoch = seed[1]
         if after is not None:
             with pool.section():
                 self._ledger.follow(epoch)
@@ -115,7 +115,7 @@ class MapRun:
         self._begin()
 
     def _begin(self) -> None:
-        self._tally.lane_changes.note(self._words[W.LIMIT])
+        self._tally.lane_changes.note(self._ledger.limit)
         self._watch = Watch(self._pool, self._ledger, self._tally, self._spares, self._automatic)
         self._draw()
 
@@ -137,14 +137,14 @@ class MapRun:
 
         False when there was room for a batch that could not be had.
         """
-        room = self._window * self._words[W.LIMIT]
+        room = self._window * self._ledger.limit
         while not self._exhausted:
             if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
                 return True
             if not self._draw_one(force=not self._open or one_more):
                 return False
             one_more = False
-        if self._follower is not None and len(self._open) < room and not self._words[W.LOCAL]:
+        if self._follower is not None and len(self._open) < room and not self._ledger.is_local:
             self._next = self._next or self._follower(self)
             if self._next is not None:
                 self._next.draw_early(room - len(self._open))
@@ -173,32 +173,30 @@ class MapRun:
     def _publish(self, indices: list[Any], *, force: bool) -> bool:
         """Hand a batch out; False when there is no slot for it now."""
         free = self._arrangement is Arrangement.FREE
-        ledger, lanes = self._ledger, self._pool.lanes
-        with self._pool.section():
-            slot = self._slots.acquire(ledger.busy_slots(lanes), force=force)
-            if slot is None:
-                return False
-            try:
-                group, kind, blob = self._book.write(indices, -1 if free else slot)
-            except BaseException:
-                self._slots.release(slot)
-                raise
-            self._size = len(indices)
-            ledger.open(slot, len(indices), collate=self._collate)
-            if not indices:
-                ledger.publish_empty(slot, group.number)
-            else:
-                ledger.publish(group.number, len(indices), kind, blob, group.slot, self._ahead(indices))
-            if free:
-                ledger.offer(slot)
-            self._open[slot] = None if free else group
-            asleep = ledger.wake(lanes)
-        self._pool.ring(asleep)
+        ledger, lanes, size = self._ledger, self._pool.lanes, len(indices)
+        slot = self._slots.acquire(self._is_busy, force=force)
+        if slot is None:
+            return False
+        try:
+            group, kind, blob = self._book.write(indices, -1 if free else slot)
+        except BaseException:
+            self._slots.release(slot)
+            raise
+        self._size = size
+        self._open[slot] = None if free else group
+        if indices:
+            batch = Batch(slot, size, self._collate, group.number, size, kind, blob, free)
+            self._pool.ring(ledger.publish(batch, lanes, self._ahead(indices)))
+        else:
+            self._pool.ring(ledger.publish_empty(slot, group.number, lanes))
         return True
 
+    def _is_busy(self, slot: int) -> bool:
+        return self._ledger.is_busy(slot, self._pool.lanes)
+
     def _ahead(self, indices: list[Any]) -> list[int]:
-        """Positions of samples known to be extraordinarily slow. The lock is held."""
-        if self._stragglers is None or self._words[W.LOCAL]:
+        """Positions of samples known to be extraordinarily slow."""
+        if self._stragglers is None or self._ledger.is_local:
             return []
         self._stragglers.learn(self._ledger)
         return self._stragglers.among(indices, self._ledger)
@@ -247,7 +245,7 @@ class MapRun:
     def _mend(self) -> None:
         """An interrupt broke something off. What was drawn and not delivered is known, so it is begun again."""
         self._pool.section().end()
-        self._begin_again(local=bool(self._words[W.LOCAL]))
+        self._begin_again(local=self._ledger.is_local)
         self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
 
     def _take(self, *, block: bool) -> Hand[Settled] | NotYet:
@@ -273,9 +271,10 @@ class MapRun:
             if self._samples_cannot_travel():
                 self._begin_again(local=True)
             elif slot is not None:
-                made = self._deliver(slot)
+                made = self._outcomes.batch(slot, self._open.pop(slot), self._book)
                 if made is not None:
-                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._words[W.LIMIT]))
+                    made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(self._open))
+                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._ledger.limit))
                     self._idle_deaths = 0
                     return self._handed(made)
             elif self._starved() and self._draw(one_more=True):
@@ -297,14 +296,14 @@ class MapRun:
 
     def _samples_cannot_travel(self) -> bool:
         """Whether a sample failed only because it cannot be sent to the worker that collates."""
-        failures = self._words[W.FAILURES]
-        if failures == self._examined or self._words[W.LOCAL]:
+        failures = self._ledger.failures
+        if failures == self._examined or self._ledger.is_local:
             return False
         self._examined = failures
         with self._pool.section():
             failed = self._ledger.failed(list(self._book.groups))
-        errors = [self._read(self._book.groups[number], blob) for number, _, blob in failed]
-        return any(error is not None and isinstance(error[0], BatchNotSendable) for error in errors)
+        found = (self._outcomes.packed(self._book.groups[number], blob) for number, _, blob in failed)
+        return any(packed is not None and failure.is_a(packed, BatchNotSendable) for packed in found)
 
     def _begin_again(self, *, local: bool) -> None:
         """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
@@ -316,9 +315,10 @@ class MapRun:
             self._arrangement = Arrangement.BATCHES
         free = self._arrangement is Arrangement.FREE
         with self._pool.section():
-            limit, epoch = self._words[W.LIMIT], self._ledger.epoch
+            limit, epoch = self._ledger.limit, self._ledger.epoch
             self._ledger.reset(free_order=free, limit=limit, displacement=self._displacement, epoch=epoch)
-            self._words[W.LOCAL] = int(local)
+            if local:
+                self._ledger.stay_local()
             self._ledger.count_lanes(self._pool.lanes)
         if self._next is not None:
             self._next.abandon()
@@ -331,9 +331,9 @@ class MapRun:
 
     def _starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
-        if self._arrangement is not Arrangement.FREE or self._exhausted or self._words[W.UNRESOLVED]:
+        if self._arrangement is not Arrangement.FREE or self._exhausted or not self._ledger.is_resolved:
             return False
-        return not self._open or self._words[self._dims.slot(next(iter(self._open))) + W.S_STATUS] == W.FILLING
+        return not self._open or self._ledger.is_filling(next(iter(self._open)))
 
     def _look(self) -> int | None:
         """A slot to deliver; None after arranging to be woken."""
@@ -341,97 +341,44 @@ class MapRun:
             first = next(iter(self._open))
             if self._ledger.is_ready(first):
                 return first  # it stays ready: nobody has to be kept out to see it
-        with self._pool.section():
-            if self._arrangement is Arrangement.FREE and self._exhausted and self._words[W.UNRESOLVED] == 0:
+        # In free order batches come as they were filled: the next one is never behind the others for long.
+        candidates = list(self._open) if self._arrangement is Arrangement.BATCHES else list(islice(self._open, 1))
+        found = self._ledger.look(candidates)
+        if found is None and self._all_resolved():  # asked after lanes know that they are waited for, or none would say
+            with self._pool.section():
                 self._close_tail()
-            # In free order batches come as they were filled: the next one is never behind the others for long.
-            candidates = list(self._open) if self._arrangement is Arrangement.BATCHES else list(self._open)[:1]
-            for slot in candidates:
-                if self._ledger.is_ready(slot):
-                    return slot
-            self._words[W.AWAITED] = candidates[0] + 1 if len(candidates) == 1 else W.ANY
-            if self._exhausted:  # no batch will be published any more that would wake those who wait for a row
-                self._pool.ring(self._ledger.wake(self._pool.lanes))
-        return None
+            candidates = list(islice(self._open, 1))
+            found = self._ledger.look(candidates) if candidates else None
+        if found is None and self._exhausted:  # no batch will be published any more that would wake those who wait
+            self._pool.ring(self._ledger.wake(self._pool.lanes))
+        return found
+
+    def _all_resolved(self) -> bool:
+        """Free order: whatever was drawn was made or failed, and no more is drawn."""
+        return self._arrangement is Arrangement.FREE and self._exhausted and self._ledger.is_resolved
 
     def _close_tail(self) -> None:
         """Samples were left out, so the last batches stay short of rows. The lock is held."""
         for slot in list(self._open):
-            filling = self._words[self._dims.slot(slot) + W.S_STATUS] == W.FILLING
+            filling = self._ledger.is_filling(slot)
             if filling and (self._drop_last or not self._ledger.close(slot)):
-                self._book.settle(self._settled(slot, self._present(slot)))
+                self._book.settle(self._outcomes.settled(slot, self._ledger.present(slot), self._book))
                 self._slots.release(slot)
                 del self._open[slot]
-        self._pool.ring(self._ledger.wake(self._pool.lanes))
-
-    def _present(self, slot: int) -> list[int]:
-        """Rows that hold a sample."""
-        first, at = self._dims.row_state(slot), self._dims.slot(slot)
-        expected = self._words[at + W.S_EXPECTED]
-        if self._words[at + W.S_DONE] == expected and not self._words[W.FAILURES]:
-            return list(range(expected))
-        states = self._words[first : first + expected].tolist()
-        return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
-
-    def _deliver(self, slot: int) -> Hand[Settled] | None:
-        """The slot's batch, or why there is none; None when nothing of it is left."""
-        group, rows = self._open.pop(slot), self._present(slot)
-        settled = self._settled(slot, rows) if group is None else [(group, set(range(len(group.indices))))]
-        error = self._batch_failure(slot, group)
-        if error is not None:
-            self._slots.release(slot)
-            return Hand(error, settled, Delivered())
-        expected, batch = (self._words[self._dims.slot(slot) + word] for word in (W.S_EXPECTED, W.S_BATCH))
-        if not rows and expected:
-            self._book.settle(settled)
-            self._slots.release(slot)
-            return None
-        made = self._batch(slot, rows if len(rows) < expected else None)
-        delivered = Delivered(batch, len(rows), max(0, self._ready - 1), len(self._open))
-        self._errors.passed(len(rows))
-        self._tally.samples += len(rows)
-        self._tally.copied_out += self._delivery.copied
-        self._delivery.copied = 0
-        self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
-        return Hand(made, settled, delivered)
-
-    def _batch(self, slot: int, keep: list[int] | None) -> tuple[Any] | Exception:
-        """The batch, or why it cannot be had from what workers sent."""
-        try:
-            return (self._delivery.batch(slot, keep=keep),)
-        except Exception as error:
-            try:
-                self._delivery.batch(slot, keep=keep)
-            except Exception:  # noqa: BLE001  (so it is the batch's fault)
-                return error
-            raise  # a signal handler's, which had nothing to do with it
-
-    def _settled(self, slot: int, rows: list[int]) -> Settled:
-        """What the samples in a slot's rows are."""
-        first = self._dims.row_ticket(slot)
-        tickets = self._words[first : first + self._words[self._dims.slot(slot) + W.S_EXPECTED]].tolist()
-        return self._book.find(tickets[row] - 1 for row in rows)
-
-    def _batch_failure(self, slot: int, group: Group | None) -> BaseException | None:
-        """Batches as drawn: failures come out with the batch they belong to. Collation may fail in any."""
-        if group is not None and self._words[W.FAILURES]:
-            with self._pool.section():
-                failed = self._ledger.failed([group.number])
-            for _, position, blob in failed:
-                error = self._judged(group, position, blob)
-                if error is not None:
-                    return error
-        if not self._words[self._dims.slot(slot) + W.S_FAILED]:
-            return None
-        found = self._delivery.error(slot)
-        return WorkerDied(_COLLATE_DIED) if found is None else found[0]
+        self._pool.ring(self._ledger.rouse(self._pool.lanes))
 
     def _failure(self) -> Hand[Settled] | None:
         """Free order: failures come out as soon as they are seen."""
-        if self._arrangement is not Arrangement.FREE or self._words[W.FAILURES] == self._seen_failures:
+        if self._arrangement is not Arrangement.FREE or self._ledger.failures == self._seen_failures:
             return None
-        with self._pool.section():
-            failed = self._ledger.failed(list(self._book.groups))
+        failed = None
+        while failed is None:
+            if self._samples_cannot_travel():
+                self._begin_again(local=True)
+                return None
+            with self._pool.section():
+                if self._ledger.failures == self._examined:  # else one failed meanwhile that may only not travel
+                    failed = self._ledger.failed(list(self._book.groups))
         handed = {(id(group), at) for hand in self.hands for group, positions in hand.then for at in positions}
         for number, position, blob in failed:
             group = self._book.groups.get(number)
@@ -439,33 +386,11 @@ class MapRun:
                 continue
             self._seen_failures += 1
             self._lost += 1
-            error, settled = self._judged(group, position, blob), [(group, {position})]
+            error, settled = self._outcomes.judged(group, position, blob), [(group, {position})]
             if error is not None:
                 return Hand(error, settled, Delivered())
             self._book.settle(settled)
         return None
-
-    def _read(self, group: Group, blob: int) -> tuple[BaseException, BaseException | None, bool] | None:
-        if blob == W.NO_BLOB:
-            return None
-        at = self._memory.blob(group.number) + blob
-        size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
-        return failure.unpack(bytes(self._memory.bytes[at + 8 : at + 8 + size]))
-
-    def _judged(self, group: Group, position: int, blob: int) -> BaseException | None:
-        """What one failed sample raises; None where it is only counted."""
-        error = self._read(group, blob)
-        index = group.indices[position]
-        if error is None:
-            died = WorkerDied(f"{self._last_epitaph}. It was making sample {index!r}, for the second time")
-            return self._errors.judged(index, died, died)
-        raised, original, fatal = error
-        if fatal:
-            return raised
-        raised.add_note(f"headrace: sample {index!r}")
-        return self._errors.judged(index, raised, original)
-
-    _last_epitaph = "DataLoader worker exited unexpectedly"
 
     def _sleep(self, deadline: float | None) -> None:
         """Until something happens; the dead are replaced and their work is queued again."""
@@ -492,16 +417,15 @@ class MapRun:
         """What the workers are at, for a message."""
         busy = self._pool.late()
         for lane in range(self._pool.lanes):
-            at = self._dims.lane(lane)
-            group = self._book.groups.get(self._words[at + W.L_GROUP] - 1)
-            position = self._words[at + W.L_POS]
+            number, position = self._ledger.making(lane)
+            group = self._book.groups.get(number)
             if group is not None and position < len(group.indices):
                 busy.append(f"worker {lane} makes sample {group.indices[position]!r}")
         return f" ({'; '.join(busy)})" if busy else ""
 
     def _replace(self, lane: int) -> None:
         pid, how = self._pool.epitaph(lane)
-        self._last_epitaph = (
+        self._outcomes.epitaph = (
             f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
         )
         groups, slots = self.holdings()
@@ -514,13 +438,11 @@ class MapRun:
         self._tally.restarts += 1
         self._tally.repeats += repair.reissued
         self._pool.start_one(lane, Resume())
-        with self._pool.section():
-            asleep = self._ledger.wake(self._pool.lanes)
-        self._pool.ring(asleep)
+        self._pool.ring(self._ledger.wake(self._pool.lanes))
         if repair.ticket is None and repair.collating < 0:
             self._idle_deaths += 1
             if self._idle_deaths > self._pool.lanes + 1:
-                msg = f"{self._last_epitaph}. Workers end before they make a sample; does worker_init_fn end them?"
+                msg = f"{self._outcomes.epitaph}. Workers end before they make a sample; does worker_init_fn end them?"
                 self._torn = False
                 raise WorkerDied(msg)
 
@@ -531,4 +453,3 @@ def _indices(settled: Settled) -> list[list[Any]]:
 
 NO_SLOT_SECONDS = 0.02
 """How often to look for memory while all of it is the user's, or a worker's that has not come back."""
-_COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, while it ran collate_fn on the same batch"

@@ -34,7 +34,8 @@ class Order:
         self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
         self._previous = _Drawn(0, 0)  # what was drawn before the last item
         self._last: tuple[_Drawn, Any] = (self._previous, None)  # what was drawn with it, and the item
-        self._base: tuple[_Drawn, tuple[str, Any] | None] = (self._previous, None)  # and how a stateful sampler stood
+        # And how a stateful sampler stood, or why it could not say: it draws all the same.
+        self._base: tuple[_Drawn, tuple[str, Any] | Exception | None] = (self._previous, None)
         self._drawing = False
         self._owed: Counter[Any] = Counter(
             index for group in pending for index in group if isinstance(index, (int, str))
@@ -111,7 +112,10 @@ class Order:
             self._draw_again(drawn)
         self._previous = drawn
         self._last = drawn, None
-        self._base = drawn, self._live()
+        try:
+            self._base = drawn, self._live()
+        except Exception as error:  # noqa: BLE001  (a sampler's own: for who asks for the state)
+            self._base = drawn, error.with_traceback(None)
         self._started = True
 
     def _is_short(self, item: Any) -> bool:
@@ -169,10 +173,10 @@ class Order:
             self._iterator = self._new()
             return
         drawn, (before, state) = self._last[0], self._base
-        if state is not None and state[0] == "sampler":
+        if isinstance(state, tuple) and state[0] == "sampler":
             load(self._inner, state[1], "sampler")
         self._iterator = self._new()
-        if state is None:
+        if not isinstance(state, tuple):
             self._promised = self._random
             self._draw_again(drawn)
             return
@@ -189,9 +193,12 @@ class Order:
         before, known = self._base if self._started else (drawn, self._live())
         if known is not None:
             if self._started and (self._drawing or drawn is not self._last[0]):
+                if isinstance(known, Exception):
+                    raise known
                 state["again"] = drawn.count - before.count  # the sampler's own may be of one item more
             else:
                 known = self._live() or known
+            assert isinstance(known, tuple)
             state[known[0]] = copy.deepcopy(known[1])
             if known[0] == "sampler":
                 state["exhausted"] = self._exhausted or (drawn is self._last[0] and self._is_short(self._last[1]))

@@ -19,12 +19,14 @@ from headrace.engine.consumer.children import Child, Nursed, Own, kill
 from headrace.engine.consumer.nursery import Nursery, NurseryGone
 from headrace.engine.consumer.rollcall import RollCall
 from headrace.engine.memory.limits import explained
-from headrace.engine.memory.lock import Bell, Lock
+from headrace.engine.memory.lock import Bell, Lock, Mutex, new_lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Resume, Task, Wiring
 from headrace.engine.worker.signals import ALL, held
+from headrace.sched import twin
 from headrace.sched import words as W
+from headrace.sched.consumer import ConsumerLedger
 
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
@@ -43,7 +45,7 @@ def uninterrupted() -> Iterator[None]:
 class Section:
     """Excludes the workers and this process's other threads. Where an interrupt kept it from ending, ``end`` does."""
 
-    def __init__(self, lock: Lock) -> None:
+    def __init__(self, lock: Lock | Mutex) -> None:
         """``lock``: the run's."""
         self._lock, self._threads = lock, threading.RLock()
 
@@ -87,7 +89,7 @@ class Pool:
         self._context, self._task, self._base_seed = context, task, base_seed
         self._forks = context.get_start_method() == "fork"
         with explained("make a lock and a bell for the workers"):
-            lock = Lock()
+            lock = new_lock(memory)
             try:
                 self._wiring = Wiring(memory, lock, Bell())
             except OSError:
@@ -203,6 +205,12 @@ class Pool:
             task=replace(self._task),
             resume=resume,
         )
+
+    def ledger(self) -> ConsumerLedger:
+        """The consumer's view of the ledger, for one epoch."""
+        if isinstance(self._wiring.lock, Mutex):
+            return twin.NativeConsumer(self.memory.words, self.memory.dims, self._section)
+        return ConsumerLedger(self.memory.words, self.memory.dims, self._section)
 
     def section(self) -> Section:
         """The run's critical section, entered by the consumer: ``with pool.section():``."""

@@ -15,7 +15,6 @@ from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker.job import Resume
 from headrace.sched import words as W
-from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.streams import S_ITEMS, S_LAST, S_STATE, ConsumerStreams
 
 
@@ -47,7 +46,7 @@ class StreamRun:
         self._ahead, self._timeout, self._tally = min(ahead, W.STREAM_RING), timeout, tally
         self._words, self._dims = pool.memory.words, pool.memory.dims
         self._streams = ConsumerStreams(self._words, self._dims, pool.lanes)
-        self._ledger = ConsumerLedger(self._words, self._dims)
+        self._ledger = pool.ledger()
         self._delivery = Delivery(pool.memory, slots)
         self._queues: list[deque[int]] = [deque() for _ in range(pool.lanes)]
         self._began = [resume.batches for resume in resumed]
@@ -104,17 +103,16 @@ class StreamRun:
     def _allow(self) -> None:
         for lane in range(self._pool.lanes):
             while len(self._queues[lane]) < self._ahead and not self._streams.ended(lane):
-                with self._pool.section():
-                    busy = self._ledger.busy_slots(self._pool.lanes)
-                slot = self._slots.acquire(busy, force=not self._queues[lane])
+                slot = self._slots.acquire(self._is_busy, force=not self._queues[lane])
                 if slot is None:
                     break
                 with self._pool.section():
                     self._streams.allow(lane, slot)
                     self._queues[lane].append(slot)
-        with self._pool.section():
-            asleep = self._ledger.wake(self._pool.lanes)
-        self._pool.ring(asleep)
+        self._pool.ring(self._ledger.wake(self._pool.lanes))
+
+    def _is_busy(self, slot: int) -> bool:
+        return self._ledger.is_busy(slot, self._pool.lanes)
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch, or what an item raised, in a hand; raises StopIteration once every stream is exhausted.

@@ -5,13 +5,13 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import CacheUse, Changes, Failure, Network, Operation, Stats
+from headrace.core.stats import Changes, Counters, Failure, Stats
 from headrace.engine.worker import failure
 
 HISTORY = 64
@@ -92,32 +92,14 @@ _loaders = count(1)
 
 
 @dataclass(slots=True)
-class Tally:
-    """Counts since the loader was made."""
+class Tally(Counters):
+    """Counts since the loader was made, and what the others in its ``Stats`` are made from."""
 
     number: int = field(default_factory=lambda: next(_loaders))
     """Tells the loaders of a process apart."""
-    epochs: int = 0
-    batches: int = 0
-    samples: int = 0
-    wait_seconds: float = 0.0
-    workers: int = 0
-    restarts: int = 0
-    repeats: int = 0
-    fast: int = 0
-    slow: int = 0
-    hand_offs: int = 0
-    spares: int = 0
-    aside: int = 0
-    copied_out: int = 0
-    slab_bytes: int = 0
     skipped: Failures = field(default_factory=Failures)
     lane_changes: History = field(default_factory=History)
     thresholds: History = field(default_factory=History)
-    operations: tuple[Operation, ...] = ()
-    sample_bytes: float = 0.0
-    network: Network = field(default_factory=Network)
-    cache: CacheUse = field(default_factory=CacheUse)
     ready: float = 0.0
     """Shares of the outstanding batches that were ready when one was asked for, added up."""
     asked: int = 0
@@ -134,15 +116,16 @@ class Tally:
 
     def snapshot(self) -> Stats:
         """The counts as they are now."""
-        derived: dict[str, Any] = {
-            "skipped": self.skipped.newest(),
-            "failed": self.skipped.count,
-            "lane_changes": self.lane_changes.changes(),
-            "thresholds": self.thresholds.changes(),
-            "occupancy": self.ready / max(1, self.asked),
-        }
-        names = Stats.__dataclass_fields__.keys() - derived
-        return Stats(**{name: getattr(self, name) for name in names}, **derived)
+        return Stats(
+            **{counter.name: getattr(self, counter.name) for counter in fields(Counters)},
+            lanes=self.lanes,
+            lane_changes=self.lane_changes.changes(),
+            threshold_seconds=self.threshold_seconds,
+            thresholds=self.thresholds.changes(),
+            occupancy=self.ready / max(1, self.asked),
+            failed=self.skipped.count,
+            skipped=self.skipped.newest(),
+        )
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

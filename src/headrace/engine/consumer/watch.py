@@ -120,7 +120,7 @@ class Watch:
             threshold = max(bar, WAKING_NS if parked else STARTING_NS)
             self._due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
             vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
-            asleep = self._ledger.wake(pool.lanes) if vacant > 0 else []
+            asleep = self._ledger.rouse(pool.lanes) if vacant > 0 else []
             self._tally.aside = self._ledger.aside(pool.lanes)
             available = pool.lanes - self._tally.aside
         pool.ring(asleep)
@@ -203,7 +203,7 @@ class Watch:
         with pool.section():
             more = lanes - self._words[W.LIMIT]
             self._words[W.LIMIT] = lanes
-            asleep = self._ledger.wake(pool.lanes) if more > 0 else []
+            asleep = self._ledger.rouse(pool.lanes) if more > 0 else []
         pool.ring(asleep)
         self._tally.lane_changes.note(lanes)
 

@@ -1,7 +1,5 @@
 """Slots of the slab as a device knows them: page-locked for good."""
 
-from contextlib import ExitStack
-
 from headrace.engine.device.accelerator import Accelerator
 
 
@@ -31,8 +29,19 @@ class Registrar:
             raise
 
     def close(self) -> None:
-        """Unregister everything, once all copies are done. What raises keeps nothing else from being unregistered."""
-        with ExitStack() as rest:
-            while self._registered:
-                rest.callback(self._device.unregister, self._registered.popitem()[0])
-            rest.callback(self._device.finish)
+        """Unregister everything, once all copies are done. What raises keeps nothing else from being unregistered.
+
+        The first error is raised: what a broken device says after it only follows from it.
+        """
+        first: BaseException | None = None
+        try:
+            self._device.finish()
+        except BaseException as error:  # noqa: BLE001  (raised below)
+            first = error
+        while self._registered:
+            try:
+                self._device.unregister(self._registered.popitem()[0])
+            except BaseException as error:  # noqa: BLE001
+                first = first or error
+        if first is not None:
+            raise first

@@ -1,7 +1,8 @@
 """The one lock of a run, and how processes of a run wake each other.
 
-The lock is a POSIX record lock: the kernel frees it when its holder dies, so a killed worker wedges nobody.
-It excludes processes, not threads: in one process, one thread may use it at a time.
+Whichever it is, the kernel frees it when its holder dies, so a killed worker wedges nobody: a robust mutex among the
+ledger's words where the native module was built, else a record lock. That one excludes processes, not threads: in one
+process, one thread may use it at a time.
 """
 
 import fcntl
@@ -9,6 +10,10 @@ import os
 from multiprocessing import reduction
 from types import TracebackType
 from typing import Any, Self
+
+from headrace.engine.memory.reservation import Reservation
+from headrace.sched import twin
+from headrace.sched import words as W
 
 
 class Descriptor:
@@ -56,6 +61,48 @@ class Lock(Descriptor):
     ) -> None:
         """Let it go."""
         fcntl.lockf(self.fd, fcntl.LOCK_UN)
+
+
+class Mutex:
+    """``with lock:`` as above, for threads too; about a microsecond, without a system call while nobody waits.
+
+    The ledger's native operations take it themselves. Entering what this thread holds changes nothing, and so does
+    leaving what it does not hold.
+    """
+
+    def __init__(self, memory: Reservation) -> None:
+        """It is among the memory's words. Of those that come to it, none is there before ``make``."""
+        self._memory, self._mutex = memory, twin.module.Mutex(memory.words, W.MUTEX)
+
+    def make(self) -> None:
+        """Free, whatever became of it. No process of an earlier run is left."""
+        self._mutex.make()
+
+    def __enter__(self) -> None:
+        """Wait for it."""
+        self._mutex.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let it go."""
+        self._mutex.__exit__()
+
+    def close(self) -> None:
+        """It ends with the memory."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Found again in the same memory."""
+        return Mutex, (self._memory,)
+
+
+def new_lock(memory: Reservation) -> Lock | Mutex:
+    """A run's."""
+    if twin.module is None:
+        return Lock()
+    mutex = Mutex(memory)
+    mutex.make()
+    return mutex
 
 
 class Bell(Descriptor):

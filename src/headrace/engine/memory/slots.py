@@ -81,14 +81,14 @@ class Slots:
         self._collect()
         return (bool(self._free) and self.touched <= self._limit) or self._may_grow()
 
-    def acquire(self, busy: set[int], *, force: bool = False) -> int | None:
+    def acquire(self, busy: Callable[[int], bool], *, force: bool = False) -> int | None:
         """A free slot that nobody writes to (the one used last, while it is warm in the cache); None at the limit.
 
-        ``force`` goes past the limit: without any slot nothing would ever move.
+        ``busy`` says whether somebody may. ``force`` goes past the limit: without any slot nothing would ever move.
         """
         self._collect()
         for position in range(len(self._free) - 1, -1, -1):
-            if self._free[position] not in busy:
+            if not busy(self._free[position]):
                 return self._free.pop(position)
         if self._may_grow() or (force and self._count < self._memory.dims.slots):
             self._count += 1

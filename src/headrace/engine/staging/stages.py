@@ -1,15 +1,17 @@
 """A dataset's samples in three steps, with what a cache must know of each: how, how often alike, and of what file."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from headrace.cache.fingerprint import fingerprint
 from headrace.core.errors import CacheError
 from headrace.engine.staging.kinds import picture
+from headrace.engine.staging.lists import HOLDERS
 from headrace.engine.staging.prefix import apply, cut
 
 STAGES = ("fetch", "decode", "augment")
@@ -81,30 +83,30 @@ def _subset(whole: Stages, indices: Any) -> Stages:
 
 
 def _own_scopes(dataset: Any) -> Scopes:
-    told = getattr(dataset, "cache_fingerprint", None)
-    known = told() if callable(told) else _without(vars(dataset), ("transform", "target_transform", "transforms"))
-    kind = type(dataset)
-    data = fingerprint(f"{kind.__module__}.{kind.__qualname__}", known)
-    codes = [fingerprint(data, *(getattr(kind, name) for name in STAGES[:upto])) for upto in (1, 2, 3)]
-    transforms = [getattr(dataset, name, None) for name in ("transform", "target_transform", "transforms")]
-    return codes[0], codes[1], fingerprint(codes[2], *(() if callable(told) else transforms))
+    kind, scopes = type(dataset), [fingerprint(f"{type(dataset).__module__}.{type(dataset).__qualname__}")]
+    known = _known(dataset)
+    for name in STAGES:
+        scopes.append(fingerprint(scopes[-1], getattr(kind, name), known.get(name)))
+    fetched, decoded, augmented = scopes[1:]
+    return fetched, decoded, augmented
 
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
-    return Stages(
-        dataset.fetch,
-        dataset.decode,
-        dataset.augment,
-        scopes,
-        int,
-        len(dataset),
-        getattr(dataset, "stamp", _no_stamp),
-        True,
-    )
+    stamp = getattr(dataset, "stamp", _no_stamp)
+    return Stages(dataset.fetch, dataset.decode, dataset.augment, scopes, int, len(dataset), stamp, True)
 
 
-def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in names}
+def _known(dataset: Any) -> Mapping[str, Any]:
+    """What each stage depends on beside its code: what the dataset says, or else all that it holds.
+
+    ``cache_fingerprint()`` returns a mapping with an item for each stage, or one value for all of them.
+    """
+    told = getattr(dataset, "cache_fingerprint", None)
+    if not callable(told):
+        held = {name: value for name, value in vars(dataset).items() if name not in HOLDERS}
+        return {"fetch": held, "augment": [getattr(dataset, name, None) for name in HOLDERS]}
+    found = told()
+    return found if isinstance(found, Mapping) and set(found) == set(STAGES) else {"fetch": found}
 
 
 def _no_stamp(index: int) -> None:
@@ -142,8 +144,9 @@ class _Folder:
 
 def _folder_scopes(dataset: Any, folder: _Folder) -> Scopes:
     root = os.fspath(getattr(dataset, "root", ""))
-    names = [(os.path.relpath(path, root) if root else path, target) for path, target in dataset.samples]
-    data = fingerprint("folder", os.path.realpath(root), names)
+    names = [os.path.relpath(path, root) if root else path for path, _ in dataset.samples]
+    targets = np.array([target for _, target in dataset.samples])
+    data = fingerprint("folder", os.path.realpath(root), names, targets)
     decoded = fingerprint(data, dataset.loader, folder.kept)
     return data, decoded, fingerprint(decoded, folder.rest, dataset.target_transform)
 

@@ -12,11 +12,14 @@ from headrace.core.errors import SlabError
 from headrace.engine.memory import codec
 from headrace.engine.memory.layout import ALIGN, Layout
 from headrace.engine.memory.layouts import Layouts
+from headrace.engine.memory.lock import Mutex
 from headrace.engine.memory.reservation import BLOB
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Job
+from headrace.sched import twin
 from headrace.sched import words as W
-from headrace.sched.lane import LaneLedger, Outcome, Rows
+from headrace.sched.lane import LaneLedger
+from headrace.sched.moves import Rows
 
 CROWDED = BLOB - 4096
 """Where in a group's blob the error stands that is filed for those that find no room."""
@@ -36,7 +39,8 @@ class Desk:
         memory = job.wiring.memory
         self.memory, self.words = memory, memory.words
         self.lock, self.bell, self.consumer = job.wiring.lock, job.bell, job.wiring.consumer
-        self.ledger = LaneLedger(memory.words, memory.dims, job.lane)
+        kind = twin.NativeLane if isinstance(self.lock, Mutex) else LaneLedger
+        self.ledger = kind(memory.words, memory.dims, job.lane, self.lock)
         self.layouts = Layouts(memory)
         self.number, self.lane = job.lane, memory.dims.lane(job.lane)
         self._base = np.frombuffer(memory.map, np.uint8).ctypes.data
@@ -105,9 +109,8 @@ class Desk:
 
     def write_object(self, slot: int, encoded: codec.Encoded) -> int:
         """An encoded object into a slot's free space; its offset there."""
-        with self.lock:
-            self.check_room(self.slot_word(slot, W.S_BUMP) + encoded.size)
-            offset = self.ledger.reserve(slot, encoded.size)
+        offset = self.ledger.reserve(slot, encoded.size, self.memory.slot_bytes - ERROR_ROOM)
+        self.check_room(offset + encoded.size)
         at = self.memory.slot(slot) + offset
         encoded.write(self.memory.bytes[at : at + encoded.size])
         return offset
@@ -115,8 +118,7 @@ class Desk:
     def write_error(self, slot: int, packed: bytes) -> tuple[int, int]:
         """The error that a batch is instead, into its slot; (offset, size)."""
         encoded = codec.Encoded(packed)
-        with self.lock:
-            offset = self.ledger.reserve(slot, encoded.size)
+        offset = self.ledger.reserve(slot, encoded.size)
         if offset + encoded.size > self.memory.slot_bytes:
             encoded = codec.Encoded(failure.within(packed, ERROR_ROOM - 4096))
             offset = self.memory.slot_bytes - ERROR_ROOM
@@ -197,10 +199,9 @@ class Desk:
         if self._view is None or size == 0 or self._cautious:
             return None
         padded = -(-size // ALIGN) * ALIGN
-        with self.lock:
-            fits = self.slot_word(self._collating, W.S_BUMP) + padded <= self.memory.slot_bytes - ERROR_ROOM
-            offset = self.ledger.reserve(self._collating, padded) if fits else None
-        if offset is None:
+        most = self.memory.slot_bytes - ERROR_ROOM
+        offset = self.ledger.reserve(self._collating, padded, most)
+        if offset + padded > most:
             return None
         return torch.frombuffer(self._view[offset : offset + size], dtype=dtype).view(shape)
 
@@ -211,7 +212,7 @@ class Desk:
         offset = tensor.data_ptr() - self._base - self.memory.slot(self._collating)
         return offset if 0 <= offset < self.memory.slot_bytes else None
 
-    def report(self, outcome: Outcome) -> None:
-        """Wake the consumer if it sleeps for this."""
-        if outcome.wake:
+    def report(self, wake: bool) -> None:
+        """Wake the consumer if it sleeps for what was done."""
+        if wake:
             self.consumer.ring()

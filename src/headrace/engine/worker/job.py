@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.engine.fetcher.arena import Arena
-from headrace.engine.memory.lock import Bell, Lock
+from headrace.engine.memory.lock import Bell, Lock, Mutex
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.staging.caching import Caching
 from headrace.trace.file import Recording
@@ -16,7 +16,7 @@ class Wiring:
     """What all processes of a run share."""
 
     memory: Reservation
-    lock: Lock
+    lock: Lock | Mutex
     consumer: Bell
     """Rung when something the consumer waits for is there."""
 

@@ -18,14 +18,18 @@ from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 from headrace.plan.cost import bin_of
-from headrace.sched import words as W
-from headrace.sched.lane import Outcome, Room, Rows, Tickets
+from headrace.sched.moves import Appetite, Eats, Found, Next, Room, Rows, Tickets, Written
+from headrace.sched.words import PICKLED, PLANNED
 
 CHUNK_SECONDS = 0.0005
 """Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
+EVEN_SECONDS, EVEN = 0.01, 4.0
+"""And for this long while none took so many times what they take on average: nothing slow can be behind another."""
+FORGETS = 0.98
+"""By this factor a chunk's worst sample counts less with every further chunk."""
 WHOLE_SECONDS = 0.02
 """A batch for a user's collate_fn that takes no longer than this is made by one worker, so samples need not travel."""
-ALL = 1 << 20
+EVERYTHING = Appetite(Eats.EVERYTHING)
 
 
 class _Refused(Exception):
@@ -61,105 +65,92 @@ class SampleMaker:
         singly = not task.batched or task.arena is not None or staged is not None
         bulk = None if singly else getattr(self.dataset, "__getitems__", None)
         self._bulk = None if bulk is None else observer.bulk(bulk)
-        self._made: tuple[int, int, int] | tuple[()] = ()  # samples, nanoseconds each, bin: to be told to the ledger
+        self._made: tuple[int, int, int] | None = None  # samples, nanoseconds each, bin: to be told to the ledger
         self._cost = 0.0  # seconds a sample takes, smoothed; 0 while unknown
+        self._worst = 0.0  # and the worst of them, which is forgotten slowly
         self._share = max(1, min(job.lanes, 4))
         self._layout: tuple[int, Layout] | None = None
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
         self._places: Sequence[Any] = []  # of the rows for them, where some were brought; plans, where there is a cache
-        self._written: tuple[Rows, int, int, list[int] | None] | None = None
+        self._written: Written | None = None
         self._size = 0  # bytes of the sample last written
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        w, ledger, desk = self.words, self.ledger, self.desk
+        ledger, desk = self.ledger, self.desk
         while True:
-            with desk.lock:
-                outcome = Outcome(-1, wake=False)
-                if self._written is not None:
-                    outcome = ledger.finish(*self._written)
-                    self._written = None
-                item: Tickets | int | None = outcome.collate
-                if outcome.collate < 0:
-                    if self._made:
-                        ledger.observe(*self._made)
-                        self._made = ()
-                    ledger.release()
-                    if w[W.STOP]:
-                        return
-                    item = ledger.take(self._appetite())
-                    if item is None:
-                        w[desk.lane + W.L_WAITING] = W.FOR_WORK
-            desk.report(outcome)
-            if item is None:
+            written, made = self._written, self._made
+            what, group, start, end, slot, wake = ledger.visit(written, made, self._appetite())
+            self._written = None
+            if wake:
+                desk.consumer.ring()
+            if what != Next.COLLATE or not start:
+                self._made = None
+            if what == Next.STOP:
+                return
+            if what == Next.COLLATE:
+                self._collate(group)
+            elif what == Next.ASLEEP:
                 self.observer.settle()
                 desk.bell.wait()
-            elif isinstance(item, int):
-                self._collate(item)
-            elif self._is_whole(item):
-                self._make_whole(item)
+            elif self._is_whole(tickets := Tickets(group, start, end, slot)):
+                self._make_whole(tickets)
             else:
-                self._make(item)
+                self._make(tickets)
 
-    def _appetite(self) -> int:
+    def _appetite(self) -> Appetite:
         """How many tickets to take at once."""
-        if self._bulk is not None or not self.batched or self.words[W.LOCAL]:
-            return ALL
-        if not self.standard and not self.words[W.FREE_ORDER]:
-            count = self._next_count()
-            return ALL if 0 < self._cost * count <= WHOLE_SECONDS else 1
+        if self._bulk is not None or not self.batched:
+            return EVERYTHING
         if self._cost == 0.0:
-            return 1
-        return max(1, min(int(CHUNK_SECONDS / self._cost), self._next_count() // self._share))
-
-    def _next_count(self) -> int:
-        """The size of the batch that is handed out next (the previous one's at the end)."""
-        w, dims = self.words, self.desk.memory.dims
-        sequence = min(w[W.CURSOR] >> 24, max(0, w[W.TAIL] - 1))
-        return w[dims.group(w[dims.order + sequence % dims.ring]) + W.G_COUNT]
+            return Appetite(Eats.CHUNKS if self.standard else Eats.WHOLE)
+        even = self._worst < EVEN * self._cost
+        chunk = int((EVEN_SECONDS if even else CHUNK_SECONDS) / self._cost)
+        if self.standard:
+            return Appetite(Eats.CHUNKS, chunk, self._share)
+        return Appetite(Eats.WHOLE, chunk, self._share, int(WHOLE_SECONDS / self._cost))
 
     def _is_whole(self, tickets: Tickets) -> bool:
-        count = self.words[self.desk.memory.dims.group(tickets.group) + W.G_COUNT]
+        count = self.ledger.group(tickets.group).count
         complete = tickets.slot >= 0 and tickets.end - tickets.start == count
-        return complete and (self._bulk is not None or not self.standard or bool(self.words[W.LOCAL]))
+        return complete and (self._bulk is not None or not self.standard or self.ledger.is_local)
 
     def _index_list(self, group: int) -> list[Any]:
         """The indices of a group; unpacked once."""
-        w, memory = self.words, self.desk.memory
-        at = memory.dims.group(group)
-        serial, count = w[at + W.G_SERIAL], w[at + W.G_COUNT]
+        memory, (count, kind, serial, _) = self.desk.memory, self.ledger.group(group)
         if self._indices[:2] != (group, serial):
-            blob, kind, used = memory.blob(group), w[at + W.G_KIND], 0
-            if kind & W.PICKLED:
+            blob, used = memory.blob(group), 0
+            if kind & PICKLED:
                 size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
                 found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
                 used = -(-(8 + size) // 64) * 64
             else:
                 first = memory.dims.index(group)
-                found = w[first : first + count].tolist()
+                found = self.words[first : first + count].tolist()
             self._places = []
-            if kind & W.PLANNED:
+            if kind & PLANNED:
                 self._places = self._reads(memory.bytes[blob + used :], count)
             self._indices = (group, serial, found)
         return self._indices[2]
 
     def _make(self, tickets: Tickets) -> None:
         """Make samples one by one and place them."""
-        w, position_word = self.words, self.desk.lane + W.L_POS
         group, start, end, slot = tickets
-        indices, get = self._index_list(group), self._get
-        seed, epoch = w[W.SEED], w[self.desk.memory.dims.group(group) + W.G_EPOCH]
+        indices, get, ledger = self._index_list(group), self._get, self.ledger
+        seed, epoch = ledger.seed, ledger.group(group).epoch
         if self.stream is not None:
-            self.stream.run(w[W.RUN] + epoch, time.monotonic_ns())
+            self.stream.run(ledger.first_run + epoch, time.monotonic_ns())
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
-        clock, began_word = time.monotonic_ns, position_word - W.L_POS + W.L_BEGAN
-        began = clock()
+        clock, begin = time.monotonic_ns, ledger.begin
+        began = last = clock()
+        worst = 0
         for position in range(start, end):
-            w[began_word] = clock()
-            w[position_word] = position
+            now = clock()
+            begin(position, now)
+            worst, last = max(worst, now - last), now
             if self.stream is not None:
-                self.observer.repeated = w[self.desk.memory.dims.ticket(group) + position] >> 4 & 15 > 0
+                self.observer.repeated = ledger.is_repeated(group, position)
             try:
                 if self.refusal is not None:
                     raise _Refused
@@ -174,19 +165,21 @@ class SampleMaker:
                 self._place(group, slot, first, samples)
                 samples, first = [], position + 1
                 self._fail(group, position, slot, self.refusal or failure.pack(error, self.where))
-        self._observe(time.monotonic_ns() - began, end - start)
-        w[position_word] = end
+        now = clock()
+        self._worst = max(FORGETS * self._worst, max(worst, now - last) / 1e9)
+        self._observe(now - began, end - start)
+        ledger.end(end)
         self._place(group, slot, first, samples)
 
     def _make_whole(self, tickets: Tickets) -> None:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
-        w, group, count, slot = self.words, tickets.group, tickets.end, tickets.slot
+        ledger, group, count, slot = self.ledger, tickets.group, tickets.end, tickets.slot
         indices = self._index_list(group)
         began, made = time.monotonic_ns(), []
         if self.stream is not None:
-            self.stream.run(w[W.RUN] + w[self.desk.memory.dims.group(group) + W.G_EPOCH], began)
+            self.stream.run(ledger.first_run + ledger.group(group).epoch, began)
         # In bulk, one call makes them all: the last one counts as begun when the others should be done.
-        w[self.desk.lane + W.L_BEGAN] = began + int(self._cost * 1e9) * (count - 1)
+        ledger.expect(began + int(self._cost * 1e9) * (count - 1))
         failed: list[tuple[int, bytes]] = []
         samples: Any = []
         if self._bulk is not None:
@@ -200,8 +193,7 @@ class SampleMaker:
                 failed = [(position, packed) for position in range(count)]
         else:
             for position in range(count):
-                w[self.desk.lane + W.L_BEGAN] = time.monotonic_ns()
-                w[self.desk.lane + W.L_POS] = position
+                ledger.begin(position, time.monotonic_ns())
                 try:
                     index = indices[position]
                     self._brought.place = self._places[position] if self._places else None
@@ -212,7 +204,7 @@ class SampleMaker:
                 except BaseException as error:  # noqa: BLE001  (as above)
                     failed.append((position, failure.pack(error, self.where)))
         self._observe(time.monotonic_ns() - began, count)
-        w[self.desk.lane + W.L_POS] = count
+        ledger.end(count)
         for position, packed in failed:
             self._fail(group, position, slot, self.refusal or packed)
         if not made:
@@ -220,46 +212,38 @@ class SampleMaker:
         if self._bulk is not None and self.standard and len(samples) == count:
             self._place(group, slot, 0, samples)
             return
-        w[self.desk.lane + W.L_COLLATE] = slot + 1  # from here on a death is held against the collation
+        ledger.collate_alone(slot)
         if self.stream is not None:
-            self.stream.rows(self.desk.slot_word(slot, W.S_BATCH), 0, len(made), time.monotonic_ns(), 0)
+            self.stream.rows(ledger.batch(slot), 0, len(made), time.monotonic_ns(), 0)
         result = self.collator.collate(slot, samples, indices[made[0]])
         self._size = result[1] // len(made)
-        with self.desk.lock:
-            outcome = self.ledger.whole(slot, group, made, result)
-        self.desk.report(outcome)
+        self.desk.report(self.ledger.whole(slot, group, made, result))
 
     def _attempt(self, get: Any, what: Any, group: int, seed: Any) -> Any:
         if self.refusal is not None:
             raise _Refused
         if self.seed_samples:
-            epoch = self.words[self.desk.memory.dims.group(group) + W.G_EPOCH]
-            seeding.seed_sample(self.words[W.SEED], epoch, seed)
+            seeding.seed_sample(self.ledger.seed, self.ledger.group(group).epoch, seed)
         return get(what)
 
     def _collate(self, slot: int) -> None:
         """Collate a slot whose samples are all there."""
-        w, dims = self.words, self.desk.memory.dims
-        if self.ledger.stale:
-            w[self.desk.lane + W.L_COLLATE] = 0
+        ledger = self.ledger
+        if ledger.stale:
+            ledger.drop_collation()
             return
-        states, tickets = dims.row_state(slot), dims.row_ticket(slot)
-        rows = range(self.desk.slot_word(slot, W.S_EXPECTED))
-        present = [row for row in rows if w[states + row] & 255 in (W.IN_PLACE, W.AS_OBJECT)]
-        seed = None
+        present, seed = ledger.present(slot), None
         if present:
-            ticket = w[tickets + present[0]] - 1
-            indices = self._index_list(ticket >> 32)
-            seed = indices[ticket & 0xFFFFFFFF] if ticket & 0xFFFFFFFF < len(indices) else None  # given up meanwhile
-        empty = not present and len(rows) > 0  # all failed: there is nothing for collate_fn to see
+            group, position = ledger.ticket(slot, present[0])
+            indices = self._index_list(group)
+            seed = indices[position] if position < len(indices) else None  # given up meanwhile
+        empty = not present and ledger.expected(slot) > 0  # all failed: there is nothing for collate_fn to see
 
         def samples() -> list[Any]:
             return [self.desk.read_sample(slot, row) for row in present]
 
         offset, size, bad = self.collator.collate(slot, None if empty else samples, seed)
-        with self.desk.lock:
-            outcome = self.ledger.ready(slot, offset, size, failed=bad)
-        self.desk.report(outcome)
+        self.desk.report(self.ledger.ready(slot, offset, size, failed=bad))
 
     def _observe(self, elapsed: int, samples: int) -> None:
         cost = elapsed // samples
@@ -277,7 +261,7 @@ class SampleMaker:
                 return
             packed = failure.within(packed, desk.error_room(group))  # others may have filed theirs meanwhile
             outcome = ledger.fail(group << 32 | position, desk.file_error(group, packed), slot)
-        self.desk.report(outcome)
+        self.desk.report(outcome.wake)
         if outcome.collate >= 0:
             self._collate(outcome.collate)
 
@@ -339,8 +323,7 @@ class SampleMaker:
     def _record(self, rows: Rows, began: int) -> None:
         """Samples were written to rows; they are in the trace before anybody can see them."""
         assert self.stream is not None
-        batch = self.desk.slot_word(rows.slot, W.S_BATCH)
-        self.stream.rows(batch, rows.first, rows.count, began, time.monotonic_ns() - began)
+        self.stream.rows(self.ledger.batch(rows.slot), rows.first, rows.count, began, time.monotonic_ns() - began)
 
     def _write_object(self, group: int, slot: int, position: int, sample: Any) -> None:
         """A sample without a layout."""
@@ -366,37 +349,29 @@ class SampleMaker:
     def _written_now(self, rows: Rows, group: int, start: int, objects: list[int] | None) -> None:
         """At most one finished run waits to be reported together with the next visit to the ledger."""
         self._report_written()
-        self._written = rows, group, start, objects
+        self._written = Written(rows.slot, rows.first, rows.count, group, start, objects)
 
     def _report_written(self) -> None:
         if self._written is None:
             return
-        with self.desk.lock:
-            outcome = self.ledger.finish(*self._written)
+        outcome = self.ledger.finish(self._written)
         self._written = None
-        self.desk.report(outcome)
+        self.desk.report(outcome.wake)
         if outcome.collate >= 0:
             self._collate(outcome.collate)
 
     def _claim(self, slot: int, position: int, count: int, number: int, layout: Layout | None) -> Rows | None:
         """Rows to write to; waits for a free batch where rows are claimed. None when the epoch was given up."""
-        w, desk = self.words, self.desk
         if slot >= 0:
-            decided = desk.slot_word(slot, W.S_LAYOUT)
-            if decided == 0:
-                with desk.lock:
-                    decided = self.ledger.shape(slot, number, _room(layout)) + 2
-            return Rows(slot, position, count, decided - 2)
+            return Rows(slot, position, count, self.ledger.shape(slot, number, _room(layout)))
         self._report_written()
         while True:
-            with desk.lock:
-                if self.ledger.stale or w[W.STOP]:
-                    return None
-                rows = self.ledger.claim(count, number, _room(layout))
-                if rows is not None:
-                    return rows
-                w[desk.lane + W.L_WAITING] = W.FOR_ROOM
-            desk.bell.wait()
+            found, rows = self.ledger.claim(count, number, _room(layout))
+            if found == Found.ROWS:
+                return rows
+            if found == Found.GIVEN_UP:
+                return None
+            self.desk.bell.wait()
 
 
 def _room(layout: Layout | None) -> Room:

@@ -20,6 +20,7 @@ NO_COMPRESSION = "WITH compression = {'enabled': 'false'}"
 COLUMNS_OF = "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
 KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?"
 DATA_CENTRE = "SELECT data_center FROM system.local"
+VERSIONS = ("SELECT schema_version FROM system.local", "SELECT schema_version FROM system.peers")
 
 
 def quoted(name: str) -> str:

@@ -43,6 +43,15 @@ async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
     return await attempt()
 
 
+async def agreed(connection: driver.Connection) -> None:
+    """Waits, some seconds at most, until all servers know of the same tables."""
+    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+        versions = [row.as_tuple()[0] for text in cql.VERSIONS for row in (await connection.query(text)).all()]
+        if len(set(versions)) == 1:
+            return
+        await asyncio.sleep(pause)
+
+
 async def shape_of(connection: driver.Connection, tables: Tables, store: str) -> Shape:
     """Raises ``StoreRefused`` when a table or column that the URL names is not there, or is of another type."""
     try:
@@ -92,7 +101,7 @@ class CassandraSession:
         cls, connection: driver.Connection, tables: Tables, shape: Shape, store: str
     ) -> "CassandraSession":
         try:
-            read = await connection.create_prepared(cql.read_row(tables, shape.labels))
+            read = await settled(lambda: connection.create_prepared(cql.read_row(tables, shape.labels)))
         except driver.Failure as error:
             raise driver.told(error, store) from error
         return cls(connection, read, shape, store)

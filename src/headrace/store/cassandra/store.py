@@ -13,7 +13,7 @@ from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, LabelKind, RemoteStore, Schema, Session
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import options
-from headrace.store.cassandra.session import CassandraSession, Shape, column_types, settled, shape_of
+from headrace.store.cassandra.session import CassandraSession, Shape, agreed, column_types, settled, shape_of
 from headrace.store.cassandra.writer import CassandraWriter
 from headrace.store.columns import check_kinds, check_labels, check_schema, chosen, column, describe
 from headrace.store.perseverance import Perseverance
@@ -175,6 +175,7 @@ class CassandraStore(RemoteStore):
             shape = await settled(lambda: self._whole_shape(connection))
             for name in check_kinds(schema.columns, shape.kinds, self.name):
                 await settled(partial(self._add, connection, name, schema.columns[name]))
+            await agreed(connection)
 
     async def _add(self, connection: driver.Connection, name: str, kind: Kind) -> None:
         try:

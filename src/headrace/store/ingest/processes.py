@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ DEATHS = 2
 IN_A_ROW = 8
 """Deaths beyond one per process, without any work done between them, after which it is not the items."""
 GRACE_S = 5.0
+"""How long they all together may take to see their pipes end and close what they hold."""
 
 
 @dataclass
@@ -95,8 +97,9 @@ class _Crew:
         """Ends every process; those that do not see their pipe end in time are killed."""
         for hand in self._hands:
             hand.pipe.close()
+        deadline = time.monotonic() + GRACE_S
         for hand in self._hands:
-            hand.process.join(GRACE_S)
+            hand.process.join(max(0.0, deadline - time.monotonic()))
             if hand.process.is_alive():
                 hand.process.kill()
                 hand.process.join()

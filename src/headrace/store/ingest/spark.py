@@ -92,4 +92,4 @@ def _cause(error: Exception) -> str:
     """Java's last word on it, without the stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
     told = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told or lines or [type(error).__name__])[-1][:300]
+    return (told or lines or [type(error).__name__])[-1].lstrip(": ")[:300]

@@ -1,4 +1,8 @@
-"""WebDataset: tar files in which the members of one name, apart from what follows its first dot, are one sample."""
+"""WebDataset: tar files in which the members of one name, apart from what follows its first dot, are one sample.
+
+The store ``wds://`` reads such tars by key, from an index of all of them. Here they are read in a stream, and a sample
+or a shard that is broken is a failure of its own.
+"""
 
 import json
 import re
@@ -178,9 +182,9 @@ def _groups(shard: Path) -> Iterator[_Group]:
     group: _Group | None = None
     with tarfile.open(shard, "r:") as tar:
         for member in tar:
-            folder, _, name = member.name.rpartition("/")
+            folder, _, name = member.name.removeprefix("./").rpartition("/")
             stem, dot, extension = name.partition(".")
-            if not member.isfile() or not stem or not dot:
+            if not member.isreg() or member.issparse() or not stem or not dot:
                 continue
             key = f"{folder}/{stem}" if folder else stem
             if group is None or group.key != key:

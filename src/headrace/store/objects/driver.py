@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.core.errors import BadStoreUrl, MissingDriver, StoreError, StoreRefused, StoreUnavailable
+from headrace.store.owned import Owned
 from headrace.store.url import StoreUrl
 
 try:
@@ -22,7 +23,7 @@ _used: set[int] = set()
 
 
 class Bucket:
-    """Objects below one prefix. For one event loop at a time; cheap to make."""
+    """Objects below one prefix. Each process that uses it has a client of its own, whose connections stay open."""
 
     def __init__(self, url: StoreUrl) -> None:
         url.only(OPTIONS)
@@ -31,6 +32,7 @@ class Bucket:
         self._name = url.redacted
         self._url = url
         self._timeout = url.number("timeout", 30)
+        self._held = Owned(self._make, _forget)
         endpoint = url.options.get("endpoint")
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
             raise BadStoreUrl(f"{url.redacted}: endpoint= takes http://host:port or https://…", server=url.redacted)
@@ -38,7 +40,7 @@ class Bucket:
     async def get(self, path: str) -> tuple[memoryview, dict[str, str]] | None:
         """The bytes and attributes of an object; None where there is none."""
         try:
-            found = await obstore.get_async(self._client(), path)
+            found = await obstore.get_async(self._held.get(), path)
             return memoryview(await found.bytes_async()), dict(found.attributes)
         except (FileNotFoundError, exceptions.NotFoundError):
             return None
@@ -48,19 +50,23 @@ class Bucket:
     async def put(self, path: str, payload: bytes | memoryview, attributes: dict[str, str] | None = None) -> None:
         """Writes an object whole, or not at all."""
         try:
-            await obstore.put_async(self._client(), path, bytes(payload), attributes=attributes or {})
+            await obstore.put_async(self._held.get(), path, bytes(payload), attributes=attributes or {})
         except (FileNotFoundError, exceptions.BaseError) as error:
             raise self._told(error) from error
 
     async def names(self, prefix: str) -> list[str]:
         """The objects below a prefix, sorted."""
         try:
-            listed = obstore.list(self._client(), prefix)
+            listed = obstore.list(self._held.get(), prefix)
             return sorted([entry["path"] async for part in listed for entry in part])
         except (FileNotFoundError, exceptions.BaseError) as error:
             raise self._told(error) from error
 
-    def _client(self) -> Any:
+    def close(self) -> None:
+        """Lets go of this process's connections."""
+        self._held.close()
+
+    def _make(self) -> Any:
         if _used and os.getpid() not in _used:
             message = (
                 f"{self._name}: the S3 client was used before this process was forked, and does not work here; "
@@ -100,3 +106,7 @@ class Bucket:
             return StoreRefused(f"{self._name}: there is no such bucket: {said}", server=self._name)
         kind = StoreUnavailable if isinstance(error, exceptions.GenericError) else StoreRefused
         return kind(f"{self._name}: {said}", server=self._name)
+
+
+def _forget(client: Any) -> None:
+    """A client ends its connections when the last reference to it is gone."""

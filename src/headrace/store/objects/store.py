@@ -62,7 +62,7 @@ class ObjectStore(RemoteStore):
         return describe(self.name, columns, schema.labels, schema.columns)
 
     def close(self) -> None:
-        """Connections end with the loop that used them."""
+        self._bucket.close()
 
     def create(self, schema: Schema) -> None:
         check_schema(schema, self.name)
@@ -174,7 +174,7 @@ class ObjectSession:
         return 0
 
     async def close(self) -> None:
-        """The client's pool ends with its last use."""
+        """The connections are the store's, and end with it."""
 
 
 class ObjectWriter:

@@ -1,0 +1,110 @@
+"""What passes between a lane and the ledger: what it did, what it is to do next."""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+Room = Callable[[int], int]
+"""Bytes that the rows of a slot take, from their number."""
+
+
+ALL = 1 << 20
+
+
+class Next(IntEnum):
+    """What a lane does after a visit to the ledger."""
+
+    ASLEEP = 0
+    """Nothing is there for it: it sleeps until it is woken."""
+    TICKETS = 1
+    """It makes samples."""
+    COLLATE = 2
+    """It collates a batch whose samples are all there."""
+    STOP = 3
+
+
+class Found(IntEnum):
+    """What became of a claim for rows."""
+
+    NO_ROW = 0
+    """All are taken: the lane sleeps until it is woken."""
+    GIVEN_UP = 1
+    """The epoch was."""
+    ROWS = 2
+    OTHER_SIZE = 3
+    """The batch has another number of rows than the one room was reckoned for."""
+
+
+class Eats(IntEnum):
+    """How a lane decides how many tickets to take."""
+
+    EVERYTHING = 0
+    """A group at a time."""
+    CHUNKS = 1
+    WHOLE = 2
+    """A group if it is small enough to be made by one lane; else one, or in free order a chunk."""
+
+
+class Appetite(NamedTuple):
+    """How many tickets a lane takes at once."""
+
+    eats: Eats
+    chunk: int = 1
+    """Tickets at most."""
+    share: int = 1
+    """And at most this part of a group."""
+    whole: int = 0
+    """``WHOLE``: groups of so many tickets are small enough."""
+
+
+class Written(NamedTuple):
+    """Rows that were written, for the tickets of ``group`` from ``start`` on."""
+
+    slot: int
+    first: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    group: int
+    start: int
+    objects: list[int] | None
+    """Where they stand if not in place."""
+
+
+class Visit(NamedTuple):
+    """What follows from a visit. ``slot`` is -1 when rows are claimed later.
+
+    For ``COLLATE``, ``group`` is the slot, and ``start`` is 1 where that is all that happened: it is the one that was
+    just completed, the tickets are still held, and what they cost is still to be told.
+    """
+
+    what: int
+    group: int
+    start: int
+    end: int
+    slot: int
+    wake: bool
+    """The consumer must be woken."""
+
+
+class Tickets(NamedTuple):
+    """Positions ``start`` to ``end`` of a group to be made; ``slot`` is -1 when rows are claimed on completion."""
+
+    group: int
+    start: int
+    end: int
+    slot: int
+
+
+class Rows(NamedTuple):
+    """``count`` rows of a slot from ``first`` on, and the slot's layout (whoever came first decided it)."""
+
+    slot: int
+    first: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    layout: int
+
+
+class Outcome(NamedTuple):
+    """What follows from a finished step: a slot to collate (or -1), and whether the consumer must be woken."""
+
+    collate: int
+    wake: bool

@@ -1,0 +1,924 @@
+/* The ledger's hot operations: the same stores in the same order as lane.py and consumer.py, which are their twins.
+ *
+ * Each one takes the run's lock, works on the words and lets the lock go, without touching a Python object in between:
+ * whoever holds the lock never waits for an interpreter. Words are volatile, so a process that is killed anywhere has
+ * made its stores in the order written here.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include "words.h"
+
+typedef int64_t i64;
+typedef volatile int64_t *Cells;
+
+static PyObject *Killed;
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer view, fuse_view;
+    Cells w;
+    i64 *fuse; /* tests: stores that still take effect (negative: all), stores made */
+    pthread_mutex_t *mutex;
+    i64 ring, order, fill, retry, hole, group0, group_stride, index0, ticket0;
+    i64 slot0, slot_stride, row_ticket0, row_state0, lane0, lane_stride;
+} Ledger;
+
+/* Stores go through here: a test may stop a lane before any of them. */
+#define PUT(at, value)                                  \
+    do {                                                \
+        if (l->fuse) {                                  \
+            if (l->fuse[0] == 0) return -1;             \
+            if (l->fuse[0] > 0) l->fuse[0]--;           \
+            l->fuse[1]++;                               \
+        }                                               \
+        w[at] = (value);                                \
+    } while (0)
+#define DO(call)                   \
+    do {                           \
+        if ((call) < 0) return -1; \
+    } while (0)
+#define GROUP(g) (l->group0 + (g) * l->group_stride)
+#define TICKET(g) (l->ticket0 + (g) * l->group_stride)
+#define SLOT(s) (l->slot0 + (s) * l->slot_stride)
+#define LANE(n) (l->lane0 + (n) * l->lane_stride)
+#define LOW 0xFFFFFFFFLL
+
+/* -- the lock: robust, so that its holder's death frees it; what that one left half done is put right by a repair -- */
+
+static int try_lock(pthread_mutex_t *mutex)
+{
+    int rc = pthread_mutex_trylock(mutex);
+    if (rc == EOWNERDEAD) {
+        pthread_mutex_consistent(mutex);
+        rc = 0;
+    }
+    return rc;
+}
+
+static int wait_lock(pthread_mutex_t *mutex)
+{
+    int rc = pthread_mutex_lock(mutex);
+    if (rc == EOWNERDEAD) {
+        pthread_mutex_consistent(mutex);
+        rc = 0;
+    }
+    return rc;
+}
+
+/* Inside, nothing of Python's is touched. EDEADLK: this thread holds the lock already, and goes on holding it. */
+#define SECTION(result, call)                               \
+    do {                                                    \
+        if (!l->mutex) {                                    \
+            result = (call);                                \
+            break;                                          \
+        }                                                   \
+        int held = try_lock(l->mutex);                      \
+        for (int spin = 0; held == EBUSY && spin < 64; spin++) held = try_lock(l->mutex); \
+        if (held == 0 || held == EDEADLK) {                 \
+            result = (call);                                \
+            if (held == 0) pthread_mutex_unlock(l->mutex);  \
+            break;                                          \
+        }                                                   \
+        Py_BEGIN_ALLOW_THREADS                              \
+        held = wait_lock(l->mutex);                         \
+        result = (call);                                    \
+        if (held == 0) pthread_mutex_unlock(l->mutex);      \
+        Py_END_ALLOW_THREADS                                \
+    } while (0)
+
+/* -- what both sides share -- */
+
+static int answers(Ledger *l, i64 event)
+{
+    Cells w = l->w;
+    i64 awaited = w[W_AWAITED];
+    if (awaited == W_NOTHING || (awaited != event && awaited != W_ANY && event != W_ANY)) return 0;
+    PUT(W_AWAITED, W_NOTHING);
+    return 1;
+}
+
+static i64 unresolved_word(Ledger *l, i64 epoch)
+{
+    return epoch == l->w[W_EPOCH] ? W_UNRESOLVED : W_UNRESOLVED_NEXT;
+}
+
+static int stale(Ledger *l, i64 lane) { return l->w[lane + W_L_GENERATION] != l->w[W_GENERATION]; }
+
+/* -- a lane -- */
+
+typedef struct { i64 slot, first, count, group, start; const i64 *objects; } Written;
+typedef struct { i64 samples, cost, bin; } Made;
+typedef struct { i64 mode, chunk, share, whole; } Appetite;
+typedef struct { i64 what, a, b, c, d; int wake; } Answer;
+enum { ASLEEP, TICKETS, COLLATE, STOP };
+enum { EVERYTHING, CHUNKS, WHOLE };
+#define ALL (1LL << 20)
+
+static int ends(Ledger *l, i64 unresolved)
+{
+    if (unresolved != W_UNRESOLVED || l->w[unresolved] != 0) return 0;
+    return answers(l, W_ANY);
+}
+
+static int advance(Ledger *l, i64 lane, i64 slot, i64 resolved, int collation, i64 *collate, int *wake)
+{
+    Cells w = l->w;
+    i64 at = SLOT(slot), unresolved;
+    int told;
+    if (collation) PUT(at + W_S_COLLATE, 1);
+    PUT(at + W_S_DONE, w[at + W_S_DONE] + resolved);
+    unresolved = unresolved_word(l, w[at + W_S_EPOCH]);
+    *collate = -1;
+    if (w[at + W_S_DONE] < w[at + W_S_EXPECTED] || w[at + W_S_STATUS] != W_FILLING) {
+        PUT(unresolved, w[unresolved] - resolved);
+        DO(told = ends(l, unresolved));
+    } else if (w[at + W_S_COLLATE]) {
+        PUT(lane + W_L_COLLATE, slot + 1);
+        PUT(at + W_S_STATUS, W_COLLATING);
+        PUT(unresolved, w[unresolved] - resolved);
+        *collate = slot;
+        DO(told = ends(l, unresolved));
+    } else {
+        PUT(at + W_S_STATUS, W_READY);
+        PUT(unresolved, w[unresolved] - resolved);
+        DO(told = answers(l, slot + 1));
+        if (!told) DO(told = ends(l, unresolved));
+    }
+    *wake = told;
+    return 0;
+}
+
+static int finish(Ledger *l, i64 lane, const Written *r, i64 *collate, int *wake)
+{
+    Cells w = l->w;
+    i64 at = TICKET(r->group) + r->start, done = r->count, ticket = (r->group << 32 | r->start) + 1;
+    i64 row_ticket = l->row_ticket0 + r->slot * l->slot_stride + r->first;
+    i64 row_state = l->row_state0 + r->slot * l->slot_stride + r->first;
+    int last = r->first + r->count == w[lane + W_L_ROW] + w[lane + W_L_ROWS];
+    *collate = -1;
+    *wake = 0;
+    if (stale(l, lane)) {
+        if (last) PUT(lane + W_L_SLOT, 0);
+        return 0;
+    }
+    int plain = r->objects == NULL;
+    for (i64 i = 0; plain && i < r->count; i++) plain = w[at + i] == 0;
+    if (plain) {
+        for (i64 i = 0; i < r->count; i++) PUT(row_ticket + i, ticket + i);
+        for (i64 i = 0; i < r->count; i++) PUT(row_state + i, W_IN_PLACE);
+        for (i64 i = 0; i < r->count; i++) PUT(at + i, W_DONE);
+    } else {
+        for (i64 i = 0; i < r->count; i++) {
+            i64 word = w[at + i];
+            if ((word & 15) != W_PENDING) {
+                if (w[W_FREE_ORDER]) {
+                    PUT(l->hole + w[W_HOLES], r->slot << 32 | (r->first + i));
+                    PUT(W_HOLES, w[W_HOLES] + 1);
+                }
+                done--;
+                continue;
+            }
+            PUT(row_ticket + i, ticket + i);
+            PUT(row_state + i, r->objects ? (W_AS_OBJECT | r->objects[i] << 8) : W_IN_PLACE);
+            PUT(at + i, word | W_DONE);
+        }
+    }
+    if (last) PUT(lane + W_L_SLOT, 0);
+    return advance(l, lane, r->slot, done, r->objects != NULL, collate, wake);
+}
+
+static int observe(Ledger *l, i64 lane, const Made *made)
+{
+    Cells w = l->w;
+    if (w[lane + W_L_ROLE] == W_ASIDE) {
+        i64 excess = made->cost * made->samples - w[W_BAR];
+        PUT(W_RETURNS, w[W_RETURNS] + 1);
+        PUT(W_EXCESS, w[W_EXCESS] + (excess > 0 ? excess : 0));
+    }
+    PUT(W_HISTOGRAM + made->bin, w[W_HISTOGRAM + made->bin] + made->samples);
+    if (made->cost > W_STRAGGLER_NS && made->samples == 1 && w[W_THRESHOLD] > 0 &&
+        W_STRAGGLES * w[W_THRESHOLD] < made->cost) {
+        i64 group = w[lane + W_L_GROUP] - 1, at = GROUP(group);
+        if (group >= 0 && !(w[at + W_G_KIND] & W_PICKLED) && w[at + W_G_SERIAL] == w[lane + W_L_SERIAL]) {
+            PUT(W_LOG + w[W_LOGGED] % W_LOG_SIZE, w[l->index0 + group * l->group_stride + w[lane + W_L_START]]);
+            PUT(W_LOGGED, w[W_LOGGED] + 1);
+        }
+    }
+    PUT(W_FINISHED, w[W_FINISHED] + made->samples);
+    if (w[W_THRESHOLD] > 0 && w[W_THRESHOLD] < made->cost) PUT(W_SLOW, w[W_SLOW] + made->samples);
+    return 0;
+}
+
+static int works(Ledger *l, i64 lane)
+{
+    Cells w = l->w;
+    if (w[lane + W_L_ROLE] == W_WORKING) {
+        if (w[W_FOREGROUND] <= w[W_LIMIT]) return 1;
+        PUT(W_FOREGROUND, w[W_FOREGROUND] - 1);
+        PUT(lane + W_L_ROLE, W_PARKED);
+        return 0;
+    }
+    if (w[W_FOREGROUND] >= w[W_LIMIT]) {
+        PUT(lane + W_L_ROLE, W_PARKED);
+        return 0;
+    }
+    PUT(lane + W_L_ROLE, W_WORKING);
+    PUT(W_FOREGROUND, w[W_FOREGROUND] + 1);
+    return 1;
+}
+
+static i64 wanted(Ledger *l, const Appetite *appetite)
+{
+    Cells w = l->w;
+    i64 sequence = w[W_CURSOR] >> 24, tail = w[W_TAIL] > 0 ? w[W_TAIL] - 1 : 0, count, want;
+    if (appetite->mode == EVERYTHING || w[W_LOCAL]) return ALL;
+    count = w[GROUP(w[l->order + (sequence < tail ? sequence : tail) % l->ring]) + W_G_COUNT];
+    if (appetite->mode == WHOLE && !w[W_FREE_ORDER]) return count <= appetite->whole ? ALL : 1;
+    want = count / appetite->share;
+    if (appetite->chunk < want) want = appetite->chunk;
+    return want > 1 ? want : 1;
+}
+
+static int in_turn(Ledger *l, i64 want, i64 *group, i64 *first, i64 *end)
+{
+    Cells w = l->w;
+    i64 sequence = w[W_CURSOR] >> 24, start = w[W_CURSOR] & 0xFFFFFF;
+    *group = -1;
+    while (sequence < w[W_TAIL]) {
+        i64 g = w[l->order + sequence % l->ring], at = GROUP(g), count, tickets, stop;
+        if ((w[at + W_G_SERIAL] & LOW) != sequence) {
+            sequence++, start = 0;
+            continue;
+        }
+        count = w[at + W_G_COUNT], tickets = TICKET(g);
+        stop = start + want < count ? start + want : count;
+        if (w[at + W_G_AHEAD]) {
+            while (start < count && w[tickets + start] & W_AHEAD) start++;
+            i64 most = start + want < count ? start + want : count;
+            for (stop = start; stop < most && !(w[tickets + stop] & W_AHEAD); stop++) {}
+        }
+        PUT(W_CURSOR, stop == count ? (sequence + 1) << 24 : sequence << 24 | stop);
+        if (start < stop) {
+            *group = g, *first = start, *end = stop;
+            return 0;
+        }
+        sequence++, start = 0;
+    }
+    return 0;
+}
+
+static int hold(Ledger *l, i64 lane, i64 group, i64 start, i64 end)
+{
+    Cells w = l->w;
+    PUT(lane + W_L_GROUP, 0);
+    PUT(lane + W_L_BEGAN, 0);
+    PUT(lane + W_L_POS, start);
+    PUT(lane + W_L_START, start);
+    PUT(lane + W_L_END, end);
+    PUT(lane + W_L_SERIAL, w[GROUP(group) + W_G_SERIAL]);
+    PUT(lane + W_L_GROUP, group + 1);
+    return 0;
+}
+
+static int take(Ledger *l, i64 lane, i64 want, Answer *answer)
+{
+    Cells w = l->w;
+    i64 retries, group, start = 0, end = 0, slot;
+    int at_work;
+    PUT(lane + W_L_GENERATION, w[W_GENERATION]);
+    answer->what = ASLEEP;
+    DO(at_work = works(l, lane));
+    if (!at_work) return 0;
+    retries = w[W_RETRIES];
+    if (retries) {
+        i64 item = w[l->retry + retries - 1];
+        PUT(W_RETRIES, retries - 1);
+        if (item < 0) {
+            PUT(lane + W_L_COLLATE, -item);
+            answer->what = COLLATE, answer->a = -item - 1;
+            return 0;
+        }
+        group = item >> 32, start = item & LOW, end = start + 1;
+    } else {
+        DO(in_turn(l, want, &group, &start, &end));
+        if (group < 0) return 0;
+    }
+    DO(hold(l, lane, group, start, end));
+    slot = w[GROUP(group) + W_G_SLOT] - 1;
+    if (slot >= 0) {
+        PUT(lane + W_L_ROW, start);
+        PUT(lane + W_L_ROWS, end - start);
+        PUT(lane + W_L_SLOT, slot + 1);
+    }
+    answer->what = TICKETS, answer->a = group, answer->b = start, answer->c = end, answer->d = slot;
+    return 0;
+}
+
+static int visit(Ledger *l, i64 lane, const Written *written, const Made *made, const Appetite *appetite, Answer *answer)
+{
+    Cells w = l->w;
+    answer->wake = 0;
+    if (written) {
+        i64 collate;
+        DO(finish(l, lane, written, &collate, &answer->wake));
+        if (collate >= 0) {
+            answer->what = COLLATE, answer->a = collate, answer->b = 1;
+            return 0;
+        }
+    }
+    if (made) DO(observe(l, lane, made));
+    PUT(lane + W_L_GROUP, 0);
+    PUT(lane + W_L_SLOT, 0);
+    if (w[W_STOP]) {
+        answer->what = STOP;
+        return 0;
+    }
+    DO(take(l, lane, wanted(l, appetite), answer));
+    if (answer->what == ASLEEP) PUT(lane + W_L_WAITING, W_FOR_WORK);
+    return 0;
+}
+
+static i64 holes_in(Ledger *l, i64 slot)
+{
+    i64 found = 0;
+    for (i64 hole = 0; hole < l->w[W_HOLES]; hole++) found += l->w[l->hole + hole] >> 32 == slot;
+    return found;
+}
+
+static i64 unclaimed(Ledger *l, i64 number)
+{
+    i64 at = GROUP(l->w[l->order + number % l->ring]);
+    return (l->w[at + W_G_SERIAL] & LOW) == number ? l->w[at + W_G_UNCLAIMED] : 0;
+}
+
+typedef struct { i64 lane, want, layout, expected, room; } Claim;
+enum { NO_ROW, GIVEN_UP, ROWS, OTHER_SIZE };
+
+static int shape(Ledger *l, i64 slot, i64 layout, i64 room)
+{
+    Cells w = l->w;
+    i64 at = SLOT(slot);
+    if (w[at + W_S_LAYOUT] == 0) {
+        PUT(at + W_S_BUMP, room);
+        PUT(at + W_S_LAYOUT, layout + 2);
+    }
+    return 0;
+}
+
+/* See lane.py for why a lane's tickets may go there: the first slot, and for how many of them. */
+static int place_for(Ledger *l, i64 lane, i64 epoch, int holes, i64 *place, i64 *many)
+{
+    Cells w = l->w;
+    int early = epoch != w[W_EPOCH];
+    i64 base = early ? w[W_NEXT_BASE] : 0, end = w[W_FILL_TAIL], begin, displacement = w[W_DISPLACEMENT];
+    i64 deadline, oldest, rows = 0, due = 0, found = -1, spare = W_NEVER;
+    if (!early && w[W_NEXT_BASE] < end) end = w[W_NEXT_BASE];
+    begin = base > w[W_FILL_CURSOR] ? base : w[W_FILL_CURSOR];
+    for (i64 hole = 0; holes && hole < w[W_HOLES]; hole++) {
+        i64 at = SLOT(w[l->hole + hole] >> 32);
+        if (w[at + W_S_EPOCH] == epoch && w[at + W_S_NUMBER] < begin) begin = w[at + W_S_NUMBER];
+    }
+    deadline = oldest = end;
+    if (displacement) {
+        i64 known = base > w[W_OLDEST] ? base : w[W_OLDEST], last = end - 1 - displacement;
+        deadline = (w[lane + W_L_SERIAL] & LOW) + displacement;
+        for (oldest = known; oldest <= last && unclaimed(l, oldest) == 0; oldest++) {}
+        if (known == w[W_OLDEST]) PUT(W_OLDEST, oldest);
+    }
+    for (i64 fill = begin; fill < end; fill++) {
+        i64 slot = w[l->fill + fill % l->ring], at = SLOT(slot), free = 0;
+        if (w[at + W_S_NUMBER] == fill)
+            free = w[at + W_S_EXPECTED] - w[at + W_S_CLAIMED] +
+                   (holes && w[at + W_S_EPOCH] == epoch ? holes_in(l, slot) : 0);
+        if (free == 0 && fill == w[W_FILL_CURSOR]) PUT(W_FILL_CURSOR, fill + 1);
+        if (free && found < 0) found = fill, spare = W_NEVER;
+        if (fill >= deadline || (found >= 0 && oldest + displacement >= end)) break;
+        rows += free;
+        while (oldest + displacement <= fill) due += unclaimed(l, oldest++);
+        if (due >= rows) found = -1;
+        if (rows - due < spare) spare = rows - due;
+    }
+    *place = found, *many = spare;
+    return 0;
+}
+
+static int claim(Ledger *l, const Claim *asked, Answer *answer)
+{
+    Cells w = l->w;
+    i64 lane = asked->lane, group = GROUP(w[lane + W_L_GROUP] - 1), epoch, fill, spare, slot, at, first, count, hole = -1;
+    int holes = 0;
+    answer->what = GIVEN_UP, answer->wake = 0;
+    if (stale(l, lane) || w[W_STOP]) return 0;
+    epoch = w[group + W_G_EPOCH];
+    for (i64 i = 0; i < w[W_HOLES]; i++) holes |= w[SLOT(w[l->hole + i] >> 32) + W_S_EPOCH] == epoch;
+    DO(place_for(l, lane, epoch, holes, &fill, &spare));
+    if (fill < 0) {
+        answer->what = NO_ROW;
+        PUT(lane + W_L_WAITING, W_FOR_ROOM);
+        return 0;
+    }
+    slot = w[l->fill + fill % l->ring], at = SLOT(slot);
+    if (asked->layout >= 0 && w[at + W_S_LAYOUT] == 0 && w[at + W_S_EXPECTED] != asked->expected) {
+        answer->what = OTHER_SIZE, answer->a = w[at + W_S_EXPECTED];
+        return 0;
+    }
+    for (i64 i = 0; holes && i < w[W_HOLES]; i++)
+        if (w[l->hole + i] >> 32 == slot) hole = i;
+    if (hole >= 0) {
+        i64 last = w[W_HOLES] - 1, item = w[l->hole + hole], moved = w[l->hole + last];
+        PUT(W_HOLES, last);
+        if (hole < last) PUT(l->hole + hole, moved);
+        first = item & LOW, count = 1;
+    } else {
+        first = w[at + W_S_CLAIMED], count = asked->want;
+        if (w[at + W_S_EXPECTED] - first < count) count = w[at + W_S_EXPECTED] - first;
+        if (spare < count) count = spare;
+    }
+    PUT(lane + W_L_SLOT, 0);
+    PUT(lane + W_L_ROW, first);
+    PUT(lane + W_L_ROWS, count);
+    PUT(lane + W_L_SLOT, slot + 1);
+    if (hole < 0) PUT(at + W_S_CLAIMED, first + count);
+    PUT(group + W_G_UNCLAIMED, w[group + W_G_UNCLAIMED] - count);
+    DO(shape(l, slot, asked->layout, asked->room));
+    answer->what = ROWS, answer->a = slot, answer->b = first, answer->c = count, answer->d = w[at + W_S_LAYOUT] - 2;
+    return 0;
+}
+
+static int reserve(Ledger *l, i64 slot, i64 size, i64 most, i64 *offset)
+{
+    Cells w = l->w;
+    i64 at = SLOT(slot) + W_S_BUMP;
+    *offset = w[at];
+    if (*offset + size > most) return 0;
+    PUT(at, *offset + size);
+    return 0;
+}
+
+static int ready(Ledger *l, i64 lane, i64 slot, i64 offset, i64 size, i64 failed, int *wake)
+{
+    Cells w = l->w;
+    i64 at = SLOT(slot);
+    *wake = 0;
+    PUT(lane + W_L_COLLATE, 0);
+    if (stale(l, lane) || w[at + W_S_STATUS] != W_COLLATING) return 0;
+    PUT(at + W_S_RESULT, offset);
+    PUT(at + W_S_RESULT_BYTES, size);
+    PUT(at + W_S_FAILED, failed);
+    PUT(at + W_S_STATUS, W_READY);
+    DO(*wake = answers(l, slot + 1));
+    return 0;
+}
+
+/* -- the consumer -- */
+
+typedef struct { i64 *lanes; Py_ssize_t count; } Woken;
+
+static int wake_lanes(Ledger *l, i64 lanes, Woken *woken)
+{
+    Cells w = l->w;
+    i64 places = w[W_LIMIT] - w[W_FOREGROUND];
+    woken->count = 0;
+    for (i64 lane = 0; lane < lanes; lane++) {
+        i64 at = LANE(lane), waiting = w[at + W_L_WAITING];
+        if (!waiting) continue;
+        if (waiting == W_FOR_WORK && w[at + W_L_ROLE] != W_WORKING) {
+            if (places <= 0) continue;
+            places--;
+        }
+        PUT(at + W_L_WAITING, 0);
+        woken->lanes[woken->count++] = lane;
+    }
+    return 0;
+}
+
+typedef struct { i64 slot, expected, collate, group, count, kind, blob, epoch, free_order, lanes; } Batch;
+
+static int push(Ledger *l, i64 item)
+{
+    Cells w = l->w;
+    PUT(l->retry + w[W_RETRIES], item);
+    PUT(W_RETRIES, w[W_RETRIES] + 1);
+    return 0;
+}
+
+static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken *woken)
+{
+    Cells w = l->w;
+    i64 at = SLOT(b->slot), states = l->row_state0 + b->slot * l->slot_stride, group = GROUP(b->group);
+    i64 tickets = TICKET(b->group), word;
+    if (w[W_HOLES]) {
+        i64 kept = 0;
+        for (i64 i = 0; i < w[W_HOLES]; i++) {
+            i64 hole = w[l->hole + i];
+            if (hole >> 32 != b->slot) {
+                PUT(l->hole + kept, hole);
+                kept++;
+            }
+        }
+        PUT(W_HOLES, kept);
+    }
+    for (i64 i = 0; i < W_SLOT; i++) PUT(at + i, 0);
+    for (i64 i = 0; i < b->expected; i++) PUT(states + i, W_EMPTY);
+    PUT(at + W_S_EXPECTED, b->expected);
+    PUT(at + W_S_COLLATE, b->collate);
+    PUT(at + W_S_EPOCH, b->epoch);
+    PUT(at + W_S_BATCH, w[W_BATCHES]);
+    PUT(W_BATCHES, w[W_BATCHES] + 1);
+    PUT(at + W_S_STATUS, W_FILLING);
+    for (i64 i = 0; i < b->count; i++) PUT(tickets + i, W_PENDING);
+    PUT(group + W_G_COUNT, b->count);
+    PUT(group + W_G_SLOT, b->free_order ? 0 : b->slot + 1);
+    PUT(group + W_G_KIND, b->kind);
+    PUT(group + W_G_BLOB, b->blob);
+    PUT(group + W_G_UNCLAIMED, b->count);
+    PUT(group + W_G_EPOCH, b->epoch);
+    PUT(group + W_G_AHEAD, many > 0);
+    for (i64 i = 0; i < many; i++) {
+        PUT(tickets + ahead[i], W_AHEAD);
+        DO(push(l, b->group << 32 | ahead[i]));
+    }
+    PUT(group + W_G_SERIAL, w[W_GENERATION] << 32 | w[W_TAIL]);
+    PUT(l->order + w[W_TAIL] % l->ring, b->group);
+    word = unresolved_word(l, b->epoch);
+    PUT(word, w[word] + b->count);
+    PUT(W_TAIL, w[W_TAIL] + 1);
+    if (b->free_order) {
+        PUT(at + W_S_NUMBER, w[W_FILL_TAIL]);
+        PUT(l->fill + w[W_FILL_TAIL] % l->ring, b->slot);
+        PUT(W_FILL_TAIL, w[W_FILL_TAIL] + 1);
+    }
+    return wake_lanes(l, b->lanes, woken);
+}
+
+static int look(Ledger *l, const i64 *slots, i64 count, i64 *found)
+{
+    Cells w = l->w;
+    *found = -1;
+    for (i64 i = 0; i < count; i++)
+        if (w[SLOT(slots[i]) + W_S_STATUS] == W_READY) {
+            *found = slots[i];
+            return 0;
+        }
+    PUT(W_AWAITED, count == 1 ? slots[0] + 1 : W_ANY);
+    return 0;
+}
+
+/* -- Python -- */
+
+static int numbers(PyObject *const *args, Py_ssize_t count, i64 *into)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        into[i] = PyLong_AsLongLong(args[i]);
+        if (into[i] == -1 && PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+static int listed(PyObject *sequence, i64 **into, Py_ssize_t *count)
+{
+    PyObject *fast = PySequence_Fast(sequence, "a sequence of numbers");
+    if (!fast) return -1;
+    *count = PySequence_Fast_GET_SIZE(fast);
+    *into = PyMem_Malloc(sizeof(i64) * (size_t)(*count + 1));
+    int rc = *into ? numbers(PySequence_Fast_ITEMS(fast), *count, *into) : -1;
+    if (rc < 0) {
+        if (*into) PyMem_Free(*into); else PyErr_NoMemory();
+        *into = NULL;
+    }
+    Py_DECREF(fast);
+    return rc;
+}
+
+static PyObject *killed(void)
+{
+    PyErr_SetString(Killed, "before this store");
+    return NULL;
+}
+
+static PyObject *answered(const Answer *a)
+{
+    return Py_BuildValue("(LLLLLO)", a->what, a->a, a->b, a->c, a->d, a->wake ? Py_True : Py_False);
+}
+
+#define ARGUMENTS(number)                                                     \
+    Ledger *l = (Ledger *)self;                                               \
+    i64 n[number];                                                            \
+    if (count < number) {                                                     \
+        PyErr_SetString(PyExc_TypeError, "too few arguments");                \
+        return NULL;                                                          \
+    }                                                                         \
+    if (numbers(args, number, n) < 0) return NULL
+
+/* (lane, written or None, made or None, mode, chunk, share, whole): written is (slot, first, count, group, start, objects) */
+static PyObject *py_visit(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Ledger *l = (Ledger *)self;
+    i64 lane[1], hunger[4], place[5], figures[3], *objects = NULL;
+    Written written;
+    Made made;
+    Answer answer = {0};
+    int rc;
+    if (count != 7 || numbers(args, 1, lane) < 0 || numbers(args + 3, 4, hunger) < 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "visit takes seven arguments");
+        return NULL;
+    }
+    if (args[1] != Py_None) {
+        PyObject **items = PySequence_Fast_ITEMS(args[1]);
+        Py_ssize_t many;
+        if (!PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) != 6 || numbers(items, 5, place) < 0) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "written is a tuple of six");
+            return NULL;
+        }
+        if (items[5] != Py_None && listed(items[5], &objects, &many) < 0) return NULL;
+        written = (Written){place[0], place[1], place[2], place[3], place[4], objects};
+    }
+    if (args[2] != Py_None) {
+        if (!PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) != 3 ||
+            numbers(PySequence_Fast_ITEMS(args[2]), 3, figures) < 0) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "made is a tuple of three");
+            PyMem_Free(objects);
+            return NULL;
+        }
+        made = (Made){figures[0], figures[1], figures[2]};
+    }
+    Appetite appetite = {hunger[0], hunger[1], hunger[2] > 0 ? hunger[2] : 1, hunger[3]};
+    SECTION(rc, visit(l, LANE(lane[0]), args[1] == Py_None ? NULL : &written, args[2] == Py_None ? NULL : &made,
+                      &appetite, &answer));
+    PyMem_Free(objects);
+    return rc < 0 ? killed() : answered(&answer);
+}
+
+/* (lane, slot, first, count, group, start, objects or None) -> (collate, wake) */
+static PyObject *py_finish(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(6);
+    i64 *objects = NULL, collate;
+    Py_ssize_t many;
+    int rc, wake;
+    if (count > 6 && args[6] != Py_None && listed(args[6], &objects, &many) < 0) return NULL;
+    Written written = {n[1], n[2], n[3], n[4], n[5], objects};
+    SECTION(rc, finish(l, LANE(n[0]), &written, &collate, &wake));
+    PyMem_Free(objects);
+    return rc < 0 ? killed() : Py_BuildValue("(LO)", collate, wake ? Py_True : Py_False);
+}
+
+/* (lane, want, layout, expected, room) -> (what, slot, first, count, layout, _) */
+static PyObject *py_claim(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(5);
+    Claim asked = {LANE(n[0]), n[1], n[2], n[3], n[4]};
+    Answer answer = {0};
+    int rc;
+    SECTION(rc, claim(l, &asked, &answer));
+    return rc < 0 ? killed() : answered(&answer);
+}
+
+/* (slot, layout, room) -> the layout decided */
+static PyObject *py_shape(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(3);
+    int rc;
+    SECTION(rc, shape(l, n[0], n[1], n[2]));
+    return rc < 0 ? killed() : PyLong_FromLongLong(l->w[SLOT(n[0]) + W_S_LAYOUT] - 2);
+}
+
+/* (slot, size, most) -> the offset; nothing was reserved where it and the size are more than most */
+static PyObject *py_reserve(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(3);
+    i64 offset;
+    int rc;
+    SECTION(rc, reserve(l, n[0], n[1], n[2], &offset));
+    return rc < 0 ? killed() : PyLong_FromLongLong(offset);
+}
+
+/* (lane, slot, offset, size, failed) -> wake */
+static PyObject *py_ready(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(5);
+    int rc, wake;
+    SECTION(rc, ready(l, LANE(n[0]), n[1], n[2], n[3], n[4], &wake));
+    return rc < 0 ? killed() : PyBool_FromLong(wake);
+}
+
+static PyObject *woken_list(Woken *woken, int rc)
+{
+    PyObject *found = rc < 0 ? killed() : PyList_New(woken->count);
+    for (Py_ssize_t i = 0; found && i < woken->count; i++)
+        PyList_SET_ITEM(found, i, PyLong_FromLongLong(woken->lanes[i]));
+    PyMem_Free(woken->lanes);
+    return found;
+}
+
+/* (lanes) -> those to ring */
+static PyObject *py_wake(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(1);
+    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[0] + 1)), 0};
+    int rc;
+    if (!woken.lanes) return PyErr_NoMemory();
+    SECTION(rc, wake_lanes(l, n[0], &woken));
+    return woken_list(&woken, rc);
+}
+
+/* (slot, expected, collate, group, count, kind, blob, epoch, free order, lanes, ahead) -> lanes to ring */
+static PyObject *py_publish(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(10);
+    Batch batch = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]};
+    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[9] + 1)), 0};
+    i64 *ahead = NULL;
+    Py_ssize_t many = 0;
+    int rc;
+    if (!woken.lanes) return PyErr_NoMemory();
+    if (count > 10 && listed(args[10], &ahead, &many) < 0) {
+        PyMem_Free(woken.lanes);
+        return NULL;
+    }
+    SECTION(rc, publish(l, &batch, ahead, many, &woken));
+    PyMem_Free(ahead);
+    return woken_list(&woken, rc);
+}
+
+/* (slots) -> the first that is ready, or -1 once the consumer is noted as waiting for them */
+static PyObject *py_look(PyObject *self, PyObject *slots)
+{
+    Ledger *l = (Ledger *)self;
+    i64 *wanted, found;
+    Py_ssize_t many;
+    int rc;
+    if (listed(slots, &wanted, &many) < 0) return NULL;
+    SECTION(rc, look(l, wanted, many, &found));
+    PyMem_Free(wanted);
+    return rc < 0 ? killed() : PyLong_FromLongLong(found);
+}
+
+/* (lanes, slot) -> whether a lane may be writing to it; needs no lock: nobody begins to write to a free slot */
+static PyObject *py_is_busy(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    ARGUMENTS(2);
+    for (i64 lane = 0; lane < n[0]; lane++)
+        if (l->w[LANE(lane) + W_L_SLOT] == n[1] + 1 || l->w[LANE(lane) + W_L_COLLATE] == n[1] + 1) Py_RETURN_TRUE;
+    Py_RETURN_FALSE;
+}
+
+static PyMethodDef ledger_methods[] = {
+    {"visit", (PyCFunction)(void (*)(void))py_visit, METH_FASTCALL, NULL},
+    {"finish", (PyCFunction)(void (*)(void))py_finish, METH_FASTCALL, NULL},
+    {"claim", (PyCFunction)(void (*)(void))py_claim, METH_FASTCALL, NULL},
+    {"shape", (PyCFunction)(void (*)(void))py_shape, METH_FASTCALL, NULL},
+    {"reserve", (PyCFunction)(void (*)(void))py_reserve, METH_FASTCALL, NULL},
+    {"ready", (PyCFunction)(void (*)(void))py_ready, METH_FASTCALL, NULL},
+    {"wake", (PyCFunction)(void (*)(void))py_wake, METH_FASTCALL, NULL},
+    {"publish", (PyCFunction)(void (*)(void))py_publish, METH_FASTCALL, NULL},
+    {"look", py_look, METH_O, NULL},
+    {"is_busy", (PyCFunction)(void (*)(void))py_is_busy, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+/* Ledger(words, places, mutex word or -1, fuse or None) */
+static int ledger_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    Ledger *l = (Ledger *)self;
+    PyObject *words, *places, *fuse;
+    i64 *at;
+    Py_ssize_t many;
+    long long mutex;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "OOLO", &words, &places, &mutex, &fuse)) return -1;
+    if (PyObject_GetBuffer(words, &l->view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return -1;
+    l->w = l->view.buf;
+    if (fuse != Py_None) {
+        if (PyObject_GetBuffer(fuse, &l->fuse_view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return -1;
+        l->fuse = l->fuse_view.buf;
+    }
+    l->mutex = mutex < 0 ? NULL : (pthread_mutex_t *)(void *)(l->w + mutex);
+    if (listed(places, &at, &many) < 0) return -1;
+    if (many != 15) {
+        PyMem_Free(at);
+        PyErr_SetString(PyExc_ValueError, "fifteen places");
+        return -1;
+    }
+    i64 *into[] = {&l->ring, &l->order, &l->fill, &l->retry, &l->hole, &l->group0, &l->group_stride, &l->index0,
+                   &l->ticket0, &l->slot0, &l->slot_stride, &l->row_ticket0, &l->row_state0, &l->lane0, &l->lane_stride};
+    for (int i = 0; i < 15; i++) *into[i] = at[i];
+    PyMem_Free(at);
+    return 0;
+}
+
+static void ledger_dealloc(PyObject *self)
+{
+    Ledger *l = (Ledger *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (l->view.obj) PyBuffer_Release(&l->view);
+    if (l->fuse_view.obj) PyBuffer_Release(&l->fuse_view);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot ledger_slots[] = {
+    {Py_tp_init, ledger_init}, {Py_tp_dealloc, ledger_dealloc}, {Py_tp_methods, ledger_methods}, {0, NULL}};
+static PyType_Spec ledger_spec = {"headrace.sched.native.Ledger", sizeof(Ledger), 0, Py_TPFLAGS_DEFAULT, ledger_slots};
+
+/* -- the lock itself, for the sections that are Python -- */
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer view;
+    pthread_mutex_t *mutex;
+} Mutex;
+
+static int mutex_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    Mutex *m = (Mutex *)self;
+    PyObject *words;
+    long long at;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "OL", &words, &at)) return -1;
+    if (PyObject_GetBuffer(words, &m->view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return -1;
+    m->mutex = (pthread_mutex_t *)(void *)((i64 *)m->view.buf + at);
+    return 0;
+}
+
+static void mutex_dealloc(PyObject *self)
+{
+    Mutex *m = (Mutex *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (m->view.obj) PyBuffer_Release(&m->view);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *mutex_make(PyObject *self, PyObject *ignored)
+{
+    Mutex *m = (Mutex *)self;
+    pthread_mutexattr_t kind;
+    (void)ignored;
+    int rc = pthread_mutexattr_init(&kind);
+    if (!rc) rc = pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    if (!rc) rc = pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    if (!rc) rc = pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
+    memset((void *)m->mutex, 0, sizeof(pthread_mutex_t));
+    if (!rc) rc = pthread_mutex_init(m->mutex, &kind);
+    if (rc) {
+        errno = rc;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *mutex_enter(PyObject *self, PyObject *ignored)
+{
+    Mutex *m = (Mutex *)self;
+    (void)ignored;
+    int rc = try_lock(m->mutex);
+    if (rc == EBUSY) {
+        Py_BEGIN_ALLOW_THREADS
+        rc = wait_lock(m->mutex);
+        Py_END_ALLOW_THREADS
+    }
+    if (rc && rc != EDEADLK) {
+        errno = rc;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *mutex_exit(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    (void)args, (void)count;
+    pthread_mutex_unlock(((Mutex *)self)->mutex); /* not this thread's: nothing happens */
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef mutex_methods[] = {
+    {"make", mutex_make, METH_NOARGS, NULL},
+    {"__enter__", mutex_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)(void (*)(void))mutex_exit, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot mutex_slots[] = {
+    {Py_tp_init, mutex_init}, {Py_tp_dealloc, mutex_dealloc}, {Py_tp_methods, mutex_methods}, {0, NULL}};
+static PyType_Spec mutex_spec = {"headrace.sched.native.Mutex", sizeof(Mutex), 0, Py_TPFLAGS_DEFAULT, mutex_slots};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "native", "The ledger's hot operations.", -1, NULL,
+                                    NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_native(void)
+{
+    PyObject *made = PyModule_Create(&module);
+    if (!made) return NULL;
+    Killed = PyErr_NewException("headrace.sched.native.Killed", NULL, NULL);
+    PyObject *ledger = PyType_FromSpec(&ledger_spec), *mutex = PyType_FromSpec(&mutex_spec);
+    if (!Killed || !ledger || !mutex || PyModule_AddObject(made, "Killed", Killed) < 0 ||
+        PyModule_AddObject(made, "Ledger", ledger) < 0 || PyModule_AddObject(made, "Mutex", mutex) < 0 ||
+        PyModule_AddIntConstant(made, "MUTEX_BYTES", sizeof(pthread_mutex_t)) < 0 ||
+        PyModule_AddIntConstant(made, "WORDS", W_VERSION) < 0)
+        return NULL;
+    return made;
+}

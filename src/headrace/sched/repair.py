@@ -1,0 +1,231 @@
+"""The ledger made whole after a death: primary facts are read, what is derived from them is recomputed.
+
+The lock is held throughout, so no living lane is between two stores.
+"""
+
+from dataclasses import dataclass
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims, Words
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was put right after a lane died."""
+
+    ticket: tuple[int, int] | None
+    """(group, position) the lane was working on."""
+    deaths: int
+    """How often that sample has now taken a worker with it."""
+    collating: int
+    """The slot it was collating, or -1."""
+    reissued: int
+    """Tickets that will be run again."""
+
+
+class Mending:
+    """What the consumer does for the dead."""
+
+    def __init__(self, words: Words, dims: Dims) -> None:
+        """``words`` is shared."""
+        self.w, self.dims = words, dims
+
+    def is_ready(self, slot: int) -> bool:
+        """Whether the slot's batch can be taken."""
+        return self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY
+
+    def count_lanes(self, lanes: int) -> None:
+        """Recount what is derived from the lanes' roles."""
+        self.w[W.FOREGROUND] = sum(self.w[self.dims.lane(lane) + W.L_ROLE] == W.WORKING for lane in range(lanes))
+
+    def _complete(self, slot: int) -> None:
+        w, at = self.w, self.dims.slot(slot)
+        if w[at + W.S_COLLATE]:
+            w[at + W.S_STATUS] = W.COLLATING
+            self._push(W.RETRIES, self.dims.retry, -(slot + 1))
+        else:
+            w[at + W.S_STATUS] = W.READY
+
+    def _push(self, count: int, base: int, item: int) -> None:
+        self.w[base + self.w[count]] = item
+        self.w[count] += 1
+
+    def bury(self, lane: int) -> tuple[tuple[int, int] | None, int]:
+        """Take a dead lane's claims away: the ticket it was on (None if it held none), the slot it collated or -1."""
+        w, at = self.w, self.dims.lane(lane)
+        current = w[at + W.L_GENERATION] == w[W.GENERATION]
+        working = self._holds(at) and w[at + W.L_POS] < w[at + W.L_END]
+        ticket = (w[at + W.L_GROUP] - 1, w[at + W.L_POS]) if working else None
+        collating = w[at + W.L_COLLATE] - 1 if current else -1
+        if current:
+            self._count_made(at)
+        for word in (W.L_GROUP, W.L_SLOT, W.L_COLLATE, W.L_WAITING, W.L_ROLE):
+            w[at + word] = 0
+        return ticket, collating
+
+    def _holds(self, lane: int) -> bool:
+        """Whether a lane's claim on tickets is one of this epoch, on the group that has this number now."""
+        w = self.w
+        if not w[lane + W.L_GROUP] or w[lane + W.L_GENERATION] != w[W.GENERATION]:
+            return False
+        return bool(w[lane + W.L_SERIAL] == w[self.dims.group(w[lane + W.L_GROUP] - 1) + W.G_SERIAL])
+
+    def _count_made(self, lane: int) -> None:
+        """Streams: a batch that became ready counts as made, although the lane died before it counted it."""
+        w, made = self.w, self.w[lane + W.L_MADE]
+        slot = w[lane + W.LANE + made % W.STREAM_RING]
+        if made < w[lane + W.L_QUOTA] and w[lane + W.L_SLOT] == slot + 1 and self.is_ready(slot):
+            w[lane + W.L_MADE] = made + 1
+
+    def repair(self, dead: int, lanes: int, groups: list[int], slots: list[int]) -> Repair:
+        """Make the ledger whole after lane ``dead`` died: ``groups`` and ``slots`` are all that are in use.
+
+        Whatever is neither done, nor queued, nor held by a living lane is queued again. Nothing is guessed: the lock is
+        held, so no living lane is between two stores.
+        """
+        ticket, collating = self.bury(dead)
+        self.count_lanes(lanes)
+        deaths = 0
+        if ticket is not None:
+            deaths = self._blame(*ticket)
+        if collating >= 0:
+            deaths = self._blame_collation(collating, groups)
+        for slot in slots:
+            self._repair_slot(slot, lanes)
+        reissued = self._reissue(lanes, groups)
+        for slot in slots:
+            self._repair_status(slot, lanes)
+        return Repair(ticket, deaths, collating, reissued)
+
+    def _blame(self, group: int, position: int) -> int:
+        """Count a death against a ticket; a ticket that did it too often has failed."""
+        w, at = self.w, self.dims.ticket(group) + position
+        if w[at] & 15 != W.PENDING:
+            return 0
+        w[at] += 1 << 4
+        deaths = w[at] >> 4 & 7
+        if deaths > W.DEATHS_ALLOWED:
+            slot = w[self.dims.group(group) + W.G_SLOT] - 1
+            if slot >= 0:
+                w[self.dims.row_ticket(slot) + position] = (group << 32 | position) + 1
+                w[self.dims.row_state(slot) + position] = W.ABSENT
+            w[at] = W.FAILED | deaths << 4 | W.NO_BLOB << 8
+            w[W.FAILURES] += 1
+        return deaths
+
+    def _blame_collation(self, slot: int, groups: list[int]) -> int:
+        """Count a death against a batch's collation; a batch that did it too often has failed, with its samples."""
+        w, at = self.w, self.dims.slot(slot)
+        w[at + W.S_DEATHS] += 1
+        if w[at + W.S_DEATHS] > W.DEATHS_ALLOWED and w[at + W.S_STATUS] in (W.FILLING, W.COLLATING):
+            for group in groups:
+                if w[self.dims.group(group) + W.G_SLOT] == slot + 1:  # made by one lane: its tickets are still pending
+                    tickets = self.dims.ticket(group)
+                    for ticket in range(tickets, tickets + w[self.dims.group(group) + W.G_COUNT]):
+                        if w[ticket] & 15 == W.PENDING:
+                            w[ticket] |= W.DONE
+            w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = 0, 1
+            w[at + W.S_STATUS] = W.READY
+        return w[at + W.S_DEATHS]
+
+    def _repair_slot(self, slot: int, lanes: int) -> None:
+        """Rows are the facts; ticket states and counts follow from them."""
+        w, dims, at = self.w, self.dims, self.dims.slot(slot)
+        if w[at + W.S_STATUS] in (W.FILLING, W.COLLATING):
+            self._undo_whole(slot)
+        if w[at + W.S_STATUS] != W.FILLING:
+            return
+        held = {
+            row
+            for lane in map(dims.lane, range(lanes))
+            if w[lane + W.L_SLOT] == slot + 1 and w[lane + W.L_GENERATION] == w[W.GENERATION]
+            for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + w[lane + W.L_ROWS])
+        }
+        holes = {w[dims.hole + i] for i in range(w[W.HOLES])}
+        states, tickets, resolved = dims.row_state(slot), dims.row_ticket(slot), 0
+        for row in range(w[at + W.S_EXPECTED]):
+            state = w[states + row] & 255
+            if state == W.EMPTY:
+                claimed = w[W.FREE_ORDER] and row < w[at + W.S_CLAIMED]
+                if claimed and row not in held and slot << 32 | row not in holes:
+                    self._push(W.HOLES, dims.hole, slot << 32 | row)
+                continue
+            resolved += 1
+            ticket = w[tickets + row] - 1
+            word = dims.ticket(ticket >> 32) + (ticket & 0xFFFFFFFF)
+            if w[word] & 15 == W.PENDING and state == W.ABSENT:
+                w[states + row] = W.EMPTY  # it failed, but its error was not filed: run it again
+                resolved -= 1
+            elif w[word] & 15 == W.PENDING:
+                w[word] |= W.DONE
+            if state == W.AS_OBJECT:
+                w[at + W.S_COLLATE] = 1
+        w[at + W.S_DONE] = resolved
+        if w[W.FREE_ORDER] and w[at + W.S_CLAIMED] == w[at + W.S_EXPECTED]:
+            fill = w[W.FILL_CURSOR]
+            if fill < w[W.FILL_TAIL] and w[dims.fill + fill % dims.ring] == slot:
+                w[W.FILL_CURSOR] = fill + 1
+
+    def _undo_whole(self, slot: int) -> None:
+        """A batch made whole whose result was not filed: its samples are nowhere and must be made again."""
+        w, states, tickets = self.w, self.dims.row_state(slot), self.dims.row_ticket(slot)
+        for row in range(w[self.dims.slot(slot) + W.S_EXPECTED]):
+            if w[states + row] == W.AS_OBJECT | W.WHOLE << 8:
+                ticket = w[tickets + row] - 1
+                w[self.dims.ticket(ticket >> 32) + (ticket & 0xFFFFFFFF)] &= ~15
+                w[states + row] = W.EMPTY
+                w[self.dims.slot(slot) + W.S_STATUS] = W.FILLING
+
+    def _repair_status(self, slot: int, lanes: int) -> None:
+        """A complete slot whose last finisher died is completed here; one whose collator died is queued again."""
+        w, dims, at = self.w, self.dims, self.dims.slot(slot)
+        status = w[at + W.S_STATUS]
+        if status == W.FILLING and w[at + W.S_DONE] == w[at + W.S_EXPECTED]:
+            self._complete(slot)
+        elif status == W.COLLATING:
+            collated = {w[dims.lane(lane) + W.L_COLLATE] - 1 for lane in range(lanes)}
+            queued = {w[dims.retry + i] for i in range(w[W.RETRIES])}
+            if slot not in collated and -(slot + 1) not in queued:
+                self._push(W.RETRIES, dims.retry, -(slot + 1))
+
+    def _reissue(self, lanes: int, groups: list[int]) -> int:
+        """Queue every pending ticket that was taken and that nobody holds; recount what is unresolved."""
+        w, dims = self.w, self.dims
+        sequence, next_position = w[W.CURSOR] >> 24, w[W.CURSOR] & 0xFFFFFF
+        ahead: dict[int, int] = {}  # groups not handed out wholly yet -> the first position that was not
+        for number in range(sequence, w[W.TAIL]):
+            group = w[dims.order + number % dims.ring]
+            if w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF == number:
+                ahead[group] = next_position if number == sequence else 0
+        queued = {w[dims.retry + i] for i in range(w[W.RETRIES])}
+        held = {
+            (w[at + W.L_GROUP] - 1) << 32 | position
+            for at in map(dims.lane, range(lanes))
+            if self._holds(at)
+            for position in range(w[at + W.L_START], w[at + W.L_END])
+        }
+        rows_held = [
+            (w[at + W.L_GROUP] - 1, w[at + W.L_ROWS])
+            for at in map(dims.lane, range(lanes))
+            if w[at + W.L_SLOT] and self._holds(at)
+        ]
+        reissued, unresolved = 0, {w[W.EPOCH]: 0}
+        w[W.OLDEST] = min((w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF for group in groups), default=w[W.TAIL])
+        for group in groups:
+            tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
+            pending = sum(w[tickets + position] & 15 == W.PENDING for position in range(count))
+            held_rows = sum(rows for holder, rows in rows_held if holder == group)
+            w[dims.group(group) + W.G_UNCLAIMED] = max(0, pending - held_rows)
+            for position in range(count):
+                if w[tickets + position] & 15 != W.PENDING:
+                    continue
+                epoch = w[dims.group(group) + W.G_EPOCH]
+                unresolved[epoch] = unresolved.get(epoch, 0) + 1
+                key = group << 32 | position
+                taken = position < ahead.get(group, count) or w[tickets + position] & W.AHEAD
+                if taken and key not in queued and key not in held:
+                    self._push(W.RETRIES, dims.retry, key)
+                    reissued += 1
+        w[W.UNRESOLVED] = unresolved.pop(w[W.EPOCH])
+        w[W.UNRESOLVED_NEXT] = sum(unresolved.values())
+        return reissued

@@ -1,0 +1,91 @@
+"""The native twin of the ledger's hot operations, where it was built: the same methods, each one call of C.
+
+The module takes the lock itself and never waits for an interpreter while it holds it. What is not here is Python's, on
+either side, under the same lock.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.sched import words as W
+from headrace.sched.consumer import Batch, ConsumerLedger
+from headrace.sched.lane import LaneLedger
+from headrace.sched.moves import Appetite, Outcome, Room, Visit, Written
+from headrace.sched.words import Dims, Words
+
+try:
+    from headrace.sched import native as built  # type: ignore[attr-defined, unused-ignore]
+except ImportError:
+    built = None
+module: Any = built if built is not None and built.WORDS == W.VERSION and built.MUTEX_BYTES <= 64 else None
+"""None where it was not built, or from other words than these."""
+
+
+def _ledger(words: Words, dims: Dims, mutex: bool, fuse: Any) -> Any:
+    places = [dims.ring, dims.order, dims.fill, dims.retry, dims.hole, dims.group0, dims.group_stride, dims.index0]
+    places += [dims.ticket0, dims.slot0, dims.slot_stride, dims.row_ticket0, dims.row_state0]
+    places += [dims.lane(0), dims.lane(1) - dims.lane(0)]
+    return module.Ledger(words, places, W.MUTEX if mutex else -1, fuse)
+
+
+class NativeLane(LaneLedger):
+    """One worker's view of the ledger."""
+
+    def __init__(self, words: Words, dims: Dims, lane: int, lock: Any = None, fuse: Any = None) -> None:
+        """``lock``: the mutex among the words, for what is Python's here; None: nobody else is there (tests)."""
+        super().__init__(words, dims, lane, lock)
+        self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
+
+    def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
+        """See ``LaneLedger``."""
+        return Visit(*self._native.visit(self.number, written, made, *appetite))
+
+    def finish(self, written: Written) -> Outcome:
+        """See ``LaneLedger``."""
+        return Outcome(*self._native.finish(self.number, *written))
+
+    def _claimed_rows(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
+        found: tuple[int, int, int, int, int, bool] = self._native.claim(self.number, want, *self._sized)
+        return found
+
+    def shape(self, slot: int, layout: int, room: Room) -> int:
+        """See ``LaneLedger``."""
+        at = self._slot0 + slot * self._slot_stride
+        decided = self.w[at + W.S_LAYOUT]
+        return int(decided - 2 if decided else self._native.shape(slot, layout, room(self.w[at + W.S_EXPECTED])))
+
+    def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
+        """See ``LaneLedger``."""
+        return int(self._native.reserve(slot, size, most))
+
+    def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
+        """See ``LaneLedger``."""
+        return bool(self._native.ready(self.number, slot, offset, size, failed))
+
+
+class NativeConsumer(ConsumerLedger):
+    """The consumer's view of the ledger."""
+
+    def __init__(self, words: Words, dims: Dims, lock: Any = None, fuse: Any = None) -> None:
+        """``lock``: as for a lane."""
+        super().__init__(words, dims, lock)
+        self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
+
+    def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = ()) -> list[int]:
+        """See ``ConsumerLedger``."""
+        woken: list[int] = self._native.publish(*batch[:7], self.epoch, batch.free_order, lanes, ahead)
+        return woken
+
+    def wake(self, lanes: int) -> list[int]:
+        """See ``ConsumerLedger``."""
+        woken: list[int] = self._native.wake(lanes)
+        return woken
+
+    def look(self, slots: Sequence[int]) -> int | None:
+        """See ``ConsumerLedger``."""
+        found = int(self._native.look(slots))
+        return None if found < 0 else found
+
+    def is_busy(self, slot: int, lanes: int) -> bool:
+        """See ``ConsumerLedger``."""
+        return bool(self._native.is_busy(lanes, slot))

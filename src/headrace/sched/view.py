@@ -1,0 +1,102 @@
+"""What a lane reads of the ledger and says of itself, without the lock: nobody else writes these words meanwhile.
+
+What it reads of a group or a slot is of whatever epoch has that number now: who was given up learns it when it next
+visits the ledger.
+"""
+
+from typing import NamedTuple
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims, Words
+
+
+class GroupFacts(NamedTuple):
+    """One batch of indices, as drawn."""
+
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    """Tickets."""
+    kind: int
+    """How its indices are written."""
+    serial: int
+    """Tells one use of the group's number from the next."""
+    epoch: int
+
+
+class LaneView:
+    """One worker's."""
+
+    def __init__(self, words: Words, dims: Dims, lane: int) -> None:
+        """``words`` is shared."""
+        self.w, self.number, self.lane = words, lane, dims.lane(lane)
+        self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
+        self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
+        self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
+
+    @property
+    def stale(self) -> bool:
+        """The epoch this lane works for was given up."""
+        return self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether each batch is made by one worker."""
+        return bool(self.w[W.LOCAL])
+
+    @property
+    def seed(self) -> int:
+        """What, with the epoch and the index, a sample's random numbers come from."""
+        return self.w[W.SEED]
+
+    @property
+    def first_run(self) -> int:
+        """What the trace calls the iteration's first epoch."""
+        return self.w[W.RUN]
+
+    def group(self, group: int) -> GroupFacts:
+        """What is known of one."""
+        at, w = self._group0 + group * self._group_stride, self.w
+        return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL], w[at + W.G_EPOCH])
+
+    def is_repeated(self, group: int, position: int) -> bool:
+        """Whether a sample is made again, after a death."""
+        return self.w[self._ticket0 + group * self._group_stride + position] >> 4 & 7 > 0
+
+    def begin(self, position: int, now: int) -> None:
+        """It makes this one of its tickets from ``now`` on (nanoseconds): a death is held against it."""
+        self.w[self.lane + W.L_BEGAN] = now
+        self.w[self.lane + W.L_POS] = position
+
+    def expect(self, now: int) -> None:
+        """All its tickets are made in one call, the last of which begins then."""
+        self.w[self.lane + W.L_BEGAN] = now
+
+    def end(self, position: int) -> None:
+        """All tickets before this one are made: a death is nobody's fault any more."""
+        self.w[self.lane + W.L_POS] = position
+
+    def collate_alone(self, slot: int) -> None:
+        """It collates the batch it made alone: from here on a death is held against the collation."""
+        self.w[self.lane + W.L_COLLATE] = slot + 1
+
+    def drop_collation(self) -> None:
+        """It collates nothing."""
+        self.w[self.lane + W.L_COLLATE] = 0
+
+    def expected(self, slot: int) -> int:
+        """Rows of a slot."""
+        return self.w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]
+
+    def batch(self, slot: int) -> int:
+        """A slot's number among all that were opened."""
+        return self.w[self._slot0 + slot * self._slot_stride + W.S_BATCH]
+
+    def present(self, slot: int) -> list[int]:
+        """Rows of a slot that hold a sample."""
+        states = self._row_state0 + slot * self._slot_stride
+        rows = self.w[states : states + self.expected(slot)].tolist()
+        return [row for row, state in enumerate(rows) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
+
+    def ticket(self, slot: int, row: int) -> tuple[int, int]:
+        """The group and the position of the sample that a row holds."""
+        ticket = self.w[self._row_ticket0 + slot * self._slot_stride + row] - 1
+        return ticket >> 32, ticket & 0xFFFFFFFF
