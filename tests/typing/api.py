@@ -122,6 +122,6 @@ def errors(loader: headrace.DataLoader[Any]) -> int:
 
 def refused() -> None:
     headrace.DataLoader(Pairs(), on_error="skip")  # type: ignore[arg-type]
-    headrace.DataLoader(Pairs(), cache="shm://x")  # type: ignore[call-arg]
+    headrace.DataLoader(Pairs(), cache="shm://x")  # type: ignore[arg-type]
     headrace.Loading(seeding="worker")  # type: ignore[arg-type]
     headrace.Skip().max_fraction = 1.0  # type: ignore[misc]

@@ -87,8 +87,7 @@ def _own_scopes(dataset: Any) -> Scopes:
     known = _known(dataset)
     for name in STAGES:
         scopes.append(fingerprint(scopes[-1], getattr(kind, name), known.get(name)))
-    fetched, decoded, augmented = scopes[1:]
-    return fetched, decoded, augmented
+    return scopes[1], scopes[2], scopes[3]
 
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
