@@ -103,7 +103,7 @@ def _known(dataset: Any) -> Mapping[str, Any]:
     told = getattr(dataset, "cache_fingerprint", None)
     if not callable(told):
         held = {name: value for name, value in vars(dataset).items() if name not in HOLDERS}
-        return {"fetch": held, "augment": [getattr(dataset, name, None) for name in HOLDERS]}
+        return {"fetch": held, "decode": [getattr(dataset, name, None) for name in HOLDERS]}
     found = told()
     return found if isinstance(found, Mapping) and set(found) == set(STAGES) else {"fetch": found}
 

@@ -23,8 +23,8 @@ from headrace.sched.words import PICKLED, PLANNED
 
 CHUNK_SECONDS = 0.0005
 """Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
-EVEN_SECONDS, EVEN = 0.01, 4.0
-"""And for this long while none took so many times what they take on average: nothing slow can be behind another."""
+EVEN_SECONDS, EVEN = 0.004, 4.0
+"""And for this long while none took so many times what they take on average: then nothing waits behind a slow one."""
 FORGETS = 0.98
 """By this factor a chunk's worst sample counts less with every further chunk."""
 WHOLE_SECONDS = 0.02
@@ -104,8 +104,9 @@ class SampleMaker:
             return EVERYTHING
         if self._cost == 0.0:
             return Appetite(Eats.CHUNKS if self.standard else Eats.WHOLE)
-        even = self._worst < EVEN * self._cost
-        chunk = int((EVEN_SECONDS if even else CHUNK_SECONDS) / self._cost)
+        chunk = int(CHUNK_SECONDS / self._cost)
+        if chunk > 1 and self._worst < EVEN * self._cost:
+            chunk = int(EVEN_SECONDS / self._cost)
         if self.standard:
             return Appetite(Eats.CHUNKS, chunk, self._share)
         return Appetite(Eats.WHOLE, chunk, self._share, int(WHOLE_SECONDS / self._cost))
