@@ -38,6 +38,7 @@ EXPERIMENTS = (
     "pipelines",
     "ceiling",
     "hits",
+    "network",
 )
 
 

@@ -117,7 +117,7 @@ class Node:
         (self.home / "conf" / "cassandra.yaml").write_text(json.dumps(self._yaml()))  # JSON is YAML
         (self.home / "conf" / "logback.xml").write_text(LOGBACK.format(self.log))
         self.log.unlink(missing_ok=True)
-        heap = "512m" if self.name == "cassandra" else "384m"
+        heap = "512m" if self.name == "cassandra" or self.benchmark else "384m"
         command = [
             *(java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=512m"),
             *("-XX:+ExitOnOutOfMemoryError", *([] if self.benchmark else ["-XX:TieredStopAtLevel=1"])),

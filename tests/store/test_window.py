@@ -84,6 +84,26 @@ def test_it_follows_a_path_that_becomes_longer_and_shorter():
     assert link.window.outstanding <= 400
 
 
+@pytest.mark.parametrize("rate", [500, 4000])
+def test_measuring_the_path_again_costs_next_to_nothing(rate):
+    link = Link(Window(Prefetch(), 32), delay=0.15, rate=rate)
+    link.run(8000)
+    shares = [rate / (link.run(rate) * rate) for _ in range(40)]
+    assert min(shares) >= 0.7
+    assert sum(shares) / len(shares) >= 0.97
+    assert link.window.outstanding <= 2 * GAIN * rate * 0.15 + 64
+
+
+def test_a_path_that_becomes_longer_is_seen_though_requests_queue():
+    link = Link(Window(Prefetch(), 32), delay=0.02, rate=4000)
+    link.run(60_000)
+    short = link.window.size
+    link.delay = 0.15
+    link.run(160_000)
+    assert link.window.size >= 4 * short
+    assert 20_000 / (link.run(20_000) * 4000) >= 0.95
+
+
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(1, 50), st.integers(0, 400))
 def test_requests_never_run_ahead_of_use_by_more_than_the_ramp_allows(ramp, batch, batches, steps):
     window = Window(Prefetch(window=batches, ramp=ramp), batch)

@@ -2,20 +2,22 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import StoreError
 from headrace.store.base import RESERVED, Columns, Info, Kind, LabelKind, Record, Schema
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 CLASS = "class"
 """The metadata column that names what an integer label means."""
 
 
-def column(values: Sequence[Any], kind: Kind) -> npt.NDArray[Any]:
+def column(values: Sequence[Any], kind: Kind) -> "npt.NDArray[Any]":
     """Values of one kind, some perhaps None, as the array that ``Columns`` promises."""
+    import numpy as np  # noqa: PLC0415  (who reads rows and no columns starts without it)
+
     if kind is Kind.NUMBER:
         return np.array([np.nan if value is None else value for value in values], np.float64)
     if kind is Kind.TEXT or any(value is None for value in values):

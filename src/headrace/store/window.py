@@ -14,6 +14,7 @@ ROUND_DELAYS = 2.0
 ROUNDS = 10
 """The rate is the best of so many rounds."""
 PROBE_EVERY_S = 10.0
+PROBE_ARRIVALS = 64
 FLOOR_BATCHES = 2
 
 
@@ -25,7 +26,9 @@ class Window:
     its goal. Where no size is given, the goal is ``GAIN`` times the rate at which samples arrive times the time they
     take on an idle path. While the path is not full, a larger window raises the rate, and the goal with it; once it
     is, the rate stays and so does the goal. A full window makes requests queue, which looks like a longer path:
-    every ``PROBE_EVERY_S`` the goal is lowered for a moment, which shortens the queue, and the time is measured anew.
+    every ``PROBE_EVERY_S`` the goal is lowered until the queue is gone and the time was measured anew, with requests
+    made after that; then as much as the path holds is asked for at once, and the rest is opened gradually again. What
+    arrives meanwhile says nothing about the rate.
     """
 
     def __init__(self, prefetch: Prefetch, batch: int) -> None:
@@ -41,7 +44,7 @@ class Window:
         self._fresh: float | None = None
         self._round: tuple[float, int, float] | None = None
         self._probe_due: float | None = None
-        self._probe_left = 0
+        self._probing = False
         if not prefetch.ramp:
             self._open = self.goal
 
@@ -54,7 +57,7 @@ class Window:
         elif self._delay is None or not self._rates:
             wanted = self._floor
         else:
-            wanted = max(self._floor, (PROBE_GAIN if self._probe_left else GAIN) * max(self._rates) * self._delay)
+            wanted = max(self._floor, (PROBE_GAIN if self._probing else GAIN) * max(self._rates) * self._delay)
         return max(1, min(int(wanted), most))
 
     @property
@@ -77,7 +80,8 @@ class Window:
     def consumed(self, count: int = 1) -> None:
         """Samples were handed to their consumer, or given up."""
         self._outstanding -= count
-        self._probe_left = max(0, self._probe_left - count)
+        if self._probing:
+            return
         goal = self.goal
         if self._open > goal or not self._prefetch.ramp:
             self._open = goal
@@ -90,14 +94,21 @@ class Window:
         """A sample of that many bytes came at ``now``, ``took`` seconds after it was requested."""
         self._size = size if not self._size else self._size + (size - self._size) / 64
         if self._round is None:
-            self._round = now, 0, 0.0
+            if not self._probing or self._outstanding <= self.size:
+                self._round = now, 0, 0.0
             return
         began, count, total = self._round
+        if self._probing and now - took < began:
+            return  # it was in the queue
         count, total = count + 1, total + took
         self._round = began, count, total
-        if count >= ROUND_ARRIVALS and now - began >= max(ROUND_S, ROUND_DELAYS * total / count):
+        least = PROBE_ARRIVALS if self._probing else ROUND_ARRIVALS
+        if count >= least and now - began >= max(ROUND_S, ROUND_DELAYS * total / count):
             self._round = now, 0, 0.0
-            self._measured(now, count / (now - began), total / count)
+            if self._probing:
+                self._probed(now, total / count)
+            else:
+                self._measured(now, count / (now - began), total / count)
 
     def _measured(self, now: float, rate: float, delay: float) -> None:
         self._rates.append(rate)
@@ -105,8 +116,12 @@ class Window:
         self._fresh = delay if self._fresh is None else min(self._fresh, delay)
         if self._probe_due is None:
             self._probe_due = now + PROBE_EVERY_S
-        elif self._probe_left == 0 and now >= self._probe_due:
-            # The old minimum is forgotten: what was measured since the last probe stands, and this one adds to it.
-            self._delay, self._fresh = self._fresh, None
-            self._probe_due = now + PROBE_EVERY_S
-            self._probe_left = max(2 * self._outstanding, 2 * ROUND_ARRIVALS)
+        elif now >= self._probe_due and self._prefetch.window is None:
+            self._probing, self._round = True, None
+
+    def _probed(self, now: float, delay: float) -> None:
+        """The old minimum is forgotten: what was measured since the last probe stands, and this one's."""
+        self._probing, self._probe_due = False, now + PROBE_EVERY_S
+        self._delay = delay if self._fresh is None else min(self._fresh, delay)
+        self._fresh = None
+        self._open = min(self._open, max(self._floor, self.goal / GAIN))

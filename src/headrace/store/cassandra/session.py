@@ -55,8 +55,9 @@ async def agreed(connection: driver.Connection) -> None:
 async def shape_of(connection: driver.Connection, tables: Tables, store: str) -> Shape:
     """Raises ``StoreRefused`` when a table or column that the URL names is not there, or is of another type."""
     try:
-        data = await column_types(connection, tables.keyspace, tables.data)
-        metadata = await column_types(connection, tables.keyspace, tables.metadata)
+        data, metadata = await asyncio.gather(
+            *(column_types(connection, tables.keyspace, table) for table in (tables.data, tables.metadata))
+        )
     except driver.Failure as error:
         raise driver.told(error, store) from error
     if not data:
