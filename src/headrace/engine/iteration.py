@@ -101,14 +101,18 @@ class Resources:
             run.abandon()
 
     def _end_workers(self) -> None:
-        pool, self.pool = self.pool, None
-        if pool is not None:
-            pool.close()
+        try:
+            if self.pool is not None:
+                self.pool.close()
+        finally:
+            self.pool = None
 
     def _end_fetcher(self) -> None:
-        fetcher, self.fetcher = self.fetcher, None
-        if fetcher is not None:
-            fetcher.close()
+        try:
+            if self.fetcher is not None:
+                self.fetcher.close()
+        finally:
+            self.fetcher = None
 
     def _end_membership(self) -> None:
         membership, self.membership = self.membership, None

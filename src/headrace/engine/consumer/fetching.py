@@ -203,22 +203,28 @@ class Fetcher:
         self._torn = False
 
     def _end(self) -> int | None:
-        process, self._process = self._process, None
-        connection, self._socket = self._socket, None
-        if connection is not None:
-            connection.close()
-        if process is None:
-            return None
-        try:
-            return process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+        """The exit code of the process, if there was one. Each step may have been done before."""
+        if self._socket is not None:
+            self._socket.close()
+        code = None
+        if self._process is not None:
+            try:
+                code = self._process.wait(CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                code = self._process.wait()
+        self._process = self._socket = None
+        return code
 
     def close(self) -> None:
         """End the process and give the memory back; idempotent."""
-        self._end()
-        self.arena.close()
+        try:
+            self._end()
+        except BaseException:  # a signal handler raised: what it kept from being done is done all the same
+            self._end()
+            raise
+        finally:
+            self.arena.close()
 
 
 def _added(before: Network, facts: dict[str, Any]) -> Network:

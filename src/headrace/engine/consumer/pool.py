@@ -273,10 +273,16 @@ class Pool:
         """End all workers and free the descriptors; idempotent. A worker in mid-sample has a moment to come back."""
         if self.closed or os.getpid() != self._owner:
             return
-        self.closed = True
+        try:
+            self._end()
+        except BaseException:  # a signal handler raised: what it kept from being done is done all the same
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        """Each step may have been done before."""
         self.memory.words[W.STOP] = 1
-        for bell in self._bells:
-            bell.ring()
+        self.ring(lane for lane, bell in enumerate(self._bells) if bell.fd >= 0)
         running = {child.watch: child for child in self._children if child is not None and child.watch in self._watched}
         _await(running, GRACE_SECONDS)
         for child in running.values():
@@ -291,6 +297,7 @@ class Pool:
         self._wiring.consumer.close()
         for bell in self._bells:
             bell.close()
+        self.closed = True
 
 
 def _await(running: dict[int, Child], seconds: float | None) -> None:
