@@ -129,10 +129,16 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._recording: Recording | None = None
         self._beacon: Beacon | None = None
         self._latest: Resources | None = None
+        self._owner = os.getpid()
+        self._inherited: Any = None
         self._live: weakref.WeakSet[Resources] = weakref.WeakSet()
 
     def __iter__(self) -> Any:
-        """Begin an epoch."""
+        """Begin an epoch. A process forked from the one that used the loader gets workers and memory of its own."""
+        if os.getpid() != self._owner:
+            self._owner, self._iterator, self._latest = os.getpid(), None, None
+            self._inherited = self._beacon, self._recording  # not ended here: they are the other process's
+            self._beacon = self._recording = None
         if isinstance(self.dataset, _PIPES):
             return super().__iter__()  # deprecated in torch; its own machinery shuffles and shards them
         if self.persistent_workers and self.num_workers > 0:
@@ -296,7 +302,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
 
 _PIPES = (IterDataPipe, MapDataPipe)
-_LIFE = frozenset({"_tally", "_shelf", "_course", "_iterator", "_recording", "_beacon", "_latest", "_live"})
+_LIFE = frozenset(
+    {"_tally", "_shelf", "_course", "_iterator", "_recording", "_beacon", "_latest", "_live", "_owner", "_inherited"}
+)
 
 
 def _chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:

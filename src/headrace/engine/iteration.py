@@ -1,5 +1,6 @@
 """What ``iter(loader)`` returns."""
 
+import os
 import time
 import weakref
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -41,6 +42,7 @@ class Resources:
     def __init__(self, shelf: Shelf, tally: Tally) -> None:
         """Nothing yet."""
         self.shelf, self.tally = shelf, tally
+        self.owner = os.getpid()
         self.operations: list[str] = []
         self.run: Run | None = None
         self.trace: RunTrace | None = None
@@ -78,7 +80,12 @@ class Resources:
             self.tally.cache = self.memberships.hits.use(self.membership.share.book.counts())
 
     def close(self) -> None:
-        """End the workers and give the memory back, whatever else raises on the way; idempotent."""
+        """End the workers and give the memory back, whatever else raises on the way; idempotent.
+
+        In a process forked from the one that began it, nothing: it all belongs to that one.
+        """
+        if os.getpid() != self.owner:
+            return
         with ExitStack() as closing:  # from the last to the first
             closing.push(self._give_back)
             closing.callback(self._end_membership)
@@ -143,6 +150,7 @@ class Iteration:
 
     def reset(self) -> None:
         """Begin an epoch."""
+        self._check_owner()
         resources = self.resources
         run, resources.run = resources.run, None
         resources.counted, resources.finished = (None, 0), False
@@ -169,6 +177,7 @@ class Iteration:
 
     def __next__(self) -> Any:
         """The next batch. It counts as delivered from the store before it is returned; nothing comes after that."""
+        self._check_owner()
         hand, batch = self._handed()
         load = hand.load
         try:
@@ -179,6 +188,14 @@ class Iteration:
         except BaseException as raised:
             hand.load, load = (None if raised is load else load), None  # the traceback refers to this frame
             raise
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self.resources.owner:
+            msg = (
+                f"this iteration belongs to process {self.resources.owner}, which this one was forked from, and two "
+                "processes cannot share it; call iter(loader) here for one of your own"
+            )
+            raise RuntimeError(msg)
 
     def _handed(self) -> tuple[Hand[Any], Any]:
         """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""

@@ -1,5 +1,6 @@
 """The shared memory of one iteration and everything that hangs on it. Recycled from one iteration to the next."""
 
+import os
 import weakref
 from contextlib import ExitStack
 from typing import Any
@@ -25,7 +26,7 @@ class Slab:
         self.slots = Slots(self.memory, limit, registrar.ensure if registrar is not None else None)
         first: Any = np.frombuffer(self.memory.map, np.uint8, 1)
         self._start, self._size = first.ctypes.data, len(self.memory.map)
-        self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar)
+        self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar, os.getpid())
 
     def flat(self, address: int, size: int) -> torch.Tensor | None:
         """That much of the slab as bytes, for a copy; None when it lies elsewhere."""
@@ -39,10 +40,13 @@ class Slab:
         self._finalizer()
 
 
-def _give_back(memory: Reservation, registrar: Registrar | None) -> None:
-    """Unregister first: an address that stays registered cannot be registered by whoever gets it next."""
+def _give_back(memory: Reservation, registrar: Registrar | None, owner: int) -> None:
+    """Unregister first: an address that stays registered cannot be registered by whoever gets it next.
+
+    A forked process lets go of its view of the memory only.
+    """
     try:
-        if registrar is not None:
+        if registrar is not None and os.getpid() == owner:
             registrar.close()
     finally:
         memory.close()
@@ -55,9 +59,12 @@ class Shelf:
         """Empty."""
         self._slabs: list[Slab] = []
         self._closed = False
+        self._owner = os.getpid()
 
     def take(self, limit: int, device: Accelerator | None, extent: Extent) -> Slab:
-        """A slab that lay here, or a new one."""
+        """A slab that lay here, or a new one. What lies here in a forked process is still the other one's to use."""
+        if os.getpid() != self._owner:
+            self._slabs, self._owner = [], os.getpid()
         self._closed = False
         if self._slabs:
             last = self._slabs[-1]

@@ -78,6 +78,10 @@ class Connection:
         _close(self._wakeups)
 
 
+SETTLE_SECONDS = 0.1
+"""For the threads of a session that could not be opened."""
+
+
 async def connect(reach: Options, login: Login, store: str) -> Connection:
     """Connects. The keyspace is not chosen: statements name it."""
     settings: dict[str, Any] = {} if reach.tls is None else _tls(reach.tls, store)
@@ -110,9 +114,13 @@ async def connect(reach: Options, login: Login, store: str) -> Connection:
         )
         return Connection(await cluster.create_session(), wakeups)
     except BaseException as error:
-        _close(wakeups)
         if isinstance(error, errors.CassException):
+            # The session goes with the error, and waits for its threads while it holds the interpreter lock, which one
+            # of them may still want: they are given a moment to end by themselves.
+            await asyncio.sleep(SETTLE_SECONDS)
+            _close(wakeups)
             raise told(error, store) from error
+        _close(wakeups)
         raise
 
 
