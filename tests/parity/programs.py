@@ -75,4 +75,5 @@ def fail_with(iterator: Any) -> None:
 PROGRAMS: dict[str, Callable[..., None]] = {"interrupt": interrupt, "wait": wait, "leave": leave}
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with it ignored
     PROGRAMS[sys.argv[1]](resolve(sys.argv[2]), *sys.argv[3:])

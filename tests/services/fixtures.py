@@ -181,6 +181,7 @@ def cassandra_cluster() -> Iterator[CassandraCluster]:
     running = had("cassandra", lambda: _started(nodes))
     cluster = CassandraCluster([node.host for node in nodes], nodes[0].port, nodes=nodes, running=running)
     try:
+        cluster.execute()  # the driver opens what it keeps for the life of a process
         yield cluster
     finally:
         for process in cluster.running:

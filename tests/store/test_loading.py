@@ -137,8 +137,9 @@ def test_a_wrong_password_is_said_in_next(cassandra_server, filled):
 @pytest.mark.slow
 def test_a_node_that_is_killed_during_an_epoch_costs_no_sample(cassandra_cluster):
     with cassandra_cluster.keyspace() as name:
+        # Read from any replica, so each must have been written to.
+        fill(store.open_writable(cassandra_cluster.url(name, replication=2, consistency="ALL")), records())
         url = cassandra_cluster.url(name, replication=2, consistency="LOCAL_ONE")
-        fill(store.open_writable(url), records())
         with loader_of(url, retry=Retry(first=0.05)) as loader:
             found = []
             for number, (_, label) in enumerate(loader):
