@@ -135,6 +135,8 @@ def test_a_wrong_password_is_said_in_next(cassandra_server, filled):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.leaks_ok("the node that was started again belongs to the cluster")
 def test_a_node_that_is_killed_during_an_epoch_costs_no_sample(cassandra_cluster):
     with cassandra_cluster.keyspace() as name:
         # Read from any replica, so each must have been written to.
