@@ -6,6 +6,7 @@ import multiprocessing.resource_sharer
 import multiprocessing.resource_tracker
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -20,6 +21,10 @@ import pytest
 import torch
 
 from headrace.engine.worker import generators
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what it puts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 pytest_plugins = ["tests.services.fixtures"]
 
