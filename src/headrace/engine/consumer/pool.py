@@ -9,8 +9,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import TracebackType
@@ -30,16 +30,6 @@ from headrace.sched.consumer import ConsumerLedger
 
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C comes after the block, so that what is done inside is done wholly."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Section:
