@@ -231,7 +231,7 @@ class IterationAssembly:
             order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
         if saved and "dataset" in saved:
             load(settings.dataset, saved["dataset"], "dataset")
-            self._end_workers()  # they have the dataset as it was
+            self.resources.end_workers()  # they have the dataset as it was
         return order
 
     def use_up(self) -> None:
@@ -239,11 +239,6 @@ class IterationAssembly:
         if self._saved is not None:
             self._course.use_up(self._saved)
             self._saved = None
-
-    def _end_workers(self) -> None:
-        pool, self.resources.pool = self.resources.pool, None
-        if pool is not None:
-            pool.close()
 
     def _sent(self, run: Run) -> Run:
         """The run, its batches on the device or in pinned memory if that was asked for."""
@@ -433,7 +428,7 @@ class IterationAssembly:
         """The iteration's workers and memory, started if they are not; a resumed stream needs fresh ones."""
         settings, resources = self._settings, self.resources
         if resumed:
-            self._end_workers()
+            self.resources.end_workers()
         if resources.slab is None:
             limit = settings.loading.memory_limit
             room = free_memory() // 4 if limit is None else limit

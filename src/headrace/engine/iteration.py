@@ -90,7 +90,7 @@ class Resources:
             closing.push(self._give_back)
             closing.callback(self._end_membership)
             closing.callback(self._end_fetcher)
-            closing.callback(self._end_workers)
+            closing.callback(self.end_workers)
             closing.callback(self._abandon, "early")
             closing.callback(self._abandon, "run")
             closing.callback(self.count)
@@ -107,7 +107,8 @@ class Resources:
         if run is not None:
             run.abandon()
 
-    def _end_workers(self) -> None:
+    def end_workers(self) -> None:
+        """Those of this iteration; the next epoch has others."""
         try:
             if self.pool is not None:
                 self.pool.close()

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from headrace.core.options import Prefetch
 from headrace.store.arrivals import arrivals
 from headrace.store.background import Background, following
-from headrace.store.base import Columns, Fetched, Info, LocalStore, RemoteStore, Row, Session
+from headrace.store.base import Fetched, LocalStore, RemoteStore, Row, Session
+from headrace.store.forwarded import Forwarded
 from headrace.store.owned import Owned
 from headrace.store.window import Window
 
 
-class Blocking(LocalStore):
+class Blocking(Forwarded, LocalStore):
     """A remote store read by blocking calls, ``get_many`` with up to ``in_flight`` requests at once.
 
     Each process that reads has a session of its own, in a thread of its own, until ``close``.
@@ -23,13 +24,6 @@ class Blocking(LocalStore):
         self._store = store
         self._in_flight = in_flight
         self._held = Owned(self._open, _Held.close)
-
-    @property
-    def name(self) -> str:
-        return self._store.name
-
-    def __repr__(self) -> str:
-        return f"Blocking({self._store!r})"
 
     def get(self, key: str) -> Row:
         held = self._held.get()
@@ -44,18 +38,9 @@ class Blocking(LocalStore):
         finally:
             held.background.run(coming.aclose())
 
-    def keys(self) -> list[str]:
-        return self._store.keys()
-
-    def columns(self, names: Sequence[str] | None = None) -> Columns:
-        return self._store.columns(names)
-
-    def info(self) -> Info:
-        return self._store.info()
-
     def close(self) -> None:
         self._held.close()
-        self._store.close()
+        super().close()
 
     def _open(self) -> "_Held":
         background = Background()
@@ -78,34 +63,15 @@ class _Held:
             self.background.close()
 
 
-class Threaded(RemoteStore):
+class Threaded(Forwarded, RemoteStore):
     """A local store for an event loop: blocking reads in ``threads`` threads."""
 
     def __init__(self, store: LocalStore, threads: int = 4) -> None:
         self._store = store
         self._threads = threads
 
-    @property
-    def name(self) -> str:
-        return self._store.name
-
-    def __repr__(self) -> str:
-        return f"Threaded({self._store!r})"
-
     async def connect(self) -> Session:
         return _ThreadedSession(self._store, self._threads)
-
-    def keys(self) -> list[str]:
-        return self._store.keys()
-
-    def columns(self, names: Sequence[str] | None = None) -> Columns:
-        return self._store.columns(names)
-
-    def info(self) -> Info:
-        return self._store.info()
-
-    def close(self) -> None:
-        self._store.close()
 
 
 class _ThreadedSession:

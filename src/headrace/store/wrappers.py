@@ -6,39 +6,22 @@ that pause, ``Retrying`` makes new ones.
 
 import asyncio
 import time
-from collections.abc import Sequence
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Retry
-from headrace.store.base import Columns, Info, RemoteStore, Row, Session
+from headrace.store.base import RemoteStore, Row, Session
 from headrace.store.events import Attempted, Connected, Observer
+from headrace.store.forwarded import Forwarded
 from headrace.store.perseverance import Perseverance
 
 
-class Wrapper(RemoteStore):
-    """Another store's catalogue, passed on."""
+class Wrapper(Forwarded, RemoteStore):
+    """A remote store around another one; its sessions are the other's."""
+
+    _store: RemoteStore
 
     def __init__(self, store: RemoteStore) -> None:
         self._store = store
-
-    @property
-    def name(self) -> str:
-        return self._store.name
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._store!r})"
-
-    def keys(self) -> list[str]:
-        return self._store.keys()
-
-    def columns(self, names: Sequence[str] | None = None) -> Columns:
-        return self._store.columns(names)
-
-    def info(self) -> Info:
-        return self._store.info()
-
-    def close(self) -> None:
-        self._store.close()
 
     async def connect(self) -> Session:
         return await self._store.connect()

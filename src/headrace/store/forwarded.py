@@ -1,0 +1,35 @@
+"""Another store's catalogue, passed on: what every store around a store has in common."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.store.base import Columns, Info
+
+
+class Forwarded:
+    """Stands before the kind of store it is in a class's bases, whose methods it is the implementation of."""
+
+    _store: Any
+
+    @property
+    def name(self) -> str:
+        found: str = self._store.name
+        return found
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store!r})"
+
+    def keys(self) -> list[str]:
+        found: list[str] = self._store.keys()
+        return found
+
+    def columns(self, names: Sequence[str] | None = None) -> Columns:
+        found: Columns = self._store.columns(names)
+        return found
+
+    def info(self) -> Info:
+        found: Info = self._store.info()
+        return found
+
+    def close(self) -> None:
+        self._store.close()
