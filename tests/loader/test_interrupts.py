@@ -155,14 +155,18 @@ def made(kind: str, **options: Any) -> headrace.DataLoader:
     return headrace.DataLoader(arguments.pop("dataset", Numbers)(), **arguments)
 
 
+def leaves(frame: FrameType, what: str) -> bool:
+    """Whether this opcode returns, or cleans up after an exception (which has no line): no handler can run with it."""
+    return what == "opcode" and (frame.f_code.co_code[frame.f_lasti] == RETURN or frame.f_lineno is None)
+
+
 @contextmanager
 def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[int]]:
     """``act`` is called before the ``number``-th step of this package's code; how many there were."""
     steps = [0]
 
     def local(frame: FrameType, what: str, _: object) -> Any:
-        returns = what == "opcode" and frame.f_code.co_code[frame.f_lasti] == RETURN  # with it no handler can run
-        if what == event and not returns:
+        if what == event and not leaves(frame, what):
             steps[0] += 1
             if steps[0] == number:
                 sys.settrace(None)
