@@ -276,6 +276,13 @@ class ConsumerLedger(Mending):
                 soonest = due if soonest is None else min(soonest, due)
         return soonest
 
+    def idle(self, lanes: int) -> int:
+        """How many lanes have a place and found no ticket to take. Without the lock: a hint."""
+        w, asleep = self.w, 0
+        for at in map(self.dims.lane, range(lanes)):
+            asleep += w[at + W.L_WAITING] == W.FOR_WORK and w[at + W.L_ROLE] == W.WORKING
+        return asleep
+
     def aside(self, lanes: int) -> int:
         """How many lanes are aside."""
         return sum(self.w[self.dims.lane(lane) + W.L_ROLE] == W.ASIDE for lane in range(lanes))
