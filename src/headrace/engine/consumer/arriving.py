@@ -76,7 +76,7 @@ class ArrivingGroups:
         """The head is in somebody else's care."""
         if self._head is not None:
             self._arrivals.publish(self._head.group)
-            self._fetcher.taken(sum(place is not None for place in self._head.places))
+            self._fetcher.taken(place for place in self._head.places if place is not None)
             self._head = None
 
     def _draw(self) -> None:

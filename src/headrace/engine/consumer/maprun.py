@@ -16,6 +16,7 @@ from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.outcomes import Outcomes
 from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.pulse import LOOK_SECONDS
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
@@ -400,10 +401,14 @@ class MapRun:
             self._torn = False
             raise RuntimeError(msg)
         began = time.monotonic()
-        times = (left, self._watch.due(), None if self._open else NO_SLOT_SECONDS)
+        besides = self._groups.waited_for()
+        times = (
+            *(left, self._watch.due(), None if self._open else NO_SLOT_SECONDS),
+            LOOK_SECONDS if besides[0] >= 0 else None,
+        )
         self._torn = False
         seconds = min((seconds for seconds in times if seconds is not None), default=None)
-        dead = self._pool.wait(seconds, self._groups.waited_for())
+        dead = self._pool.wait(seconds, besides)
         self._torn = True
         self._watch.waited(time.monotonic() - began)
         for lane in dead:
