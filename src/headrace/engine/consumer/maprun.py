@@ -16,6 +16,7 @@ from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.outcomes import Outcomes
 from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.pulse import LOOK_SECONDS
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
@@ -93,9 +94,9 @@ class MapRun:
         self._ready, self._displacement = 0, displacement
         self._ledger.seed(seed[0])
         epoch = seed[1]
+        self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         if after is not None:
-            with pool.section():
-                self._ledger.follow(epoch)
+            self._to_follow = epoch
             return
         with pool.section():
             limit = pool.workers if automatic is None else automatic.lanes
@@ -110,10 +111,18 @@ class MapRun:
 
     def begin(self) -> None:
         """Take over from the run before."""
+        self._follow()
         self._after = None
         with self._pool.section():
             self._ledger.advance(self._book.groups)
         self._begin()
+
+    def _follow(self) -> None:
+        """Tell the ledger, once, that nothing more is published of the epoch before this one."""
+        if self._to_follow is not None:
+            with self._pool.section():
+                self._ledger.follow(self._to_follow)
+            self._to_follow = None
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._ledger.limit)
@@ -145,27 +154,43 @@ class MapRun:
             if not self._draw_one(force=not self._open or one_more):
                 return False
             one_more = False
-        if self._follower is not None and len(self._open) < room and not self._ledger.is_local:
-            self._next = self._next or self._follower(self)
-            if self._next is not None:
-                self._next.draw_early(room - len(self._open))
-            else:
-                self._follower = None
+        following = self._following() if len(self._open) < room else None
+        if following is not None:
+            following.draw_early(room - len(self._open))
         return True
 
     def _room(self) -> int:
         """Batches that may be drawn and not delivered; half of the slots are left to the user and to other epochs."""
         return max(1, min(self._window.batches * self._ledger.limit, self._dims.slots // 2))
 
+    def _following(self) -> "MapRun | None":
+        """The run of the next epoch, if it can be foreseen; a run that follows has none yet."""
+        if self._follower is None or self._after is not None or self._ledger.is_local:
+            return None
+        self._next = self._next or self._follower(self)
+        if self._next is None:
+            self._follower = None
+        return self._next
+
     def draw_early(self, room: int) -> None:
-        """Have ``room`` batches of this epoch made while the one before it is delivered."""
+        """Have ``room`` batches of this epoch made while the one before it, all of it published, is delivered."""
+        self._follow()
         while not self._exhausted and len(self._open) < room and self._draw_one(force=False):
             pass
+
+    def ask_early(self) -> None:
+        """Have rows of this epoch brought behind the last ones of the epoch before it."""
+        if isinstance(self._groups, ArrivingGroups):
+            self._groups.ask()
 
     def _draw_one(self, *, force: bool) -> bool:
         """Publish the next batch of the order, if there is one; False when it is not here, or finds no slot."""
         head = self._groups.head()
         if head is NOT_YET:
+            if isinstance(self._groups, ArrivingGroups) and self._groups.is_drawn:
+                following = self._following()
+                if following is not None:
+                    following.ask_early()
             return False
         if head is None:
             self._exhausted = True
@@ -414,10 +439,14 @@ class MapRun:
             self._torn = False
             raise RuntimeError(msg)
         began = time.monotonic()
-        times = (left, self._watch.due(), None if self._open else NO_SLOT_SECONDS)
+        besides = self._groups.waited_for()
+        times = (
+            *(left, self._watch.due(), None if self._open else NO_SLOT_SECONDS),
+            LOOK_SECONDS if besides[0] >= 0 else None,
+        )
         self._torn = False
         seconds = min((seconds for seconds in times if seconds is not None), default=None)
-        dead = self._pool.wait(seconds, self._groups.waited_for())
+        dead = self._pool.wait(seconds, besides)
         self._torn = True
         took = time.monotonic() - began
         self._watch.waited(took)
