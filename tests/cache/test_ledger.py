@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cache import ledger
+from headrace.cache import division, ledger
 from headrace.cache import words as W
+from headrace.cache.division import Division
 from headrace.cache.ledger import Seat
 from headrace.cache.policies import Need, Opportunistic, Soonest, Static
 from headrace.cache.replay import Replay
@@ -105,7 +106,7 @@ class Job:
         elif what in {"make", "fail"}:
             self.make(SIZE + count, fails=what == "fail")
         elif what == "lost":
-            self.seat.lost(count % self.world.samples)
+            self.seat.lost(count % self.world.samples, 1 + count % 3)
         elif what == "wait":
             self.world.now += TIMEOUT * (count > 3)
         else:
@@ -299,7 +300,7 @@ class TestKeeping:
         one, _ = joined(words, 1), joined(words, 2)
         for each in one.request(np.arange(30), 0).servings:
             assert made(one, each)
-        ledger.set_budget(words, (200, 100, 0))
+        division.divide(words, words.view, Division(1, (67, 33, 0), fixed=False, before=(0, 100, 0)), 300)
         joined(words, 3)
         for each in one.request(np.arange(30, 60), 0).servings:
             made(one, each, form=W.ENCODED)
@@ -333,7 +334,7 @@ class TestKeeping:
         words = empty(4, (0, 4 * SIZE, 0))
         first, second = joined(words, 1), joined(words, 2)
         assert one_of(first, 0)
-        first.lost(0)
+        first.lost(0, W.DECODED)
         assert second.request(np.array([0]), 0).servings[0].form == W.NOWHERE
         assert (words.view[W.LOST], words.view[W.BYTES + 1]) == (1, 0)
 
