@@ -4,6 +4,7 @@ Workers measure, ranks report, and any rank may write a new division: it is numb
 is refused. Pure; the caller holds the lock. Nothing here bears on which samples are served.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -164,6 +165,12 @@ def fade(words: Words, view: Array) -> None:
         words[W.MEASURED + at] = int(view[W.MEASURED + at]) // 2
 
 
+def typical(view: Array, form: int) -> int | None:
+    """Bytes of an entry in a form, on average; None while none was measured."""
+    size, count = view[W.MEASURED + 7 + 2 * form : W.MEASURED + 9 + 2 * form].tolist()
+    return size // count if count else None
+
+
 def facts(view: Array, dims: Dims, since: int) -> Facts:
     """What a division is planned from; of the ranks, those that were heard of ``since`` then."""
     seats = view[dims.seats : dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
@@ -182,3 +189,31 @@ def anybody(view: Array, dims: Dims, since: int, besides: int) -> bool:
     seats = view[dims.seats : dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
     live = (seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] > since) & (np.arange(W.SEATS) != besides)
     return bool(live.any())
+
+
+def speeds_of(ranks: Sequence[tuple[int, Rank]]) -> list[float]:
+    """Of the jobs that take samples, each with all its ranks."""
+    jobs: dict[int, float] = {}
+    for job, rank in ranks:
+        jobs[job] = jobs.get(job, 0.0) + rank.speed
+    return [speed for speed in jobs.values() if speed > 0]
+
+
+def figures(facts: Facts) -> list[tuple[str, float]]:
+    """What all jobs have measured so far, by name."""
+    sums = facts.sums
+    pairs = {
+        "fetch_seconds": (sums.fetch / 1e9, sums.fetched),
+        "decode_seconds": (sums.decode / 1e9, sums.decoded),
+        "augment_seconds": (sums.augment / 1e9, sums.augmented),
+        "read_seconds": (sums.read / 1e9, sums.reads),
+        "encoded_bytes": (sums.encoded_bytes, sums.encoded_sized),
+        "decoded_bytes": (sums.decoded_bytes, sums.decoded_sized),
+        "augmented_bytes": (sums.augmented_bytes, sums.augmented_sized),
+    }
+    found = [(name, total / count) for name, (total, count) in pairs.items() if count]
+    speeds = speeds_of(facts.ranks)
+    if speeds:
+        found += [("jobs", sum(speeds) / max(speeds)), ("lanes", sum(rank.lanes for _, rank in facts.ranks))]
+        found += [("demand", sum(rank.demand for _, rank in facts.ranks)), ("speed", sum(speeds))]
+    return found

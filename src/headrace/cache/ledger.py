@@ -15,6 +15,7 @@ import numpy as np
 from headrace.cache import division
 from headrace.cache import words as W
 from headrace.cache.candidates import Candidates
+from headrace.cache.division import Division, Parts
 from headrace.cache.entries import Crowd, Entries, Entry, Grant
 from headrace.cache.policies import Policy
 from headrace.cache.words import Array, Dims, Words
@@ -219,9 +220,10 @@ class Seat:
         return keep
 
     def _room(self, form: int) -> bool:
-        """Room for one more of the size that entries of this form have on average."""
+        """Room for one more of the size that entries of this form have on average; of all forms, until it is known."""
         held, budget = int(self.r[W.BYTES + form - 1]), int(self.r[W.BUDGET + form - 1])
-        return held + held // max(1, int(self.r[W.COUNT])) < budget
+        typical = division.typical(self.r, form)
+        return held + (held // max(1, int(self.r[W.COUNT])) if typical is None else typical) < budget
 
     def _mark(self, hits: list[int], misses: list[int]) -> None:
         bit = 1 << self.number
@@ -253,6 +255,22 @@ class Seat:
                     break
         self.entries.count(W.REFILLED, len(refills))
         return dropped, refills
+
+    def agree(self, parts: Parts | None, room: int, now: int) -> None:
+        """This rank has come, and its user wants ``room`` bytes divided so, if he says; see ``division.agree``."""
+        with self.entries.changing():
+            alone = not division.anybody(self.r, self.dims, now - self.timeout, self.number)
+            division.agree(self.w, self.r, parts, room, alone=alone)
+
+    def divide(self, new: Division) -> bool:
+        """Have a new division hold; False if another came first, or a user has fixed one."""
+        with self.entries.changing():
+            before = division.current(self.r)
+            if before.fixed or before.number != new.number - 1:
+                return False
+            division.divide(self.w, self.r, new, int(self.r[W.ROOM]))
+            division.fade(self.w, self.r)
+        return True
 
     def reserve(self, sample: int, form: int, size: int, now: int, writer: int = 0) -> Grant:
         """Room for an entry of ``size`` bytes; see ``Entries.reserve``. Follow it by ``settle`` or ``cancel``."""

@@ -30,6 +30,17 @@ def ledgers(name: str) -> list[Path]:
     return sorted(ROOT.glob(f"{PREFIX}{checked(name)}.*"))
 
 
+def described(name: str) -> list[Facts]:
+    """What is known of each dataset that a cache serves. Without the lock: for people to look at."""
+    found = []
+    for path in ledgers(name):
+        words = np.frombuffer(peek(path, 8 * (W.HEADER + W.SEATS * W.SEAT)), np.int64)
+        if len(words) == W.HEADER + W.SEATS * W.SEAT and words[W.VERSION] == VERSION:
+            since = time.monotonic_ns() - int(SILENCE * 1e9)
+            found.append(division.facts(words, Dims(int(words[W.SAMPLES])), since))
+    return found
+
+
 class LocalBook:
     """A rank at the ledger of one dataset. Used by one thread of one process; ``fork`` leaves it to the parent."""
 
@@ -146,10 +157,8 @@ class LocalBook:
 
     def agree(self, parts: Parts | None, room: int) -> None:
         """See ``Book``."""
-        words, seat = self._file.words, self.seat
-        with self._file.locked(), seat.entries.changing():
-            alone = not division.anybody(words, seat.dims, self._since(), seat.number)
-            division.agree(words, words, parts, room, alone=alone)
+        with self._file.locked():
+            self.seat.agree(parts, room, time.monotonic_ns())
 
     def _since(self) -> int:
         return time.monotonic_ns() - int(SILENCE * 1e9)
@@ -173,14 +182,8 @@ class LocalBook:
 
     def divide(self, new: Division) -> bool:
         """See ``Book``."""
-        words = self._file.words
-        with self._file.locked(), self.seat.entries.changing():
-            now = division.current(words)
-            if now.fixed or now.number != new.number - 1:
-                return False
-            division.divide(words, words, new, int(words[W.ROOM]))
-            division.fade(words, words)
-        return True
+        with self._file.locked():
+            return self.seat.divide(new)
 
     def adopt(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
         """See ``Book``."""

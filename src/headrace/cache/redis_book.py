@@ -31,6 +31,16 @@ AHEAD = 4
 LOST_SEAT = b"lost"
 
 
+def described(tier: RedisTier) -> list[Facts]:
+    """What is known of each dataset that a cache on a server serves."""
+    found = []
+    for name in tier.names(f"{tier.prefix}:*:division"):
+        (known,) = tier.hashes([name])
+        samples, data = int(known.get(b"samples", 0)), name.split(":")[-2]
+        found.append(RedisBook(tier, data, samples=samples, budget=(0, 0, 0)).facts())
+    return found
+
+
 class RedisBook:
     """A rank at a ledger on a server. Used by one thread."""
 
@@ -174,7 +184,7 @@ class RedisBook:
     def agree(self, parts: Parts | None, room: int) -> None:
         """See ``Book``."""
         self._wish = parts, room
-        self._call("agree", *(parts or parts_of(self._budget)), room, int(parts is not None))
+        self._call("agree", *(parts or parts_of(self._budget)), room, int(parts is not None), self._samples)
 
     def measure(self, sums: Sums) -> None:
         """See ``Book``."""

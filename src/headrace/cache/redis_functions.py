@@ -96,7 +96,6 @@ local function writing(seat, sample)
   return who and string.match(who, '^%d+') == seat
 end
 local function division(facts)
-  call('DEL', P .. ':division')
   for at, value in ipairs(facts) do call('HSET', P .. ':division', at, value) end
   local room, rest = tonumber(facts[12]), tonumber(facts[12])
   for form = 1, 2 do
@@ -146,6 +145,7 @@ elseif op == 'agree' then
     local before = facts[12] > 0 and {facts[2], facts[3], facts[4]} or parts
     division({facts[1] + 1, parts[1], parts[2], parts[3], fixed, before[1], before[2], before[3], 0, 0, 0, room})
   end
+  call('HSET', P .. ':division', 'samples', ARGV[11])
   return 1
 elseif op == 'facts' then
   local ranks = {}
@@ -247,7 +247,12 @@ elseif op == 'request' or op == 'look' then
   table.sort(misses, function(a, b) return a[1] > b[1] end)
   local lacking, room = count - hits, 0
   local entries = math.max(1, call('HLEN', P .. ':place'))
-  for form = 1, 3 do if held(form) * (1 + 1 / entries) < budget(form) then room = form end end
+  for form = 1, 3 do
+    local sized = tonumber(call('HGET', P .. ':measured', 8 + 2 * form) or '0')
+    local more = held(form) / entries
+    if sized > 0 then more = tonumber(call('HGET', P .. ':measured', 7 + 2 * form)) / sized end
+    if held(form) + more < budget(form) then room = form end
+  end
   local victims = (room == 0 and lacking > 0) and least(math.min(128, 2 * lacking), seats) or {}
   for i = 1, math.min(lacking, #misses) do
     local sample, keep = misses[i][2], room

@@ -84,7 +84,11 @@ class Share:
     def __init__(self, tier: Tier, book: Book, scopes: tuple[str, str, str]) -> None:
         """``scopes``: the fingerprints of encoded, decoded and augmented entries. The tier stays the caller's."""
         self._tier, self.book, self._scopes, self._swept = tier, book, scopes, -PAUSE
-        tier.delete(book.adopt(tier.listed()))
+        tier.delete(book.adopt((key, tier.footprint(size)) for key, size in tier.listed()))
+
+    def footprint(self, size: int) -> int:
+        """Bytes of the room that an entry of ``size`` bytes takes."""
+        return self._tier.footprint(size)
 
     def key(self, sample: int, form: int) -> Key:
         """Where an entry lies in the tier."""
@@ -133,7 +137,7 @@ class Share:
 
     def keep(self, sample: int, form: int, entry: Encoded, *, served: bool = True) -> bool:
         """Put an entry into the cache, if it is worth what must go for it."""
-        grant = self.book.reserve(sample, form, entry.size)
+        grant = self.book.reserve(sample, form, self.footprint(entry.size))
         self._delete(grant.evicted)
         if not grant.granted:
             return False

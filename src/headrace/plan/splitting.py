@@ -76,7 +76,8 @@ class Found(NamedTuple):
     missed: _Floats
 
 
-_ALL = np.array(list(splits()), np.float64) / PERCENT
+_ALL = np.array(sorted(splits(), key=lambda split: (split.augmented, split.encoded)), np.float64) / PERCENT
+"""Of equals, the first: what nobody needs is decoded."""
 
 
 def found(given: Measured, parts: _Floats) -> Found:
@@ -114,10 +115,14 @@ def predict(given: Measured, split: Split) -> Prediction:
 
 
 def best(given: Measured) -> Prediction:
-    """The best of all splits in steps of one percent; of several, the one that keeps all resources least busy."""
-    busy = _busy(given, _ALL)
+    """The best of all splits in steps of one percent; of several, the one that keeps all resources least busy.
+
+    A job that is alone would only write augmented samples.
+    """
+    rows = _ALL if given.jobs > 1 else _ALL[_ALL[:, 2] == 0]
+    busy = _busy(given, rows)
     worth = (1 / busy.max(axis=0)) * (1 + NUDGE / (1 + busy.sum(axis=0) / busy.max(axis=0)))
-    chosen = Split(*(round(part) for part in (PERCENT * _ALL[int(worth.argmax())]).tolist()))
+    chosen = Split(*(round(part) for part in (PERCENT * rows[int(worth.argmax())]).tolist()))
     return predict(given, chosen)
 
 
@@ -145,14 +150,18 @@ class Told(Protocol):
     @property
     def promised_before(self) -> int: ...
 
+    @property
+    def limit(self) -> int:
+        """Its place in ``LIMITS``."""
 
-def told(division: Told, limit: str) -> str:
+
+def told(division: Told) -> str:
     """Why a cache is divided as it is, in a sentence."""
     if division.fixed:
         return "fixed by the user"
     if not division.promised:
         return "to begin with, until enough is measured or another pays"
     return (
-        f"{division.promised:,} samples/s predicted, with {limit} to set the pace, "
+        f"{division.promised:,} samples/s predicted, with {LIMITS[division.limit]} to set the pace, "
         f"against {division.promised_before:,} with {Split(*division.before)}"
     )

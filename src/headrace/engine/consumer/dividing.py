@@ -2,9 +2,8 @@
 
 import logging
 import time
-from collections.abc import Sequence
 
-from headrace.cache.division import Division, Facts, Rank, Sums
+from headrace.cache.division import Division, Facts, Rank, Sums, figures, speeds_of
 from headrace.cache.probing import Speed, probe
 from headrace.cache.share import Share
 from headrace.cache.tier import Tier
@@ -80,7 +79,7 @@ class Divider:
             limit=splitting.LIMITS.index(move.after.limit),
         )
         if self._share.book.divide(new):
-            log.info("the cache is divided anew: %s", shown(new, []).why)
+            log.info("the cache is divided anew: %s", splitting.told(new))
 
 
 def _suffices(sums: Sums) -> bool:
@@ -90,7 +89,7 @@ def _suffices(sums: Sums) -> bool:
 
 def measured(facts: Facts, speed: Speed) -> Measured | None:
     """What the planner is given; None while too little is known. ``speed``: of a tier that nobody else uses."""
-    sums, speeds = facts.sums, _speeds(facts.ranks)
+    sums, speeds = facts.sums, speeds_of(facts.ranks)
     if not _suffices(sums) or not speeds or facts.room <= 0:
         return None
     alone = sums.reads * speed.entry + sums.read_bytes * speed.byte
@@ -116,35 +115,6 @@ def measured(facts: Facts, speed: Speed) -> Measured | None:
     )
 
 
-def _speeds(ranks: Sequence[tuple[int, Rank]]) -> list[float]:
-    """Of the jobs, each with all its ranks."""
-    jobs: dict[int, float] = {}
-    for job, rank in ranks:
-        jobs[job] = jobs.get(job, 0.0) + rank.speed
-    return [speed for speed in jobs.values() if speed > 0]
-
-
-def shown(division: Division, figures: Sequence[tuple[str, float]]) -> Shown:
+def shown(facts: Facts) -> Shown:
     """A division for people, with what was measured."""
-    limit = splitting.LIMITS[division.limit]
-    return Shown(division.parts, splitting.told(division, limit), tuple(figures))
-
-
-def figures(facts: Facts) -> list[tuple[str, float]]:
-    """What all jobs have measured so far, by name."""
-    sums = facts.sums
-    pairs = {
-        "fetch_seconds": (sums.fetch / 1e9, sums.fetched),
-        "decode_seconds": (sums.decode / 1e9, sums.decoded),
-        "augment_seconds": (sums.augment / 1e9, sums.augmented),
-        "read_seconds": (sums.read / 1e9, sums.reads),
-        "encoded_bytes": (sums.encoded_bytes, sums.encoded_sized),
-        "decoded_bytes": (sums.decoded_bytes, sums.decoded_sized),
-        "augmented_bytes": (sums.augmented_bytes, sums.augmented_sized),
-    }
-    found = [(name, total / count) for name, (total, count) in pairs.items() if count]
-    speeds = _speeds(facts.ranks)
-    if speeds:
-        found += [("jobs", sum(speeds) / max(speeds)), ("lanes", sum(rank.lanes for _, rank in facts.ranks))]
-        found += [("demand", sum(rank.demand for _, rank in facts.ranks)), ("speed", sum(speeds))]
-    return found
+    return Shown(facts.division.parts, splitting.told(facts.division), tuple(figures(facts)))

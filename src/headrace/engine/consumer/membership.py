@@ -12,7 +12,7 @@ from headrace.cache.ledger import Answer
 from headrace.cache.options import Cache, open_share, open_tier, room_of
 from headrace.cache.share import Share
 from headrace.cache.words import Array
-from headrace.engine.consumer.dividing import Divider, figures, shown
+from headrace.engine.consumer.dividing import Divider, shown
 from headrace.engine.consumer.hits import Hits
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.staging.caching import Caching
@@ -23,9 +23,9 @@ class Membership:
     """One place: a share in the cache, with the tier it stands on."""
 
     def __init__(self, caching: Caching, hits: Hits, tally: Tally) -> None:
-        """``CacheError`` where the cache cannot be had. ``tally``: where it is told what the cache comes to."""
+        """``CacheError`` where the cache cannot be had."""
         self.caching, self._pid, self._open = caching, os.getpid(), True
-        self._hits, self._tally, options = hits, tally, caching.options
+        self._hits, options = hits, caching.options
         self._tier = open_tier(options)
         try:
             self.share: Share = open_share(options, self._tier, caching.scopes, caching.samples, job_number())
@@ -34,6 +34,7 @@ class Membership:
             self._tier.close()
             raise
         self._divider = Divider(self.share, self._tier, tally, plans=options.split is None)
+        self.count()
 
     @property
     def badge(self) -> tuple[int, int]:
@@ -52,10 +53,8 @@ class Membership:
         return answer
 
     def count(self) -> None:
-        """Bring what is known of the cache into the tally."""
-        facts = self.share.book.facts()
-        self._hits.learn(self.share.book.counts(), shown(facts.division, figures(facts)))
-        self._tally.cache = self._hits.use()
+        """Bring what the ledger knows into the tally."""
+        self._hits.learn(self.share.book.counts(), shown(self.share.book.facts()))
 
     def close(self) -> None:
         """Leave; idempotent. A process forked from the one that joined leaves nothing."""
@@ -78,6 +77,7 @@ class Memberships:
 
     def take(self, caching: Caching, tally: Tally) -> Membership:
         """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
+        self.hits.tally = tally
         with self._lock:
             free, self._free = self._free, []
         while free:

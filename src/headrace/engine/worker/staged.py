@@ -60,10 +60,10 @@ class Staged:
             self._times.stage(stage, clock() - began)
             kept = result != W.ENCODED or stages.encodes
             if sized:
-                self._times.size(stage, (stamp, value), kept=kept)
+                self._times.size(stage, (stamp, value) if kept else None, share)
             if plan.keep == result and kept:
                 self._keep(share, index, result, (stamp, value))
-        self._times.tell(share.book)
+        self._times.tell(share)
         return value
 
     def _opened(self, badge: tuple[int, int]) -> Share | None:

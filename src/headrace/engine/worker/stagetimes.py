@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.cache.codec import Codec, NotKept
 from headrace.cache.division import Sums
-from headrace.cache.share import Book
+from headrace.cache.share import Share
 
 TELL_NS = 1_000_000_000
 SIZED = 16
@@ -39,18 +39,18 @@ class StageTimes:
         self._made += 1
         return self._made <= FIRST or self._made % SIZED == 0
 
-    def size(self, stage: int, value: Any, *, kept: bool) -> None:
-        """How large an entry this would be, if such are kept."""
+    def size(self, stage: int, value: Any, share: Share) -> None:
+        """How much room an entry of this would take; None: such are not kept."""
         size = NEVER
-        if kept:
+        if value is not None:
             with suppress(NotKept):
-                size = self._codec.encode(value).size
+                size = share.footprint(self._codec.encode(value).size)
         self._sums[9 + 2 * stage] += size
         self._sums[10 + 2 * stage] += 1
 
-    def tell(self, book: Book) -> None:
+    def tell(self, share: Share) -> None:
         """Once in a second."""
         now = time.monotonic_ns()
         if now - self._told > TELL_NS:
-            book.measure(Sums(*self._sums))
+            share.book.measure(Sums(*self._sums))
             self._sums, self._told = [0] * len(self._sums), now
