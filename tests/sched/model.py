@@ -127,7 +127,7 @@ class SimRun:
 
     def _set_lanes(self) -> None:
         for lane, chunk in zip(self.world.lanes, self.plan.chunks, strict=True):
-            lane.chunk = chunk
+            lane.pace.chunk = chunk
 
     def everything(self) -> dict[int, Group]:
         """The groups in the ledger."""
@@ -384,7 +384,7 @@ class SimRun:
         behaviour = self.plan.behaviour.get(index, "row")
         if blob != W.NO_BLOB:
             assert self.world.shared.blobs[group.number, blob] == index
-            assert behaviour == "raises"
+            assert behaviour in ("raises", "unsendable", "too large")
         else:
             assert group.deaths[position] > W.DEATHS_ALLOWED
         self.failed.append(index)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.moves import Next
 from headrace.sched.streams import S_ITEMS, S_STATE, ConsumerStreams, LaneStream
 from headrace.sched.words import Dims
 from tests.sched.memory import Killed, Slab, Words
@@ -26,7 +27,7 @@ class StreamPlan:
 
 
 class StreamLane:
-    """Mirrors the engine's loop over one stream. Where to resume from holds for the epoch it was said in."""
+    """Does what its stream says. Where to resume from holds for the epoch it was said in."""
 
     def __init__(self, world: "StreamWorld", number: int, resume: tuple[int, int]) -> None:
         self.world, self.words, self.number, self._resume = world, world.words, number, resume
@@ -55,18 +56,15 @@ class StreamLane:
         self.alive = self.to_report = False
 
     def _run(self) -> Iterator[None]:
-        at, slab = DIMS.lane(self.number), self.world.slab
+        slab = self.world.slab
         while True:
-            if self.stream.renew():
+            what, slot, fresh = self.stream.visit()
+            if fresh:
                 self._position = None
-            slot = self.stream.take()
-            if slot is None:
-                self.words[at + W.L_WAITING] = W.FOR_ROOM
-            else:
-                use = slab.uses[slot]
-                epoch = len(self.world.runs) - 1
+            use = slab.uses.get(slot)
+            epoch = len(self.world.runs) - 1
             yield
-            if slot is None:
+            if what == Next.ASLEEP:
                 self.asleep = True
                 yield
                 continue

@@ -19,7 +19,7 @@ QUICKLY = settings(
     phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
     suppress_health_check=list(HealthCheck),
 )
-BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills"]
+BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills", "misfit", "unsendable", "too large"]
 
 
 @st.composite

@@ -21,6 +21,16 @@ class GroupFacts(NamedTuple):
     """Tells one use of the group's number from the next."""
     epoch: int
 
+    @property
+    def is_pickled(self) -> bool:
+        """Its indices stand in its blob; else they are words."""
+        return bool(self.kind & W.PICKLED)
+
+    @property
+    def is_planned(self) -> bool:
+        """Behind its indices, its blob says where what is needed for each sample lies."""
+        return bool(self.kind & W.PLANNED)
+
 
 class LaneView:
     """One worker's."""
@@ -31,6 +41,17 @@ class LaneView:
         self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
         self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
         self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
+        self._index0, self._account0 = dims.index0, dims.account(lane)
+        self.operation: Words = words[self.lane + W.L_OPERATION : self.lane + W.L_OPERATION + 1]
+        """A cell for the number of the operation that the sample being made is at."""
+
+    def initialize(self) -> None:
+        """Its worker runs ``worker_init_fn``."""
+        self.w[self.lane + W.L_STAGE] = W.INITIALIZING
+
+    def work(self) -> None:
+        """Its worker is at work."""
+        self.w[self.lane + W.L_STAGE] = W.AT_WORK
 
     @property
     def stale(self) -> bool:
@@ -52,10 +73,24 @@ class LaneView:
         """What the trace calls the iteration's first epoch."""
         return self.w[W.RUN]
 
+    @property
+    def threshold(self) -> int:
+        """Nanoseconds after which a sample counts as slow; 0 while unknown."""
+        return self.w[W.THRESHOLD]
+
+    def account(self, operations: int) -> Words:
+        """What so many operations of this lane cost: see ``headrace.plan.operations``."""
+        return self.w[self._account0 : self._account0 + (operations + 1) * W.COSTS]
+
     def group(self, group: int) -> GroupFacts:
         """What is known of one."""
         at, w = self._group0 + group * self._group_stride, self.w
         return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL], w[at + W.G_EPOCH])
+
+    def indices(self, group: int, count: int) -> list[int]:
+        """Its first ``count`` indices, where they are not pickled."""
+        first = self._index0 + group * self._group_stride
+        return self.w[first : first + count].tolist()
 
     def is_repeated(self, group: int, position: int) -> bool:
         """Whether a sample is made again, after a death."""
@@ -89,6 +124,31 @@ class LaneView:
     def batch(self, slot: int) -> int:
         """A slot's number among all that were opened."""
         return self.w[self._slot0 + slot * self._slot_stride + W.S_BATCH]
+
+    def slot_epoch(self, slot: int) -> int:
+        """The epoch that a slot's batch is of."""
+        return self.w[self._slot0 + slot * self._slot_stride + W.S_EPOCH]
+
+    def used(self, slot: int) -> int:
+        """Bytes of a slot that are in use."""
+        return self.w[self._slot0 + slot * self._slot_stride + W.S_BUMP]
+
+    def layout(self, slot: int) -> int:
+        """The number of a slot's layout; -1 where its samples travel as objects, -2 while none is decided."""
+        return self.w[self._slot0 + slot * self._slot_stride + W.S_LAYOUT] - 2
+
+    def object_at(self, slot: int, row: int) -> int:
+        """Where in a slot the sample of a row stands that holds one; -1 where it is in place."""
+        state = self.w[self._row_state0 + slot * self._slot_stride + row]
+        return state >> 8 if state & 255 == W.AS_OBJECT else -1
+
+    def keep(self, slot: int) -> None:
+        """This worker's user code refers to the slot's memory: it is not used again as long as it does."""
+        self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] = self.number + 1
+
+    def let_go(self, slot: int) -> None:
+        """It does not any more."""
+        self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] = 0
 
     def present(self, slot: int) -> list[int]:
         """Rows of a slot that hold a sample."""

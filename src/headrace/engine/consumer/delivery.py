@@ -51,7 +51,7 @@ class Delivery:
     def _stacked(self, slot: int, view: memoryview, keep: list[int] | None) -> Any:
         at = self._memory.dims.slot(slot)
         rows = self._words[at + W.S_EXPECTED]
-        layout = self._layouts.at(slot)
+        layout = self._layouts.at(slot, self._words[at + W.S_LAYOUT] - 2)
         offsets, _ = layout.plan(rows)
         tensors = []
         for leaf, offset in zip(layout.leaves, offsets, strict=True):
