@@ -3,6 +3,7 @@
 What a lane has made survives its death; what it was making is made again. The consumer's methods want the lock held.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -10,6 +11,10 @@ from headrace.sched import words as W
 from headrace.sched.moves import Next
 from headrace.sched.words import Dims, Words
 
+MOST_AHEAD = W.STREAM_RING
+"""Slots that one stream may have ahead."""
+DEATHS_ALLOWED = W.DEATHS_ALLOWED
+"""Over one batch of a stream."""
 S_STATE = 11  # where a stateful stream's state stands in the slot, + 1
 S_ITEMS = 12
 S_LAST = 14  # 1: the stream ended with this batch
@@ -96,6 +101,17 @@ class LaneStream:
         return waiting
 
 
+class StreamOutcome(NamedTuple):
+    """What a lane left in a slot."""
+
+    items: int
+    failed: bool
+    note: int
+    """Where what the stream can be taken up from after it stands; -1: nowhere."""
+    last: bool
+    """The stream ended with it."""
+
+
 class ConsumerStreams:
     """The consumer's view of all streams."""
 
@@ -125,6 +141,30 @@ class ConsumerStreams:
         """The slots of a lane's batches that were allowed, after the first ``taken``."""
         at = self.dims.lane(lane)
         return [self.w[at + W.LANE + number % W.STREAM_RING] for number in range(taken, self.w[at + W.L_QUOTA])]
+
+    def expect(self) -> None:
+        """Whoever makes a batch or ends wakes the consumer."""
+        self.w[W.AWAITED] = W.ANY
+
+    def outcome(self, slot: int) -> StreamOutcome:
+        """What became of a slot that is ready, or of one whose stream ended over it."""
+        w, at = self.w, self.dims.slot(slot)
+        return StreamOutcome(w[at + S_ITEMS], bool(w[at + W.S_FAILED]), w[at + S_STATE] - 1, bool(w[at + S_LAST]))
+
+    def count_made(self, lane: int, queue: Sequence[int]) -> int:
+        """How many of the slots in its ``queue`` a lane that died and was buried has made, and counts as made.
+
+        The slots are the facts: it may have died between finishing a batch and counting it.
+        """
+        at = self.dims.lane(lane)
+        ready = sum(self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY for slot in queue)
+        self.w[at + W.L_MADE] = self.w[at + W.L_QUOTA] - len(queue) + ready
+        return ready
+
+    @property
+    def generation(self) -> int:
+        """Tells this epoch from those that were given up."""
+        return self.w[W.GENERATION]
 
     def ended(self, lane: int) -> bool:
         """Whether the lane's stream is exhausted."""

@@ -7,6 +7,7 @@ visits the ledger.
 from typing import NamedTuple
 
 from headrace.sched import words as W
+from headrace.sched.slots import SlotView
 from headrace.sched.words import Dims, Words
 
 
@@ -32,15 +33,14 @@ class GroupFacts(NamedTuple):
         return bool(self.kind & W.PLANNED)
 
 
-class LaneView:
+class LaneView(SlotView):
     """One worker's."""
 
     def __init__(self, words: Words, dims: Dims, lane: int) -> None:
         """``words`` is shared."""
-        self.w, self.number, self.lane = words, lane, dims.lane(lane)
+        super().__init__(words, dims)
+        self.lane_number, self.lane = lane, dims.lane(lane)
         self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
-        self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
-        self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
         self._index0, self._account0 = dims.index0, dims.account(lane)
         self.operation: Words = words[self.lane + W.L_OPERATION : self.lane + W.L_OPERATION + 1]
         """A cell for the number of the operation that the sample being made is at."""
@@ -116,39 +116,6 @@ class LaneView:
     def drop_collation(self) -> None:
         """It collates nothing."""
         self.w[self.lane + W.L_COLLATE] = 0
-
-    def expected(self, slot: int) -> int:
-        """Rows of a slot."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]
-
-    def batch(self, slot: int) -> int:
-        """A slot's number among all that were opened."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_BATCH]
-
-    def slot_epoch(self, slot: int) -> int:
-        """The epoch that a slot's batch is of."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_EPOCH]
-
-    def used(self, slot: int) -> int:
-        """Bytes of a slot that are in use."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_BUMP]
-
-    def layout(self, slot: int) -> int:
-        """The number of a slot's layout; -1 where its samples travel as objects, -2 while none is decided."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_LAYOUT] - 2
-
-    def object_at(self, slot: int, row: int) -> int:
-        """Where in a slot the sample of a row stands that holds one; -1 where it is in place."""
-        state = self.w[self._row_state0 + slot * self._slot_stride + row]
-        return state >> 8 if state & 255 == W.AS_OBJECT else -1
-
-    def keep(self, slot: int) -> None:
-        """This worker's user code refers to the slot's memory: it is not used again as long as it does."""
-        self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] = self.number + 1
-
-    def let_go(self, slot: int) -> None:
-        """It does not any more."""
-        self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] = 0
 
     def present(self, slot: int) -> list[int]:
         """Rows of a slot that hold a sample."""

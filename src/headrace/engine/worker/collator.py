@@ -39,7 +39,7 @@ class Collator:
                 offset, size = desk.write_object(slot, encoded), encoded.size
                 if self._stream is not None:
                     many = 0 if samples is None else len(samples)
-                    self._stream.collate(desk.ledger.batch(slot), many, began, time.monotonic_ns() - began)
+                    self._stream.collate(desk.ledger.number(slot), many, began, time.monotonic_ns() - began)
                 del encoded, samples
         except failure.LEAVING:
             raise

@@ -189,7 +189,7 @@ class Desk:
             owner = kept()
             if owner is not None:
                 self._cautious = True
-                self.ledger.keep(slot)
+                self.ledger.keep(slot, self.number)
                 self._resting.append(weakref.ref(owner, lambda _: let_go(slot)))
 
     def allocate(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:

@@ -196,7 +196,7 @@ class SampleMaker:
         slot, (samples, count, first) = self._machine.slot, self._whole
         self._whole = [], 0, None
         if self._stream is not None:
-            self._stream.rows(self._ledger.batch(slot), 0, count, time.monotonic_ns(), 0)
+            self._stream.rows(self._ledger.number(slot), 0, count, time.monotonic_ns(), 0)
         offset, size, bad = self._collator.collate(slot, samples, first)
         self._placer.size = size // count
         self._machine.collated(offset, size, bad)

@@ -129,7 +129,7 @@ class Placer:
         """Samples were written to rows; they are in the trace before anybody can see them."""
         if self._stream is not None:
             elapsed = time.monotonic_ns() - began
-            self._stream.rows(self._desk.ledger.batch(rows.slot), rows.first, rows.count, began, elapsed)
+            self._stream.rows(self._desk.ledger.number(rows.slot), rows.first, rows.count, began, elapsed)
 
     def _drop(self, count: int) -> None:
         """The first samples are nobody's here any more."""

@@ -75,7 +75,7 @@ class StreamMaker:
         if stream.ended:
             self._lane.mark_last(slot)
         if self._observer.stream is not None:
-            batch = self._desk.ledger.batch(slot)
+            batch = self._desk.ledger.number(slot)
             self._observer.stream.rows(batch, 0, len(items), time.monotonic_ns(), 0)
         offset, size, failed = self._collator.collate(slot, items, None)
         self._observer.tell(len(items), size // max(1, len(items)))
