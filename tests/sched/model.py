@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from headrace.plan.lookahead import Lookahead
 from headrace.sched import words as W
+from headrace.sched.acts import Act, Arrangement, Failed, Ready, Terms
 from headrace.sched.book import Group, Settled
 from headrace.sched.consumer import Batch as Published
 from headrace.sched.consumer import Kind
-from headrace.sched.epochmachine import Act, Arrangement, EpochMachine, Failed, Ready, Terms
+from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import KILLED, Slab, Words, pending
@@ -118,7 +120,9 @@ class SimRun:
         self.epoch = 0 if after is None else after.epoch + 1
         self.next: SimRun | None = None
         self.hands: deque[Hand] = deque()
-        terms = Terms(plan.arrangement, plan.window, plan.collate, plan.drop_last, plan.displacement)
+        terms = Terms(
+            plan.arrangement, Lookahead(plan.window, plan.window), plan.collate, plan.drop_last, plan.displacement
+        )
         size = len(plan.batches[0]) if plan.arrangement is Arrangement.FREE else 0
         self.machine: EpochMachine[Order] = EpochMachine(
             self.ledger, terms, Order(deque(plan.batches), size), Staff(), self.hands, after and after.machine
@@ -338,8 +342,8 @@ class SimRun:
     def _govern(self) -> None:
         limits = self.plan.limits
         limit = limits[min(len(self.delivered), len(limits) - 1)]
-        more, self.words[W.LIMIT] = limit > self.words[W.LIMIT], limit
-        if more:
+        if limit != self.words[W.LIMIT]:
+            self.words[W.LIMIT] = limit
             self._ring(self.ledger.wake(DIMS.lanes))
 
     def _ring(self, lanes: Sequence[int]) -> None:

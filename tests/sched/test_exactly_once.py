@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.sched import twin
 from headrace.sched import words as W
-from headrace.sched.epochmachine import Arrangement
+from headrace.sched.acts import Arrangement
 from tests.sched.model import DIMS, Plan, World
 
 ARRANGEMENTS = list(Arrangement)

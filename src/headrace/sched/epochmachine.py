@@ -7,96 +7,17 @@ not delivered stands in ``facts``, changed by single stores, and everything else
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
 from itertools import islice, takewhile
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from headrace.sched import words as W
+from headrace.sched.acts import Act, Arrangement, Failed, Handed, Ready, Staff, Terms
 from headrace.sched.book import Book, Group, Numbers, Settled
 from headrace.sched.consumer import Batch, ConsumerLedger
 from headrace.sched.repair import Repair
 
 Source = TypeVar("Source")
 """What groups of indices are drawn from."""
-
-
-class Arrangement(Enum):
-    """How samples become batches, and in which order batches come."""
-
-    STRICT = "as drawn, in the order drawn"
-    BATCHES = "as drawn, as they are ready"
-    FREE = "the first to finish, as they are ready"
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the batches of an epoch are to be."""
-
-    arrangement: Arrangement
-    window: int
-    """Batches per lane drawn and not delivered, at most."""
-    collate: bool = False
-    """A worker must collate each batch."""
-    drop_last: bool = False
-    displacement: int = 0
-    """Batches by which a sample may be overtaken in free order; 0: any number."""
-
-
-class Failed(NamedTuple):
-    """A sample that cannot be had."""
-
-    group: Group
-    position: int
-    blob: int
-    """Where its error stands in its group's blob."""
-
-    @property
-    def took_worker(self) -> bool:
-        """It left no error: it took its worker with it, more often than it may."""
-        return self.blob == W.NO_BLOB
-
-
-class Ready(NamedTuple):
-    """A slot to be delivered."""
-
-    slot: int
-    group: Group | None
-    """Where batches are as drawn."""
-    rows: list[int]
-    """Those that hold a sample."""
-    expected: int
-    settled: Settled
-    """What is over once it was delivered."""
-    failed: list[Failed]
-    """Batches as drawn: its samples that failed."""
-
-
-class Act(IntEnum):
-    """What the consumer does before it asks again."""
-
-    GO_ON = 0
-    """Nothing: others may have their turn."""
-    RING = 1
-    """Wake the lanes ``woken``."""
-    DRAW = 2
-    """Draw the next group: ``drew``, ``dry`` at the end of the epoch, ``stuck`` where it cannot be had now."""
-    DRAW_EARLY = 3
-    """There is room for ``room`` batches of the next epoch."""
-    EXAMINE = 4
-    """See whether one of ``failed`` only cannot travel between workers: then begin again, locally."""
-    WATCH = 5
-    """See after the lanes."""
-    JUDGE = 6
-    """A sample failed, ``failed[0]``: raise what it left, or ``settle`` it."""
-    DELIVER = 7
-    """Deliver ``ready``, or ``settle`` it if nothing of it is left."""
-    CLOSED = 8
-    """Slots ``dropped`` are nobody's any more; wake the lanes ``woken``."""
-    WAIT = 9
-    """Nothing is there: wait until a lane rings or dies, or say so."""
-    END = 10
-    """All was delivered."""
 
 
 class _At(IntEnum):
@@ -114,21 +35,6 @@ class _At(IntEnum):
     ROUSE = 9
     FOUND = 10
     WAIT = 11
-
-
-class Staff(Protocol):
-    """Who knows the workers."""
-
-    @property
-    def lanes(self) -> int:
-        """How many there are."""
-
-
-class Handed(Protocol):
-    """Something on its way to the user."""
-
-    then: Settled
-    """What is over once he has it."""
 
 
 class EpochMachine(Generic[Source]):
@@ -183,8 +89,8 @@ class EpochMachine(Generic[Source]):
 
     @property
     def share(self) -> int:
-        """Batches that may be outstanding, now."""
-        return self._terms.window * self._ledger.limit
+        """Batches that may be drawn and not delivered; half of the slots are left to the user and to other epochs."""
+        return max(1, min(self._terms.window.batches * self._ledger.limit, self._ledger.dims.slots // 2))
 
     def begin(self, epoch: int, limit: int) -> None:
         """Begin the epoch in the ledger, with so many lanes; whatever was there is given up."""

@@ -21,9 +21,10 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.consumer.writing import IndexWriter
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker.job import Resume
+from headrace.sched.acts import Act, Ready, Terms
 from headrace.sched.book import Settled
 from headrace.sched.consumer import Batch
-from headrace.sched.epochmachine import Act, EpochMachine, Ready, Terms
+from headrace.sched.epochmachine import EpochMachine
 
 Source = Groups | ExchangedGroups | ArrivingGroups
 NO_SLOT_SECONDS = 0.02
@@ -227,15 +228,16 @@ class MapRun:
             self._ready = machine.count_ready()
             self._tally.ready += self._ready / len(machine.open)
             self._tally.asked += 1
+        waited = 0.0
         machine.start()
         while (act := machine.next()) != Act.END:
             if act == Act.WAIT:
                 if not block:
                     return NOT_YET
-                self._sleep(deadline)
+                waited += self._sleep(deadline)
                 machine.start()
             elif act in (Act.JUDGE, Act.DELIVER):
-                hand = self._failed() if act == Act.JUDGE else self._delivered()
+                hand = self._failed() if act == Act.JUDGE else self._finished(waited)
                 if hand is not None:
                     self.hands.append(hand)
                     return hand
@@ -272,21 +274,23 @@ class MapRun:
         self.machine.settle(settled)
         return None
 
-    def _delivered(self) -> Hand[Settled] | None:
-        """A batch, or why there is none; None where nothing is left of it."""
-        machine = self.machine
+    def _finished(self, waited: float) -> Hand[Settled] | None:
+        """A batch, after waiting so long for it, or why there is none; None where nothing is left of it."""
+        machine, ledger = self.machine, self._ledger
         assert isinstance(machine.ready, Ready)
+        if not machine.exhausted:
+            self._terms.window.waited(waited, ledger.idle(self._pool.lanes) if waited else 0, ledger.limit)
         made = self._outcomes.batch(machine.ready)
         if made is None:
             machine.settle(machine.ready.settled)
             return None
         made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(machine.open))
-        self._watch.delivered(made.delivered.ready / max(1, machine.share))
+        self._watch.delivered(made.delivered.ready / machine.share)
         self._idle_deaths = 0
         return made
 
-    def _sleep(self, deadline: float | None) -> None:
-        """Until something happens; the dead are replaced and their work is queued again."""
+    def _sleep(self, deadline: float | None) -> float:
+        """Until something happens; how long that was. The dead are replaced and their work is queued again."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             msg = f"DataLoader timed out after {self._service.timeout} seconds{self._busy_with()}"
@@ -298,9 +302,11 @@ class MapRun:
         seconds = min((seconds for seconds in times if seconds is not None), default=None)
         dead = self._pool.wait(seconds, self.machine.source.waited_for())
         self._torn = True
-        self._watch.waited(time.monotonic() - began)
+        took = time.monotonic() - began
+        self._watch.waited(took)
         for lane in dead:
             self._replace(lane)
+        return took
 
     def _busy_with(self) -> str:
         """What the workers are at, for a message."""

@@ -11,9 +11,9 @@ from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
+from headrace.sched.acts import Failed, Ready
 from headrace.sched.book import Settled
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.epochmachine import Failed, Ready
 
 _COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, while it ran collate_fn on the same batch"
 

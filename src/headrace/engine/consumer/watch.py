@@ -199,9 +199,8 @@ class Watch:
     def _change(self, lanes: int) -> None:
         pool = self._pool
         with pool.section():
-            more = lanes - self._gauges.limit
             self._gauges.limit = lanes
-            asleep = self._ledger.rouse(pool.lanes) if more > 0 else []
+            asleep = self._ledger.rouse(pool.lanes)  # also when there are fewer: those awake may lose their places
         pool.ring(asleep)
         self._tally.lane_changes.note(lanes)
 
