@@ -25,8 +25,9 @@ from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Resume, Task, Wiring
 from headrace.engine.worker.signals import ALL, held
 from headrace.sched import twin
-from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.gauges import Gauges
+from headrace.sched.roster import Roster
 
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
@@ -88,7 +89,8 @@ class Pool:
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
         self._nursery: Nursery | None = None
-        self._roll = RollCall(memory)
+        self._roster = Roster(memory.words, memory.dims)
+        self._roll = RollCall(self._roster)
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
@@ -96,7 +98,7 @@ class Pool:
         self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
         self.closed = False
-        memory.words[W.FOREGROUND] = 0
+        self._roster.open()
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
         """Start every worker, and the nursery."""
@@ -113,12 +115,10 @@ class Pool:
 
     def add(self, resume: Resume) -> None:
         """Start one more worker."""
-        lane, dims = self.lanes, self.memory.dims
+        lane = self.lanes
         with explained(f"make a bell for worker {lane}"):
             bell = Bell()
-        for word in range(dims.lane(lane), dims.lane(lane + 1)):
-            self.memory.words[word] = 0
-        self.memory.words[W.LANES] = max(self.memory.words[W.LANES], lane + 1)
+        self._roster.add(lane)
         self._bells.append(bell)
         self._children.append(None)
         try:
@@ -202,6 +202,10 @@ class Pool:
             return twin.NativeConsumer(self.memory.words, self.memory.dims, self._section)
         return ConsumerLedger(self.memory.words, self.memory.dims, self._section)
 
+    def gauges(self) -> Gauges:
+        """What the workers measure."""
+        return Gauges(self.memory.words, self.memory.dims)
+
     def section(self) -> Section:
         """The run's critical section, entered by the consumer: ``with pool.section():``."""
         return self._section
@@ -271,7 +275,7 @@ class Pool:
 
     def _end(self) -> None:
         """Each step may have been done before."""
-        self.memory.words[W.STOP] = 1
+        self._roster.stop()
         self.ring(lane for lane, bell in enumerate(self._bells) if bell.fd >= 0)
         running = {child.watch: child for child in self._children if child is not None and child.watch in self._watched}
         _await(running, GRACE_SECONDS)
@@ -282,7 +286,7 @@ class Pool:
             child.close()
         if self._nursery is not None:
             self._nursery.close()
-        self.memory.words[W.STOP] = 0
+        self._roster.stopped()
         self._wiring.lock.close()
         self._wiring.consumer.close()
         for bell in self._bells:
