@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
+from tests.names import new_name
 from tests.test_dataset import filled, npy
 
 SAMPLES = 120
@@ -79,7 +79,7 @@ class Deadly(Stages):
 
 @pytest.fixture
 def name():
-    chosen = f"test-{secrets.token_hex(6)}"
+    chosen = new_name()
     yield chosen
     shm.remove(chosen)
     for path in ledgers(chosen):
