@@ -23,6 +23,7 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
+from headrace.plan.lookahead import Lookahead
 from headrace.sched.consumer import Batch
 
 
@@ -47,7 +48,7 @@ class MapRun:
         groups: Groups | ExchangedGroups | ArrivingGroups,
         *,
         arrangement: Arrangement,
-        window: int,
+        window: Lookahead,
         collate: bool,
         drop_last: bool,
         timeout: float,
@@ -61,7 +62,7 @@ class MapRun:
         follower: "Callable[[MapRun], MapRun | None] | None" = None,
         after: "MapRun | None" = None,
     ) -> None:
-        """``window``: batches per lane drawn and not delivered, at most. ``collate``: a worker must collate each batch.
+        """``window``: how many batches to have made ahead. ``collate``: a worker must collate each batch.
 
         ``spares``: processes that may stand in for those busy with slow samples, from the number of lanes.
         ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
@@ -137,7 +138,7 @@ class MapRun:
 
         False when there was room for a batch that could not be had.
         """
-        room = self._window * self._ledger.limit
+        room = self._room()
         while not self._exhausted:
             if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
                 return True
@@ -151,6 +152,10 @@ class MapRun:
             else:
                 self._follower = None
         return True
+
+    def _room(self) -> int:
+        """Batches that may be drawn and not delivered; half of the slots are left to the user and to other epochs."""
+        return max(1, min(self._window.batches * self._ledger.limit, self._dims.slots // 2))
 
     def draw_early(self, room: int) -> None:
         """Have ``room`` batches of this epoch made while the one before it is delivered."""
@@ -254,6 +259,7 @@ class MapRun:
             self._ready = self._count_ready()
             self._tally.ready += self._ready / len(self._open)
             self._tally.asked += 1
+        waited = 0.0
         while True:
             self._draw()
             if self._samples_cannot_travel():
@@ -271,18 +277,26 @@ class MapRun:
             if self._samples_cannot_travel():
                 self._begin_again(local=True)
             elif slot is not None:
-                made = self._outcomes.batch(slot, self._open.pop(slot), self._book)
+                made = self._finished(slot, waited)
                 if made is not None:
-                    made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(self._open))
-                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._ledger.limit))
-                    self._idle_deaths = 0
                     return self._handed(made)
             elif self._starved() and self._draw(one_more=True):
                 continue
             elif not block and (self._open or not self._exhausted):
                 return NOT_YET
             elif self._open or not self._exhausted:
-                self._sleep(deadline)
+                waited += self._sleep(deadline)
+
+    def _finished(self, slot: int, waited: float) -> Hand[Settled] | None:
+        """What came of a slot, after waiting so long for it; None if nothing is to be delivered."""
+        if not self._exhausted:
+            self._window.waited(waited, self._ledger.idle(self._pool.lanes) if waited else 0, self._ledger.limit)
+        made = self._outcomes.batch(slot, self._open.pop(slot), self._book)
+        if made is not None:
+            made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(self._open))
+            self._watch.delivered(made.delivered.ready / self._room())
+            self._idle_deaths = 0
+        return made
 
     def _handed(self, hand: Hand[Settled]) -> Hand[Settled]:
         self.hands.append(hand)
@@ -392,8 +406,8 @@ class MapRun:
             self._book.settle(settled)
         return None
 
-    def _sleep(self, deadline: float | None) -> None:
-        """Until something happens; the dead are replaced and their work is queued again."""
+    def _sleep(self, deadline: float | None) -> float:
+        """Until something happens; how long that was. The dead are replaced and their work is queued again."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             msg = f"DataLoader timed out after {self._timeout} seconds{self._busy_with()}"
@@ -405,9 +419,11 @@ class MapRun:
         seconds = min((seconds for seconds in times if seconds is not None), default=None)
         dead = self._pool.wait(seconds, self._groups.waited_for())
         self._torn = True
-        self._watch.waited(time.monotonic() - began)
+        took = time.monotonic() - began
+        self._watch.waited(took)
         for lane in dead:
             self._replace(lane)
+        return took
 
     def holdings(self) -> tuple[list[int], list[int]]:
         """Its groups and slots in the ledger."""
