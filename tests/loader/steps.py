@@ -1,6 +1,7 @@
 """Doing something before a certain line or opcode of the package's code."""
 
 import dis
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,10 +25,10 @@ def leaves(frame: FrameType, what: str) -> bool:
 @contextmanager
 def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[int]]:
     """``act`` is called before the ``number``-th step of this package's code; how many there were."""
-    steps = [0]
+    steps, owner = [0], os.getpid()
 
     def local(frame: FrameType, what: str, _: object) -> Any:
-        if what == event and not leaves(frame, what):
+        if what == event and os.getpid() == owner and not leaves(frame, what):
             steps[0] += 1
             if steps[0] == number:
                 sys.settrace(None)
@@ -36,6 +37,9 @@ def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[i
         return local
 
     def call(frame: FrameType, *_: object) -> Any:
+        if os.getpid() != owner:
+            sys.settrace(None)
+            return None
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = event == "opcode", event == "line"
