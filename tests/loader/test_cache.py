@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -30,6 +29,7 @@ from headrace.trace.report import measure
 from headrace.trace.select import loaders
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
+from tests.names import new_name
 from tests.test_dataset import filled, npy
 
 SAMPLES = 120
@@ -85,7 +85,7 @@ class Deadly(Stages):
 
 @pytest.fixture
 def name():
-    chosen = f"test-{secrets.token_hex(6)}"
+    chosen = new_name()
     yield chosen
     shm.remove(chosen)
     for path in ledgers(chosen):

@@ -114,8 +114,8 @@ def test_workers_killed_while_idle(how_many, in_order, tmp_path, workers):
         assert kill(victim)
     rows += [row for batch in iterator for row in mode.rows(batch)]
     mode.check(rows, list(range(N)), ordered=in_order)
-    # One death may stay unnoticed: the other worker did everything in time.
-    assert loader.stats().restarts in range(2 * (how_many - 1), how_many + 1)
+    # One death may stay unnoticed: the other worker, or the one in its place, did everything in time.
+    assert loader.stats().restarts in range(how_many - 1, how_many + 1)
     assert loader.stats().repeats == 0
 
 

@@ -43,6 +43,7 @@ from headrace.engine.worker.generators import unpacked
 from headrace.engine.worker.job import Resume, Task
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
+from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
 from headrace.plan.lookahead import Lookahead
@@ -327,7 +328,8 @@ class IterationAssembly:
             return groups  # with a cache, workers read what it has not
         if resources.fetcher is None:
             prefetch, batch = settings.loading.prefetch, settings.batch_size or 1
-            resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
+            with held():
+                resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
         displacement = settings.scheduling.max_displacement or 0
         return ArrivingGroups(groups, resources.fetcher, rows.key, _GROUPINGS[settings.arrangement], displacement)
 
@@ -414,7 +416,8 @@ class IterationAssembly:
         if resources.slab is None:
             limit = settings.loading.memory_limit
             room = free_memory() // 4 if limit is None else limit
-            resources.slab = resources.shelf.take(room, self._accelerator, settings.extent)
+            with held():
+                resources.slab = resources.shelf.take(room, self._accelerator, settings.extent)
         # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
         own = resources.epoch if settings.iterable else 0
         gauges = Gauges(resources.slab.memory.words, resources.slab.memory.dims)
@@ -437,8 +440,10 @@ class IterationAssembly:
             )
             context = settings.context or torch.multiprocessing.get_context()
             resources.operations = Operations(settings.dataset).names
-            pool = Pool(resources.slab.memory, settings.workers, context, task, resources.base_seed)
-            resources.pool = pool
+            with held():
+                resources.pool = pool = Pool(
+                    resources.slab.memory, settings.workers, context, task, resources.base_seed
+                )
             coming = gauges.generation + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return resources.pool, resources.slab.slots

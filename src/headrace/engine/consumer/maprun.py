@@ -359,7 +359,7 @@ class MapRun:
         self._slots.forget(lane)
         self._tally.restarts += 1
         self._tally.repeats += repair.reissued
-        self._pool.start_one(lane, Resume())
+        self._pool.restart(lane, Resume())
         self._pool.ring(self._ledger.wake(self._pool.lanes))
         if repair.ticket is None and repair.collating < 0:
             self._idle_deaths += 1

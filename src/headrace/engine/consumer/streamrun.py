@@ -228,7 +228,7 @@ class StreamRun:
                 now = replace(now, state=state, began=began, random=random)
         batch = now.batches
         deaths = self._deaths[lane][1] + 1 if self._deaths[lane][0] == batch else 1
-        self._pool.start_one(lane, now)
+        self._pool.restart(lane, now)
         self._deaths[lane] = batch, deaths
         self._pool.ring([lane])
         if deaths > DEATHS_ALLOWED:
