@@ -9,7 +9,6 @@ from headrace.core.errors import HeadraceError
 from headrace.engine.fetcher import wire
 from headrace.engine.memory import codec
 from headrace.engine.memory.layout import Layout
-from headrace.engine.staging import plans
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import Collator
@@ -53,7 +52,7 @@ class SampleMaker:
         self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena, observer)
         self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
         if staged is not None:
-            staged.observer, self._reads = observer, plans.read
+            staged.observer, self._reads = observer, staged.reads
         self._get = observer.samples(self._brought)
         self.batched, self.standard, self.seed_samples = (
             task.batched,
