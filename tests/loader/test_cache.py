@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DistributedSampler, Subset, WeightedRandomSampler
 
 import headrace
-from headrace.cache import shm
+from headrace.cache import redis, shm
 from headrace.cache.local_book import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
@@ -32,6 +32,7 @@ from headrace.trace.select import loaders
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
 from tests.engine.remote import RemoteNumbers
+from tests.services.tls import material
 from tests.test_dataset import filled, npy
 
 SAMPLES = 120
@@ -455,6 +456,32 @@ class TestRedis:
             assert sorted(numbers(loader)) == EVERYTHING
             server.start()
             assert sorted(numbers(loader)) == EVERYTHING
+
+    def test_the_server_comes_back_in_the_middle_of_an_epoch(self, server, where, monkeypatch):
+        """It has forgotten everything, and is told again: who sits there, what was served, how it is divided."""
+        monkeypatch.setattr(redis, "RETRY", 0.0)
+        with loader_of(Stages(), where, num_workers=1, prefetch_factor=1) as loader:
+            epoch = iter(loader)
+            found = numbers([next(epoch), next(epoch)])
+            server.kill()
+            found += numbers([next(epoch), next(epoch)])
+            server.start()
+            assert sorted(found + numbers(epoch)) == EVERYTHING
+            kept = loader.stats().cache.kept
+            assert kept > 0
+            assert loader.stats().cache.division.split == (0, 100, 0)
+            before = loader.stats().cache.misses
+            assert sorted(numbers(loader)) == EVERYTHING
+            assert loader.stats().cache.misses == before + SAMPLES - kept
+
+    def test_a_cluster_with_tls(self, tmp_path):
+        with servers.cluster(tmp_path, tls=True) as nodes:
+            url = f"rediss://127.0.0.1:{nodes[0].secure_port}?ssl_ca_certs={material().ca}"
+            with loader_of(Stages(), headrace.Cache(url, size="8MiB")) as loader:
+                for _ in range(2):
+                    assert sorted(numbers(loader)) == EVERYTHING
+                assert loader.stats().cache.decoded == SAMPLES
+            assert all(servers.keys(node.port, "hr:cache:*") for node in nodes)
 
     def test_a_server_that_is_not_there(self, server, where):
         server.kill()
