@@ -87,6 +87,10 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         """The stored bytes, with the label that was stored with them."""
         return _encoded(self._reader.get(self.keys[index]))
 
+    def encoded_of(self, row: Row) -> bytes | tuple[bytes, Label]:
+        """What ``fetch`` gives, of its row: for a loader that has read it and has a cache."""
+        return _encoded(row)
+
     def decode(self, encoded: bytes | tuple[bytes, Label]) -> Any:
         """What ``fetch`` gave, as data and label."""
         if not isinstance(encoded, tuple):

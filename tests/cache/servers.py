@@ -26,6 +26,7 @@ class Server:
         self.folder, self.port, self.options = folder, port, options
         folder.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
+        self.secure_port = 0
 
     def start(self) -> None:
         program = needed()
@@ -108,15 +109,21 @@ def one(folder: Path, *options: str) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[list[Server]]:
-    """Three servers without users."""
+def cluster(folder: Path, *, tls: bool = False) -> Iterator[list[Server]]:
+    """Three servers without users; with ``tls`` they speak it among each other, and with clients on ``secure_port``."""
     options = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "5000"]
-    servers = [Server(folder / str(port), port, *options) for port in free_ports(3)]
+    ports = free_ports(6)
+    servers = []
+    for port, other in zip(ports[:3], ports[3:], strict=True):
+        more = [*secure(other), "--tls-cluster", "yes"] if tls else []
+        servers.append(Server(folder / str(port), port, *options, *more))
+        servers[-1].secure_port = other
     try:
         for server in servers:
             server.start()
-        addresses = [f"127.0.0.1:{server.port}" for server in servers]
-        _cli("--cluster", "create", *addresses, "--cluster-yes")
+        addresses = [f"127.0.0.1:{server.secure_port if tls else server.port}" for server in servers]
+        spoken = ["--tls", "--cacert", str(material().ca)] if tls else []
+        _cli(*spoken, "--cluster", "create", *addresses, "--cluster-yes")
         deadline = time.monotonic() + 60
         while not all(_joined(server.port) for server in servers):
             assert time.monotonic() < deadline

@@ -13,6 +13,7 @@ import pytest
 from headrace.cache import words as W
 from headrace.cache.codec import Codec, Corrupt
 from headrace.cache.local_book import LocalBook, ledgers
+from headrace.cache.options import room_of
 from headrace.cache.policies import Need
 from headrace.cache.share import Share
 from headrace.cache.shm import SharedMemoryTier
@@ -240,3 +241,25 @@ def test_every_job_sees_every_sample_once_per_epoch_whoever_is_killed(name, tmp_
             hits += line["hits"]
         assert all(each == Counter(range(SAMPLES)) for each in served.values())
     assert hits > 0.6 * 2 * epochs * SAMPLES
+
+
+def test_the_ledger_counts_what_the_tier_really_takes(name):
+    """Entries that leave much of a page unused: what is granted finds room, and for more something else goes."""
+    tier = SharedMemoryTier(name, LIMIT)
+    large = Codec().encode(np.zeros(40_000, np.uint8))
+    assert tier.footprint(large.size) > 1.5 * large.size
+    jobs = [shared(name, tier, SCOPES, (0, room_of(tier), 0)) for _ in range(2)]
+    for job in jobs:
+        job.begin(0)
+    for at in range(0, SAMPLES, 4):
+        for job in jobs:
+            for each in job.request(np.arange(at, at + 4)).servings:
+                refused = job.book.counts()["refused"]
+                if each.keep and not job.keep(each.sample, each.keep, large):
+                    assert job.book.counts()["refused"] == refused + 1, "the ledger had room, and the tier had not"
+    counts = jobs[0].book.counts()
+    assert counts["evicted"] > 0
+    assert counts["hits_decoded"] == SAMPLES
+    for job in jobs:
+        job.close()
+    tier.close()

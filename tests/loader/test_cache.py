@@ -16,10 +16,11 @@ import torch
 from torch.utils.data import DistributedSampler, Subset, WeightedRandomSampler
 
 import headrace
-from headrace.cache import shm
+from headrace.cache import redis, shm
 from headrace.cache.local_book import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
+from headrace.core.options import Retry
 from headrace.engine.consumer import dividing
 from headrace.engine.worker import stagetimes
 from headrace.store import Record
@@ -29,7 +30,9 @@ from headrace.trace.report import measure
 from headrace.trace.select import loaders
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
+from tests.engine.remote import RemoteNumbers
 from tests.names import new_name
+from tests.services.tls import material
 from tests.test_dataset import filled, npy
 
 SAMPLES = 120
@@ -454,6 +457,32 @@ class TestRedis:
             server.start()
             assert sorted(numbers(loader)) == EVERYTHING
 
+    def test_the_server_comes_back_in_the_middle_of_an_epoch(self, server, where, monkeypatch):
+        """It has forgotten everything, and is told again: who sits there, what was served, how it is divided."""
+        monkeypatch.setattr(redis, "RETRY", 0.0)
+        with loader_of(Stages(), where, num_workers=1, prefetch_factor=1) as loader:
+            epoch = iter(loader)
+            found = numbers([next(epoch), next(epoch)])
+            server.kill()
+            found += numbers([next(epoch), next(epoch)])
+            server.start()
+            assert sorted(found + numbers(epoch)) == EVERYTHING
+            kept = loader.stats().cache.kept
+            assert kept > 0
+            assert loader.stats().cache.division.split == (0, 100, 0)
+            before = loader.stats().cache.misses
+            assert sorted(numbers(loader)) == EVERYTHING
+            assert loader.stats().cache.misses == before + SAMPLES - kept
+
+    def test_a_cluster_with_tls(self, tmp_path):
+        with servers.cluster(tmp_path, tls=True) as nodes:
+            url = f"rediss://127.0.0.1:{nodes[0].secure_port}?ssl_ca_certs={material().ca}"
+            with loader_of(Stages(), headrace.Cache(url, size="8MiB")) as loader:
+                for _ in range(2):
+                    assert sorted(numbers(loader)) == EVERYTHING
+                assert loader.stats().cache.decoded == SAMPLES
+            assert all(servers.keys(node.port, "hr:cache:*") for node in nodes)
+
     def test_a_server_that_is_not_there(self, server, where):
         server.kill()
         with loader_of(Stages(), where) as loader, pytest.raises(CacheError) as raised:
@@ -579,7 +608,7 @@ class Marked(Stages):
         return decoded[0], int.from_bytes(os.urandom(6), "little")
 
 
-@pytest.mark.parametrize("split", [(0, 100, 0), (0, 50, 50)])
+@pytest.mark.parametrize("split", [(0, 100, 0), (0, 0, 100)])
 def test_ranks_of_a_job_are_served_their_shares_and_no_augmentation_twice(name, split):
     port = str(free_port())
     launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
@@ -600,3 +629,89 @@ def test_ranks_of_a_job_are_served_their_shares_and_no_augmentation_twice(name, 
     assert len(set(augmentations)) == 4 * SAMPLES
     hits = 4 * SAMPLES - sum(lines[-1][2] for lines in said)
     assert hits > 0 if split[1] else hits == 0
+
+
+class Rows(torch.utils.data.Dataset):
+    """Of a store behind a network; it cannot read for itself."""
+
+    def __init__(self, store):
+        self.store, self.keys = store, store.keys()
+        self.retry = Retry(attempts=2, first=0.01)
+
+    def cache_fingerprint(self):
+        return len(self.keys)
+
+    def __len__(self):
+        return len(self.keys)
+
+    def fetch(self, index):
+        raise AssertionError(f"the loader should have brought row {index}")
+
+    def encoded_of(self, row):
+        return row.payload, row.label
+
+    def decode(self, encoded):
+        payload, label = encoded
+        assert payload == (str(label).encode() * self.store.size)[: self.store.size]
+        return label, np.full(500, label, np.int64)
+
+    def augment(self, decoded):
+        return decoded
+
+    def made_of(self, index, row):
+        return self.augment(self.decode(self.encoded_of(row)))
+
+    def __getitem__(self, index):
+        return self.augment(self.decode(self.fetch(index)))
+
+
+class TestNetwork:
+    """Rows that the cache has not are brought by the fetcher, those that it has are not asked for."""
+
+    @pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True, "shuffle": False}])
+    def test_rows_are_brought_once(self, name, order):
+        with loader_of(Rows(RemoteNumbers(SAMPLES)), cache(name, split=(0, 100, 0)), **order) as loader:
+            for _ in range(3):
+                found = numbers(loader)
+                assert sorted(found) == EVERYTHING
+                assert order["in_order"] is False or found == EVERYTHING
+            use = loader.stats()
+        assert (use.cache.misses, use.cache.decoded, use.network.rows) == (SAMPLES, 2 * SAMPLES, SAMPLES)
+
+    def test_where_not_all_is_cached(self, name):
+        part = Subset(Rows(RemoteNumbers(200, slow={7: 0.3})), range(100, 80, -1))
+        with loader_of(part, cache(name, size="1MiB", split=(0, 100, 0)), persistent_workers=True) as loader:
+            for _ in range(3):
+                assert sorted(numbers(loader)) == list(range(81, 101))
+        with loader_of(Rows(RemoteNumbers(400)), cache(name, size="1MiB", split=(0, 100, 0))) as loader:
+            for _ in range(3):
+                assert sorted(numbers(loader)) == list(range(400))
+            use = loader.stats()
+        assert 0 < use.cache.decoded < 800
+        assert use.network.rows == use.cache.misses == 1200 - use.cache.decoded
+
+    def test_a_fetcher_and_workers_that_die(self, name, tmp_path):
+        store = RemoteNumbers(SAMPLES, kills={11, 60}, marks=tmp_path)
+        with loader_of(Rows(store), cache(name, split=(0, 100, 0))) as loader:
+            batches = iter(loader)
+            found = numbers([next(batches)])
+            os.kill(next(iter(loader._latest.pool.pids())), signal.SIGKILL)
+            assert sorted(found + numbers(batches)) == EVERYTHING
+            assert sorted(numbers(loader)) == EVERYTHING
+
+    @pytest.mark.parametrize("later", [True, False], ids=["cached", "without"])
+    def test_an_epoch_that_goes_on(self, name, later):
+        where = cache(name, split=(0, 100, 0))
+        with loader_of(Rows(RemoteNumbers(SAMPLES)), where) as loader:
+            list(loader)
+            batches = iter(loader)
+            found = numbers(next(batches) for _ in range(5))
+            state = loader.state_dict()
+        with loader_of(Rows(RemoteNumbers(SAMPLES)), where if later else None) as loader:
+            loader.load_state_dict(state)
+            assert sorted(found + numbers(loader)) == EVERYTHING
+
+    def test_a_row_that_is_missing(self, name):
+        with loader_of(Rows(RemoteNumbers(40, missing={5})), cache(name), on_error=headrace.Skip(1.0)) as loader:
+            assert sorted(numbers(loader)) == [each for each in range(40) if each != 5]
+            assert loader.stats().failed == 1

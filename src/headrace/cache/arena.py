@@ -61,8 +61,8 @@ class Shape:
     """Where everything stands for an arena of ``size`` bytes in all."""
 
     def __init__(self, size: int) -> None:
-        """Small arenas have small pages."""
-        self.page = 1 << 20 if size >= 64 << 20 else 1 << 16
+        """Pages are a 64th of the arena, up to 8 MiB: large ones lose less to chunks that do not fill them."""
+        self.page = 1 << min(23, max(16, (size >> 6).bit_length() - 1))
         self.records_per_page = self.page // SMALLEST
         per_page = self.page + 8 * (2 + RECORD * self.records_per_page)
         fixed = 8 * (HEADER + READERS)

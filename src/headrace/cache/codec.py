@@ -8,6 +8,7 @@ types are taught by a ``Kind``. Nothing in an entry names code.
 """
 
 import json
+import math
 import struct
 import zlib
 from collections.abc import Sequence
@@ -151,7 +152,7 @@ class Codec:
             dtype, shape = np.dtype(tree["n"]), tuple(tree["d"])
             if dtype.kind not in _NUMBERS or min(shape, default=0) < 0:
                 raise ValueError(tree["n"])
-            found, at = _piece(entry, at, dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
+            found, at = _piece(entry, at, dtype.itemsize * math.prod(shape))
             return np.frombuffer(found, dtype).reshape(shape), at
         if "m" in tree:
             members = {}

@@ -20,7 +20,7 @@ from headrace.cache.tier import Key, Usage, Writer
 from headrace.core.errors import CacheError
 
 PREFIX = "headrace-cache-"
-MAGIC, VERSION = 0x6872617265616E61, 1
+MAGIC, VERSION = 0x6872617265616E61, 2
 LEAST = 1 << 20
 
 
@@ -80,11 +80,11 @@ class _Attached(MemoryFile):
             yield self.arena
 
     def enter(self) -> None:
-        with self.locked():
-            if not self.reads:
-                arena = self.arena
-                arena.w[arena.shape.readers + self.number] = int(arena.r[A.CLOCK]) + 1
-            self.reads += 1
+        """Begin to read, with the lock held: what is found from now on stays until ``leave``."""
+        if not self.reads:
+            arena = self.arena
+            arena.w[arena.shape.readers + self.number] = int(arena.r[A.CLOCK]) + 1
+        self.reads += 1
 
     def leave(self) -> None:
         with self.threads:
@@ -229,11 +229,10 @@ class SharedReading:
     """What is handed out is the memory itself; nobody reuses it before this is left."""
 
     def __init__(self, attached: _Attached) -> None:
-        """Not entered yet."""
-        self._attached = attached
+        """Entered with the first ``get``, under the same lock: all that is wanted before is a place to leave."""
+        self._attached, self._entered = attached, False
 
     def __enter__(self) -> Self:
-        self._attached.enter()
         return self
 
     def get(self, keys: Sequence[Key]) -> list[memoryview | None]:
@@ -241,6 +240,9 @@ class SharedReading:
         attached = self._attached
         with attached.locked():
             attached.arena.heal()
+            if not self._entered:
+                attached.enter()
+                self._entered = True
             chunks = [attached.arena.find(_name(key)) for key in keys]
         return [
             None if each is None else attached.bytes[each.offset : each.offset + each.size].toreadonly()
@@ -250,7 +252,9 @@ class SharedReading:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._attached.leave()
+        if self._entered:
+            self._entered = False
+            self._attached.leave()
 
 
 def remove(name: str) -> None:

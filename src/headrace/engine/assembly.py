@@ -324,8 +324,8 @@ class IterationAssembly:
         """The groups as they can be worked on: where rows come over a network, once they are here."""
         settings, resources = self._settings, self.resources
         rows = Rows.of(settings.dataset)
-        if rows is None or isinstance(groups, ExchangedGroups):
-            return groups  # with a cache, workers read what it has not
+        if rows is None or (isinstance(groups, ExchangedGroups) and not rows.staged):
+            return groups
         if resources.fetcher is None:
             prefetch, batch = settings.loading.prefetch, settings.batch_size or 1
             with held():

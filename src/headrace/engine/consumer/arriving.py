@@ -1,27 +1,39 @@
 """Groups of indices whose rows come over a network: drawn ahead, published when they are here."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.hand import NOT_YET, NotYet
 from headrace.engine.consumer.order import Groups
+from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.staging.plans import Allotted, Plan, pack
 from headrace.sched.arrivals import Arrivals, Group, Grouping
+
+AHEAD = 2
+"""Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""
 
 
 class Planned(list[Any]):
     """Indices of a group, and where the row of each lies; None: the worker gets it by itself."""
 
-    def __init__(self, group: Group[Arrived | None], free: Callable[[Iterable[Arrived]], None]) -> None:
-        """``free``: called with the places that are not needed any more."""
+    def __init__(
+        self, group: Group[Arrived | None], free: Callable[[Iterable[Arrived]], None], plans: Sequence[Plan]
+    ) -> None:
+        """``free``: called with the places that are not needed any more. ``plans``: of a cache, where there is one."""
         super().__init__(group.indices)
-        self.group, self._free = group, free
+        self.group, self._free, self._plans = group, free, plans
 
     @property
     def places(self) -> list[Arrived | None]:
         """Of the rows, one for each index."""
         return self.group.payloads
+
+    def packed(self) -> bytes:
+        """For a worker: the places, and then the plans."""
+        return wire.places(self.places) + (pack(self._plans) if self._plans else b"")
 
     def settled(self, positions: Iterable[int]) -> None:
         """These samples were delivered or given up. Saying it again changes nothing."""
@@ -37,13 +49,19 @@ class ArrivingGroups:
     """
 
     def __init__(
-        self, groups: Groups, fetcher: Fetcher, key: Callable[[Any], str], grouping: Grouping, displacement: int
+        self,
+        groups: Groups | ExchangedGroups,
+        fetcher: Fetcher,
+        key: Callable[[Any], str],
+        grouping: Grouping,
+        displacement: int,
     ) -> None:
         """``key``: of a sample, by its index. ``displacement``: see ``Arrivals``."""
         self._groups, self._fetcher, self._key = groups, fetcher, key
         self._grouping, self._displacement = grouping, displacement
         self._arrivals: Arrivals[Arrived | None] = Arrivals(grouping, displacement=displacement)
         self._head: Planned | None = None
+        self._plans: dict[int, Plan] = {}  # of what was drawn and not published, where there is a cache
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
         self._exhausted = False
         self._before: ArrivingGroups | None = None  # what this one takes over from
@@ -60,8 +78,15 @@ class ArrivingGroups:
         if group is None:
             return None if self._exhausted and self._arrivals.is_empty else NOT_YET
         self._live.update((place.offset, place) for place in group.payloads if place is not None)
-        self._head = Planned(group, self._free)
+        plans = [self._plans[number] for number in group.numbers] if self._plans else []
+        self._head = Planned(group, self._free, plans)
         return self._head
+
+    @property
+    def _has_appetite(self) -> bool:
+        """Whether the fetcher would like to be asked for more; what a cache has is not drawn much further ahead."""
+        missing, appetite = self._arrivals.missing, self._fetcher.appetite
+        return missing < appetite and (not self._plans or len(self._plans) - missing < AHEAD * appetite)
 
     @property
     def drawn(self) -> Planned | None:
@@ -74,6 +99,8 @@ class ArrivingGroups:
         if self._head is not None:
             self._arrivals.publish(self._head.group)
             self._fetcher.taken(place for place in self._head.places if place is not None)
+            for number in self._head.group.numbers:
+                self._plans.pop(number, None)
             self._head = None
 
     @property
@@ -84,7 +111,7 @@ class ArrivingGroups:
     def ask(self) -> None:
         """Have as many rows brought as the fetcher would like to be asked for."""
         self._fetcher.pump()
-        while not self._exhausted and self._arrivals.missing < self._fetcher.appetite:
+        while not self._exhausted and self._has_appetite:
             self._draw()
         self._fetcher.pump()
 
@@ -102,7 +129,14 @@ class ArrivingGroups:
     def _ask(self) -> None:
         """Have what was drawn last brought."""
         keys: dict[int, str] = {}
-        for number, index in self._arrivals.newest():
+        newest, group = self._arrivals.newest(), self._arrivals.drawn[-1]
+        if isinstance(group, Allotted):
+            self._plans.update(zip((number for number, _ in newest), group.plans, strict=True))
+        for number, index in newest:
+            plan = self._plans.get(number)
+            if plan is not None and plan.form:  # the cache has it, or a worker looks whether it does
+                self._arrivals.arrive(number, None)
+                continue
             try:
                 keys[number] = self._key(index)
             except Exception:  # noqa: BLE001  (an index the dataset has not: the worker will raise what it says)

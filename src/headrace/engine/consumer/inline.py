@@ -129,7 +129,7 @@ class InlineRun:
             for index, plan in zip(indices, plans, strict=True):
                 try:
                     if self._staged is not None:
-                        self._staged.place = plan
+                        self._staged.place = None if plan is None else (plan, None)
                     samples.append(self._made(self._get, index, index))
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)

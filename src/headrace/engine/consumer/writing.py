@@ -5,7 +5,6 @@ from array import array
 
 from headrace.core.errors import SlabError
 from headrace.engine.consumer.arriving import Planned
-from headrace.engine.fetcher import wire
 from headrace.engine.memory.reservation import BLOB, Reservation
 from headrace.engine.staging.plans import Allotted
 from headrace.sched.book import Group
@@ -43,12 +42,9 @@ class IndexWriter:
 
     def _planned(self, group: Group, kind: Kind, used: int) -> tuple[Kind, int]:
         """Behind the ``used`` bytes of the blob, what the group's samples are made of: rows brought, or a cache's."""
-        if isinstance(group.indices, Planned):
-            packed = wire.places(group.indices.places)
-        elif isinstance(group.indices, Allotted):
-            packed = group.indices.packed()
-        else:
+        if not isinstance(group.indices, (Planned, Allotted)):
             return kind, max(64, used)
+        packed = group.indices.packed()
         at = self._memory.blob(group.number) + used
         if used + len(packed) > BLOB:
             msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"

@@ -49,6 +49,8 @@ def _over(array: Any) -> torch.Tensor:
     """Without torch's warning about read-only memory, which is the cache's rule and not the user's mistake."""
     if not array.size:
         return torch.from_numpy(array.copy())
+    if array.flags.writeable:  # a copy of its own
+        return torch.from_numpy(array)
     flat = np.frombuffer(array.reshape(-1).view(np.uint8), np.uint8)
     shape, dtype = array.shape, torch.from_numpy(np.empty(0, array.dtype)).dtype
     holder = np.lib.stride_tricks.as_strided(_Writable(flat).array(), flat.shape)

@@ -34,11 +34,17 @@ class Allotted(list[Any]):
 
     def packed(self) -> bytes:
         """The plans, for another process."""
-        return _BADGE.pack(*self._badge) + b"".join(_PLAN.pack(*each) for each in self._forms)
+        return pack(self.plans)
+
+
+def pack(plans: Sequence[Plan]) -> bytes:
+    """For another process. Plans of one group are kept under one badge, the newest."""
+    badge = plans[-1].badge if plans else (-1, 0)
+    return _BADGE.pack(*badge) + b"".join(_PLAN.pack(plan.form, plan.keep) for plan in plans)
 
 
 def read(body: memoryview, count: int) -> list[Plan]:
-    """The plans of ``count`` samples that ``packed`` wrote."""
+    """The plans of ``count`` samples that ``pack`` wrote."""
     badge = _BADGE.unpack_from(body)
     forms = _PLAN.iter_unpack(body[_BADGE.size : _BADGE.size + count * _PLAN.size])
     return [Plan(form, keep, badge) for form, keep in forms]

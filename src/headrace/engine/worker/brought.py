@@ -52,6 +52,15 @@ class Rows:
         """The sample, made of its row."""
         return self._dataset.made_of(self._inner(index), row)
 
+    @property
+    def staged(self) -> bool:
+        """Whether the dataset can go on from a row with ``decode``, as from what it fetches itself."""
+        return callable(getattr(self._dataset, "encoded_of", None))
+
+    def encoded(self, row: Row) -> Any:
+        """What the dataset's ``fetch`` gives, made of its row."""
+        return self._dataset.encoded_of(row)  # type: ignore[attr-defined]  # asked for by ``staged``
+
     def _inner(self, index: Any) -> Any:
         return index if self._indices is None else self._indices[index]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.engine.fetcher import wire
-from headrace.engine.staging import plans
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import Collator
@@ -40,7 +39,7 @@ class SampleMaker:
         self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena, observer)
         self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
         if staged is not None:
-            staged.observer, self._reads = observer, plans.read
+            staged.observer, self._reads = observer, staged.reads
         self._get = observer.samples(self._brought)
         self._standard, self._seed_samples = task.standard_collate, task.seed_samples
         self._where, self._refusal = f"in DataLoader worker process {job.lane}", refusal

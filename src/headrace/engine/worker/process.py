@@ -48,7 +48,7 @@ def main(job: Job) -> None:
     staged = None
     if task.caching is not None:
         refusal = refusal or _changed(job, task.caching)
-        staged = Staged(task.dataset, task.caching)
+        staged = Staged(task.dataset, task.caching, arena=task.arena)
     observer = Observer(task.dataset, task.recording, desk)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     if task.iterable:

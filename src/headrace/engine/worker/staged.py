@@ -9,15 +9,23 @@ from headrace.cache.codec import Codec, Corrupt
 from headrace.cache.options import open_share, open_tier
 from headrace.cache.share import Share
 from headrace.core.errors import CacheError
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.staging import plans
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.kinds import codec
 from headrace.engine.staging.plans import LOOK, Plan
 from headrace.engine.staging.stages import Stages, staged
+from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stagetimes import StageTimes
 
 clock = time.perf_counter_ns
 log = logging.getLogger("headrace.cache")
+Place = tuple[Plan, Arrived | None]
+ROW = len(wire.places([None]))
+"""Bytes that the place of a row takes in front of the plans."""
 PAUSE = 10.0
 """Seconds before a worker that could not have the cache tries again."""
 
@@ -25,8 +33,9 @@ PAUSE = 10.0
 class Staged:
     """``dataset[index]``, from what the cache has of it where it has something; what is worth keeping is kept."""
 
-    def __init__(self, dataset: Any, caching: Caching, share: Share | None = None) -> None:
+    def __init__(self, dataset: Any, caching: Caching, share: Share | None = None, arena: Arena | None = None) -> None:
         """``share``: the rank's own, in its own process; a worker opens one for itself, with the first plan.
+        ``arena``: where rows lie that a fetcher has brought, if one does.
 
         To be made before the dataset's operations are noted, see ``staged``.
         """
@@ -38,25 +47,38 @@ class Staged:
         self._share, self._own = share, share is None
         self._badge, self._again = (-1, 0), 0.0
         self._times = StageTimes(self._codec)
-        self.place: Plan | None = None
-        """The plan of the next sample."""
+        self._arena = arena
+        self._rows = None if arena is None else Rows.of(dataset)
+        self.place: Place | None = None
+        """The plan of the next sample, and where its row lies."""
+
+    def reads(self, body: memoryview, count: int) -> list[Place]:
+        """What was written for ``count`` samples: see ``Allotted`` and ``Planned``."""
+        if self._rows is None:
+            return [(plan, None) for plan in plans.read(body, count)]
+        places = wire.read_places(body, count)
+        return list(zip(plans.read(body[count * ROW :], count), places, strict=True))
 
     def __call__(self, index: Any) -> Any:
         """The sample."""
-        plan, self.place = self.place, None
+        (plan, row), self.place = self.place or (None, None), None
         share = None if plan is None else self._opened(plan.badge)
         if plan is None or share is None:
-            return self._dataset[index]
+            if row is None:
+                return self._dataset[index]
+            return self._stages.augment(self._stages.decode(self._fetched(index, row)))
         form, value = self._found(share, index, plan)
         if self.observer is not None:
             self.observer.tier = form
         stamp = self._stamp(index) if plan.keep else None
         sized = form == W.NOWHERE and self._times.due()
         stages = self._stages
-        steps = ((stages.fetch, W.ENCODED), (stages.decode, W.DECODED), (stages.augment, W.AUGMENTED))
-        for stage, (step, result) in enumerate(steps[form:], form):
+        for stage, result in enumerate((W.ENCODED, W.DECODED, W.AUGMENTED)[form:], form):
             began = clock()
-            value = step(value if stage else index)
+            if stage == 0:
+                value = self._fetched(index, row)
+            else:
+                value = stages.decode(value) if stage == 1 else stages.augment(value)
             self._times.stage(stage, clock() - began)
             kept = result != W.ENCODED or stages.encodes
             if sized:
@@ -65,6 +87,14 @@ class Staged:
                 self._keep(share, index, result, (stamp, value))
         self._times.tell(share)
         return value
+
+    def _fetched(self, index: Any, row: Arrived | None) -> Any:
+        """What is stored: as it was brought, if it was. A row that could not be read raises the store's error."""
+        if row is None or self._arena is None or self._rows is None:
+            return self._stages.fetch(index)
+        if self.observer is not None:
+            self.observer.brought(row.size, row.retries, row.began, row.took)
+        return self._rows.encoded(self._arena.read(row, self._rows.key(index)))
 
     def _opened(self, badge: tuple[int, int]) -> Share | None:
         """The share; None where the cache cannot be had in this process: samples then come from the store."""
