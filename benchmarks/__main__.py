@@ -33,6 +33,7 @@ EXPERIMENTS = (
     "gpu",
     "delivery",
     "busy",
+    "resnet",
     "profilers",
     "attribution",
     "pipelines",

@@ -1,0 +1,29 @@
+"""Caches in shared memory that last as long as what is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import headrace
+from headrace.cache import shm
+from headrace.cache.local_book import ledgers
+
+
+@contextmanager
+def cache(size: int, **options: object) -> Iterator[headrace.Cache]:
+    """An empty one; its memory goes back at the end, whatever became of those who used it."""
+    made = headrace.Cache(f"shm://benchmark-{os.getpid()}", size=size, **options)  # type: ignore[arg-type]
+    clear(made)
+    try:
+        yield made
+    finally:
+        clear(made)
+
+
+def clear(made: headrace.Cache) -> None:
+    """Forget all that is in it; nobody may be using it."""
+    shm.remove(made.name)
+    for path in ledgers(made.name):
+        path.unlink(missing_ok=True)
