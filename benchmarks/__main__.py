@@ -39,6 +39,7 @@ EXPERIMENTS = (
     "pipelines",
     "ceiling",
     "hits",
+    "makespan",
     "network",
 )
 
