@@ -28,6 +28,7 @@ EXPERIMENTS = (
     "policies",
     "ablation",
     "accuracy",
+    "cached_accuracy",
     "memory",
     "pressure",
     "gpu",
@@ -39,6 +40,9 @@ EXPERIMENTS = (
     "pipelines",
     "ceiling",
     "hits",
+    "sharing",
+    "splits",
+    "throttled",
     "makespan",
     "network",
 )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -65,16 +64,16 @@ class Outcome:
     jobs: list[Figures]
 
 
-def together(queue: Sequence[Job], at_once: int, *, limit: float = 300.0) -> Outcome:
+def together(queue: Sequence[Callable[[], Figures]], at_once: int, *, limit: float = 300.0) -> Outcome:
     """Run jobs in order, so many at a time; one that fails ends all."""
-    waiting = [partial(_begin, job, limit) for job in queue]
+    waiting = list(queue)
     running: dict[Any, tuple[int, Isolated]] = {}
     found: dict[int, Figures] = {}
     began = time.monotonic()
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                one = waiting.pop(0)()
+                one = Isolated(waiting.pop(0), limit=limit)
                 running[one.pipe] = len(found) + len(running), one
             patience = min(one.until for _, one in running.values()) - time.monotonic()
             ended = wait(list(running), max(patience, 0.0))
@@ -88,7 +87,3 @@ def together(queue: Sequence[Job], at_once: int, *, limit: float = 300.0) -> Out
         for _, one in running.values():
             one.end()
     return Outcome(makespan, [found[number] for number in sorted(found)])
-
-
-def _begin(job: Job, limit: float) -> Isolated:
-    return Isolated(job.run, limit=limit)
