@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
+import torch
+
 import headrace
 from benchmarks.arms import Arm
 from benchmarks.measure import Figures, Isolated, Meter, OutOfTime
@@ -23,6 +25,8 @@ class Job:
     batch: int = 32
     step: float = 0.0
     cache: headrace.Cache | None = None
+    seed: int = 0
+    """Jobs that are forked would all shuffle alike."""
 
     def run(self) -> Figures:
         """Seconds and CPU seconds of each epoch, the start of workers in the first; what its cache counted after each.
@@ -30,6 +34,7 @@ class Job:
         Samples end with their index, and each must come once per epoch.
         """
         count = len(self.dataset)
+        torch.manual_seed(self.seed)
         options: dict[str, Any] = {"batch_size": self.batch, "shuffle": True, "persistent_workers": True}
         if self.cache is not None:
             options["cache"] = self.cache
@@ -62,6 +67,8 @@ class Outcome:
     makespan: float
     """Seconds from the start of the first to the end of the last."""
     jobs: list[Figures]
+    others: float
+    """Cores that the rest of the machine kept busy meanwhile."""
 
 
 def together(queue: Sequence[Callable[[], Figures]], at_once: int, *, limit: float = 300.0) -> Outcome:
@@ -69,21 +76,20 @@ def together(queue: Sequence[Callable[[], Figures]], at_once: int, *, limit: flo
     waiting = list(queue)
     running: dict[Any, tuple[int, Isolated]] = {}
     found: dict[int, Figures] = {}
-    began = time.monotonic()
     try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                one = Isolated(waiting.pop(0), limit=limit)
-                running[one.pipe] = len(found) + len(running), one
-            patience = min(one.until for _, one in running.values()) - time.monotonic()
-            ended = wait(list(running), max(patience, 0.0))
-            if not ended:
-                raise OutOfTime
-            for pipe in ended:
-                number, one = running.pop(pipe)
-                found[number] = one.result()
-        makespan = time.monotonic() - began
+        with Meter() as meter:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    one = Isolated(waiting.pop(0), limit=limit)
+                    running[one.pipe] = len(found) + len(running), one
+                patience = min(one.until for _, one in running.values()) - time.monotonic()
+                ended = wait(list(running), max(patience, 0.0))
+                if not ended:
+                    raise OutOfTime
+                for pipe in ended:
+                    number, one = running.pop(pipe)
+                    found[number] = one.result()
     finally:
         for _, one in running.values():
             one.end()
-    return Outcome(makespan, [found[number] for number in sorted(found)])
+    return Outcome(meter.wall, [found[number] for number in sorted(found)], meter.others)

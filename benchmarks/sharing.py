@@ -112,9 +112,9 @@ def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float
         for at, share in enumerate(SHARES)
     ]
     queue = [
-        partial(follow, dataset, cache, policy, step / speed, math.ceil((WARM_UP + PERIOD) * speed))
+        partial(follow, dataset, cache, policy, step / speed, math.ceil((WARM_UP + PERIOD) * speed), job)
         for cache in made
-        for speed in speeds
+        for job, speed in enumerate(speeds)
     ]
     try:
         outcome = together(queue, len(queue)).jobs
@@ -124,10 +124,11 @@ def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float
     return [hit_rate(outcome[at : at + len(speeds)]) for at in range(0, len(outcome), len(speeds))]
 
 
-def follow(dataset: Small, cache: headrace.Cache, policy: Policy, step: float, epochs: int) -> Figures:
+def follow(dataset: Small, cache: headrace.Cache, policy: Policy, step: float, epochs: int, seed: int) -> Figures:
     """One job; after each batch, when it was and what was counted till then, and when each epoch ended."""
     options.Need = lambda: policy  # type: ignore[assignment,misc]  # the default, and so far the only one
     options.FULL = FULL
+    torch.manual_seed(seed)  # forked jobs would all shuffle alike
     moments, hits, served, ends = [], [], [], []
     with headrace.DataLoader(
         dataset, BATCH, shuffle=True, num_workers=1, in_order=False, persistent_workers=True, cache=cache
