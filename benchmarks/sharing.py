@@ -39,8 +39,8 @@ POLICIES: dict[str, Policy] = {"ODS, next misses": Opportunistic(refills=False),
 CASES = ("1 job", "2 jobs", "3 jobs", "4 jobs")
 BATCH = 8
 WARM_UP, PERIOD = 2, 5
-FULL = 0.5
-"""Of the memory, what entries may take: plenty is left for rounding, so that the share is exact."""
+SPARE = 2
+"""Times the memory that entries may take: plenty is left for rounding, so that the share is exact."""
 CLOSE = 4.0
 """Points by which measured and simulated hits may differ: loaders ask for some batches ahead of time."""
 
@@ -108,7 +108,7 @@ def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float
     dataset = Small(samples)
     size = codec().encode((None, dataset.decode(samples - 1))).size
     made = [
-        headrace.Cache(f"shm://benchmark-{os.getpid()}-{at}", size=int(math.ceil(share * samples) * size / FULL))
+        headrace.Cache(f"shm://benchmark-{os.getpid()}-{at}", size=SPARE * round(share * samples) * size)
         for at, share in enumerate(SHARES)
     ]
     queue = [
@@ -127,7 +127,7 @@ def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float
 def follow(dataset: Small, cache: headrace.Cache, policy: Policy, step: float, epochs: int, seed: int) -> Figures:
     """One job; after each batch, when it was and what was counted till then, and when each epoch ended."""
     options.Need = lambda: policy  # type: ignore[assignment,misc]  # the default, and so far the only one
-    options.FULL = FULL
+    caches.fill(cache, cache.bytes // SPARE)
     torch.manual_seed(seed)  # forked jobs would all shuffle alike
     moments, hits, served, ends = [], [], [], []
     with headrace.DataLoader(

@@ -7,8 +7,9 @@ Measured are the third and fourth epoch, with nothing but loading. The models' p
 a cache and with a fast storage (decoding and augmenting), with all samples decoded in a large cache (augmenting), and
 the sizes of entries. Predicted are the mean of rates (Seneca's Eq. 9) and the busiest resource (`plan.bottleneck`);
 correlations are over all sizes and splits. "Chosen" is the split that a model says is best, and what it then reached
-over the best of the six. In completion order, cached samples are exchanged for missing ones, so they come first in an
-epoch; in sampler order they come as drawn, mixed.
+over the best of the six. There are four workers to a core, so that some wait for the storage while others compute.
+"Found" says what the cache had of the samples. In completion order, cached samples are exchanged for missing ones, so
+they come first in an epoch; in sampler order they come as drawn, mixed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from benchmarks.measure import Figures, isolated
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 from benchmarks.stored import Pictures, Storage
-from headrace.cache import options
 from headrace.engine.staging.kinds import codec
 from headrace.plan import bottleneck, partition
 from headrace.plan.parameters import Parameters
@@ -42,8 +42,8 @@ MODELS: dict[str, Callable[[Parameters, Split], Prediction]] = {
     "bottleneck": bottleneck.predict,
 }
 CASES = ("completion order", "sampler order")
-FULL = 0.5
-"""Of the memory, what entries may take: plenty is left for rounding, so that what fits is exact."""
+SPARE = 3
+"""Times the memory that entries may take: plenty is left for rounding, so that what fits is exact."""
 PLENTY = 1e12
 ROOM = 0.8
 """Of the smallest dataset's files, what the cache has room for."""
@@ -71,18 +71,18 @@ def compare(
     report: Report, name: str, folder: Path, counts: list[int], rate: float, say: Callable[[str], None]
 ) -> None:
     """Measure the parameters, then every split of every dataset."""
-    arm = Arm("headrace", name == "sampler order", costs.cores())
+    arm = Arm("headrace", name == "sampler order", 4 * costs.cores())
     probe = Pictures(folder, counts[0], Storage(counts[0]), resize=RESIZE, crop=CROP)
     encoded, decoded = entries(probe)
     cache_bytes = ROOM * counts[0] * encoded
     say(f"{name}: parameters")
     bare = isolated(partial(load, arm, probe, None))["rate"]
-    with caches.cache(int(2 * counts[0] * decoded / FULL), split=(0, 100, 0)) as cache:
+    with caches.cache(int(2 * SPARE * counts[0] * decoded), split=(0, 100, 0)) as cache:
         cached = isolated(partial(load, arm, probe, cache))["rate"]
     table = Table(
-        f"{name}, {costs.cores()} workers: images/s; storage {rate / 1e6:.1f} MB/s, cache {cache_bytes / 1e6:.1f} MB, "
+        f"{name}, {arm.workers} workers: images/s; storage {rate / 1e6:.1f} MB/s, cache {cache_bytes / 1e6:.1f} MB, "
         f"entries of {encoded / 1e3:.0f} and {decoded / 1e3:.0f} KB; decoding {bare:.0f}/s, augmenting {cached:.0f}/s",
-        ["files, split", "measured", *MODELS, "of the best measured"],
+        ["files, split", "measured", *MODELS, "of the best measured", "found encoded / decoded %", "predicted"],
     )
     points: dict[str, list[float]] = {label: [] for label in ("measured", *MODELS)}
     for count in counts:
@@ -103,21 +103,24 @@ def compare(
         chosen = {
             label: max(pure(), key=lambda split: model(given, split).throughput) for label, model in MODELS.items()
         }
-        found: dict[Split, float] = {}
+        found: dict[Split, Figures] = {}
         for split in dict.fromkeys([*SPLITS, *chosen.values()]):
             say(f"{name}: {count} files, {split}")
-            with caches.cache(int(cache_bytes / FULL), split=tuple(split)) as cache:
-                found[split] = isolated(partial(load, arm, dataset, cache))["rate"]
-        best = max(found[split] for split in SPLITS)
+            with caches.cache(int(SPARE * cache_bytes), split=tuple(split)) as cache:
+                found[split] = isolated(partial(load, arm, dataset, cache))
+        best = max(found[split]["rate"] for split in SPLITS)
         for split in SPLITS:
             said = [model(given, split).throughput for model in MODELS.values()]
-            table.add(f"{count}, {split}", found[split], *said, found[split] / best)
-            for label, value in zip(points, [found[split], *said], strict=True):
+            rate, held = found[split]["rate"], partition.held(given, split)
+            shares = f"{100 * held.e / count:.0f} / {100 * held.d / count:.0f}"
+            table.add(f"{count}, {split}", rate, *said, rate / best, found[split]["found"], shares)
+            for label, value in zip(points, [rate, *said], strict=True):
                 points[label].append(value)
         for label, split in chosen.items():
-            table.add(f"{count}, chosen by {label}: {split}", found[split], "", "", found[split] / best)
+            rate = found[split]["rate"]
+            table.add(f"{count}, chosen by {label}: {split}", rate, "", "", rate / best, found[split]["found"], "")
             report.checks.append(
-                Check(f"{name}, {count} files, split chosen by {label}, of the best", found[split] / best, 0.95, False)
+                Check(f"{name}, {count} files, split chosen by {label}, of the best", rate / best, 0.95, False)
             )
     for label in MODELS:
         alike = statistics.correlation(points[label], points["measured"])
@@ -145,7 +148,11 @@ def entries(dataset: Pictures) -> tuple[float, float]:
 
 
 def load(arm: Arm, dataset: Any, cache: headrace.Cache | None) -> Figures:
-    """Images per second in the third and fourth epoch."""
-    options.FULL = FULL
-    walls = Job(arm, dataset, 4, BATCH, cache=cache).run()["walls"]
-    return {"rate": 2 * len(dataset) / sum(walls[2:])}
+    """Images per second in the third and fourth epoch, and in which forms they were found there."""
+    if cache is not None:
+        caches.fill(cache, cache.bytes // SPARE)
+    figures = Job(arm, dataset, 4, BATCH, cache=cache).run()
+    served, uses = 2 * len(dataset), figures["uses"]
+    shares = [(uses[3][form] - uses[1][form]) / served for form in ("encoded", "decoded")] if cache else [0.0, 0.0]
+    found = " / ".join(f"{100 * share:.0f}" for share in shares)
+    return {"rate": served / sum(figures["walls"][2:]), "found": found}
