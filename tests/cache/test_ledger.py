@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cache import ledger
+from headrace.cache import division, ledger
 from headrace.cache import words as W
+from headrace.cache.division import Division
 from headrace.cache.ledger import Seat
 from headrace.cache.policies import Need, Opportunistic, Soonest, Static
 from headrace.cache.replay import Replay
@@ -20,6 +21,8 @@ from tests.cache.memory import Killed, empty
 
 TIMEOUT = 1000
 SIZE = 10
+BUDGET = (30, 60, 40)
+ROOM = sum(BUDGET)
 POLICIES = [Need(), Opportunistic(), Opportunistic(refills=False), Static(), Soonest()]
 
 
@@ -104,8 +107,13 @@ class Job:
             self.ask(count)
         elif what in {"make", "fail"}:
             self.make(SIZE + count, fails=what == "fail")
+        elif what == "divide":
+            self.seat.agree(None, ROOM, self.world.now)
+            number = division.current(self.world.words.view).number + 1
+            parts = [(100, 0, 0), (0, 100, 0), (0, 50, 50), (34, 33, 33), (60, 40, 0), (0, 0, 100)][count - 1]
+            assert self.seat.divide(Division(number, parts, fixed=False, before=parts))
         elif what == "lost":
-            self.seat.lost(count % self.world.samples)
+            self.seat.lost(count % self.world.samples, 1 + count % 3)
         elif what == "wait":
             self.world.now += TIMEOUT * (count > 3)
         else:
@@ -127,7 +135,7 @@ class Job:
 
 class World:
     def __init__(self, samples, policy, jobs, seed):
-        self.words = empty(samples, (30, 60, 40))
+        self.words = empty(samples, BUDGET)
         self.policy, self.samples, self.now, self.random = policy, samples, 1, random.Random(seed)
         self.jobs = [Job(self, number, members) for number, members in enumerate(jobs)]
 
@@ -140,11 +148,14 @@ class World:
         assert sorted(looker.entries.cached().tolist()) == held.tolist()
         for form in (W.ENCODED, W.DECODED, W.AUGMENTED):
             total = int((place[(place & W.FORM) == form] >> W.BYTES_SHIFT).sum())
-            assert total == self.words.view[W.BYTES + form - 1] <= self.words.view[W.BUDGET + form - 1]
+            assert total == self.words.view[W.BYTES + form - 1]
+        assert self.words.view[W.BYTES : W.BYTES + 3].sum() <= ROOM >= self.words.view[W.BUDGET : W.BUDGET + 3].sum()
+        if not self.words.view[W.DIVISION] >> 24:
+            assert (self.words.view[W.BYTES : W.BYTES + 3] <= self.words.view[W.BUDGET : W.BUDGET + 3]).all()
 
 
 steps = st.tuples(
-    st.sampled_from(["ask", "ask", "make", "make", "make", "fail", "wait", "lost", "die", "leave"]),
+    st.sampled_from(["ask", "ask", "make", "make", "make", "fail", "wait", "lost", "die", "leave", "divide"]),
     st.integers(0, 2),
     st.integers(1, 6),
     st.one_of(st.none(), st.integers(0, 14), st.integers(0, 60)),
@@ -299,13 +310,51 @@ class TestKeeping:
         one, _ = joined(words, 1), joined(words, 2)
         for each in one.request(np.arange(30), 0).servings:
             assert made(one, each)
-        ledger.set_budget(words, (200, 100, 0))
-        joined(words, 3)
+        one.agree(None, 300, 0)
+        assert one.divide(Division(2, (67, 33, 0), fixed=False, before=(0, 100, 0)))
         for each in one.request(np.arange(30, 60), 0).servings:
             made(one, each, form=W.ENCODED)
             assert words.view[W.BYTES : W.BYTES + 3].sum() <= 300
-        one.begin(1, 0)  # what it has seen is not worth less than what it has not
-        assert words.view[W.BYTES + 1] >= 100
+        assert words.view[W.BYTES : W.BYTES + 3].tolist() == [200, 100, 0]
+
+    def test_a_division_that_moves_is_followed_where_nobody_misses_anything(self):
+        """At the pace of one sample in eight of a request; what goes is read again, and kept as it shall be."""
+        words = empty(40, (0, 400, 0))
+        one = joined(words, 1)
+        epoch(one, 40)
+        one.agree(None, 400, 0)
+        assert one.divide(Division(2, (50, 50, 0), fixed=False, before=(0, 100, 0)))
+        for number in range(1, 8):
+            misses = sum(each.form == W.NOWHERE for each in epoch(one, 40, batch=8, number=number))
+            assert misses <= 10  # one in eight and, of what went before it was its turn, as many again
+        assert words.view[W.BYTES : W.BYTES + 3].tolist() == [200, 200, 0]
+        assert misses == 0
+
+    def test_no_rank_of_a_job_is_served_what_another_was_augmented(self):
+        words = empty(8, (0, 0, 8 * SIZE))
+        evens, odds = np.arange(0, 8, 2), np.arange(1, 8, 2)
+        first, second = joined(words, 1, evens, group=5), joined(words, 2, odds, group=5)
+        stranger = joined(words, 3)
+        for each in first.request(evens, 0).servings:
+            assert made(first, each)
+        second.begin(1, 0, members=evens)
+        assert {each.form for each in second.request(evens, 0).servings} == {W.NOWHERE}
+        assert {each.form for each in stranger.request(evens, 0).servings} == {W.AUGMENTED}
+        crowd = first.crowd(0)
+        assert (crowd.jobs, first.entries.standing(evens, crowd).need.tolist()) == (2, [0, 0, 0, 0])
+
+    def test_what_a_dead_process_of_a_rank_was_writing_is_given_up(self):
+        words = empty(8, (0, 8 * SIZE, 0))
+        one = joined(words, 1)
+        one.request(np.arange(3), 0)
+        for sample, process in enumerate((70, 71, 70)):
+            assert one.reserve(sample, W.DECODED, SIZE, 0, writer=process).granted
+        assert one.entries.writing(one.number) == [(0, 70), (1, 71), (2, 70)]
+        joined(words, 2)  # takes a bit of its own in every word, but not of who is writing
+        assert one.bury([0, 2, 5]) == [(0, W.DECODED), (2, W.DECODED)]
+        assert one.settle(1)
+        assert not one.settle(0)
+        assert one.reserve(0, W.DECODED, SIZE, 0).granted
 
     def test_spent_entries_are_replaced_by_random_ones(self):
         words = empty(200, (0, 20 * SIZE, 0))
@@ -333,7 +382,7 @@ class TestKeeping:
         words = empty(4, (0, 4 * SIZE, 0))
         first, second = joined(words, 1), joined(words, 2)
         assert one_of(first, 0)
-        first.lost(0)
+        first.lost(0, W.DECODED)
         assert second.request(np.array([0]), 0).servings[0].form == W.NOWHERE
         assert (words.view[W.LOST], words.view[W.BYTES + 1]) == (1, 0)
 

@@ -157,7 +157,7 @@ def test_leaving_and_lost_entries(tier):
     assert first.leave() == [(3, W.DECODED)]
     (serving,) = second.request(np.array([5])).servings
     assert made(second, serving, W.DECODED)
-    second.lost(5)
+    second.lost(5, W.DECODED)
     assert joined(tier).request(np.array([5])).servings[0].form == W.NOWHERE
 
 

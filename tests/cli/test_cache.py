@@ -5,7 +5,11 @@ import json
 import pytest
 
 from headrace.cache import shm
+from headrace.cache.division import Division, Rank, Sums
+from headrace.cache.local_book import LocalBook
+from headrace.cache.policies import Need
 from headrace.cache.redis import RedisTier
+from headrace.cache.redis_book import RedisBook
 from headrace.cache.shm import SharedMemoryTier
 from headrace.cli.__main__ import main
 from headrace.testing.tiers import put
@@ -36,6 +40,35 @@ def test_info(cache, capsys):
     assert "4.88 KiB" in said(capsys, "info", f"shm://{cache}")
 
 
+SCOPES = ("a" * 32, "b" * 32, "c" * 32)
+
+
+def divide(book):
+    """As a job that measures and plans."""
+    book.begin(0)
+    book.agree(None, 1000)
+    book.measure(Sums(fetch=8_000_000, fetched=2))
+    book.report(Rank(3, 100.0, 50.0))
+    before = book.facts().division
+    assert book.divide(Division(before.number + 1, (30, 70, 0), False, before.parts, 900, 400, 1))
+    return book
+
+
+def check_division(each, shown):
+    assert (each["samples"], each["ranks"], each["split"], each["fixed"]) == (20, 1, [30, 70, 0], False)
+    assert each["why"] == "900 samples/s predicted, with storage to set the pace, against 400 with 0-100-0"
+    assert each["measured"] == {"fetch_seconds": 0.004, "jobs": 1, "lanes": 3, "demand": 100, "speed": 50}
+    assert "30 % encoded, 70 % decoded (900 samples/s" in shown
+    assert "fetch seconds 0.004" in shown
+
+
+def test_info_says_how_it_is_divided_and_why(cache, capsys):
+    book = divide(LocalBook(cache, samples=20, scopes=SCOPES, budget=(0, 1000, 0), policy=Need()))
+    (each,) = json.loads(said(capsys, "info", f"shm://{cache}", "--json"))["divisions"]
+    check_division(each, said(capsys, "info", f"shm://{cache}"))
+    book.leave()
+
+
 def test_ls(cache, capsys):
     found = json.loads(said(capsys, "ls", "--json"))
     assert f"shm://{cache}" in [each["url"] for each in found]
@@ -57,6 +90,9 @@ def test_on_a_server(tmp_path, capsys):
         shown = said(capsys, "info", url, "--namespace", "mine", "--json")
         assert json.loads(shown)["forms"]["decoded"]["bytes"] == 3000
         assert servers.PASSWORD not in shown
+        divide(RedisBook(tier, "d" * 16, samples=20, budget=(0, 1000, 0)))
+        (each,) = json.loads(said(capsys, "info", url, "--namespace", "mine", "--json"))["divisions"]
+        check_division(each, said(capsys, "info", url, "--namespace", "mine"))
         assert servers.PASSWORD not in said(capsys, "clear", url, "--namespace", "mine")
         assert tier.usage().entries == 0
         tier.close()

@@ -2,10 +2,15 @@
 
 import io
 import json
+import time
 
 import pytest
+import torch
 
+import headrace
+from headrace.cli import plan_trace
 from headrace.cli.__main__ import main
+from headrace.trace.reader import read
 from tests.plan.servers import parameters
 
 KNOWN = parameters("openimages", "in-house", 2).data()
@@ -98,3 +103,65 @@ def test_wrong_files_are_one_line(tmp_path, file, capsys):
     ):
         assert main(["plan", "--params", str(file), *options]) == 2
         assert said in capsys.readouterr().err
+
+
+class TestTrace:
+    """Of a run, instead of typed."""
+
+    @pytest.fixture
+    def trace(self, tmp_path):
+        path = tmp_path / "trace"
+        with headrace.DataLoader(Pictures(), batch_size=4, num_workers=0, trace=path) as loader:
+            assert len(list(loader)) == 8
+        return path
+
+    def test_parameters_are_those_of_the_run(self, trace):
+        found = plan_trace.parameters(read(trace), "it")
+        assert found["n_total"] == 32
+        assert found["s_data"] == 1000
+        assert found["m"] == 8
+        assert 0 < found["t_da"] < found["t_a"]
+        assert found["b_storage"] < 1000 / 0.001
+        assert found["t_gpu"] > 0
+
+    def test_both_models_answer(self, trace, capsys):
+        assert main(["plan", "--trace", str(trace), "--cache-size", "16kB", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert sum(found["split"]) == 100
+        assert found["throughput"] > 0
+
+    def test_what_is_given_counts_more(self, trace, file, capsys):
+        file.write_text(json.dumps({"t_gpu": 3.5}))
+        assert main(["plan", "--trace", str(trace), "--params", str(file), "--cache-size", "1MB", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["throughput"] == 3.5
+
+    def test_what_it_lacks_is_named(self, trace, capsys):
+        assert main(["plan", "--trace", str(trace)]) == 2
+        assert "--cache-size" in capsys.readouterr().err
+        assert main(["plan"]) == 2
+        assert "--params FILE" in capsys.readouterr().err
+
+    def test_a_dataset_without_stages_is_refused(self, tmp_path, capsys):
+        path = tmp_path / "plain"
+        with headrace.DataLoader(range(8), num_workers=0, trace=path) as loader:
+            list(loader)
+        assert main(["plan", "--trace", str(path), "--cache-size", "1MB"]) == 2
+        assert "no fetch, decode, augment" in capsys.readouterr().err
+
+
+class Pictures(torch.utils.data.Dataset):
+    def __len__(self):
+        return 32
+
+    def fetch(self, index):
+        time.sleep(0.001)
+        return bytes(1000)
+
+    def decode(self, encoded):
+        return torch.zeros(1000, dtype=torch.int64)
+
+    def augment(self, decoded):
+        return decoded.clone()
+
+    def __getitem__(self, index):
+        return self.augment(self.decode(self.fetch(index)))

@@ -10,8 +10,9 @@ import torch
 
 import headrace
 from headrace.cli.__main__ import main
-from headrace.cli.top import rates
-from headrace.engine.consumer.beacon import loaders
+from headrace.cli.top import hit_share, rates
+from headrace.engine.consumer.beacon import CacheFigures, loaders
+from tests.cache.conftest import name  # noqa: F401  (a fixture)
 
 PROGRAM = """
 import sys, torch, headrace
@@ -114,3 +115,49 @@ def test_rates_come_from_two_looks():
     assert rates(before, now, 2.0).batches == 1
     assert rates(now, now, 1.0).samples == 0
     assert rates(None, now, 0.0).samples > 0
+
+
+CACHED = """
+import sys
+import headrace
+from tests.loader.test_cache import Stages, cache, loader_of
+
+loader = loader_of(Stages(), cache(sys.argv[1], split=(0, 100, 0)), num_workers=0)
+for _ in range(2):
+    list(loader)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_cache_is_seen(name, capsys, monkeypatch):  # noqa: F811  (the fixture)
+    monkeypatch.setenv("COLUMNS", "200")
+    command = [sys.executable, "-c", CACHED, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        (each,) = seen(process.pid)
+        use = each.cache
+        assert (use.decoded, use.misses, use.exchanged >= 0, use.split) == (120, 120, True, (0, 100, 0))
+        assert use.bytes > 0
+        assert main(["top", "--once", "--interval", "0.01", "--json", "--process", str(process.pid)]) == 0
+        assert json.loads(capsys.readouterr().out)["cache"]["decoded"] == 120
+        assert main(["top", "--once", "--interval", "0.01", "--process", str(process.pid)]) == 0
+        shown = capsys.readouterr().out
+        assert "0-100-0" in shown
+        assert "exchanged" in shown
+        process.stdin.close()
+        process.wait()
+
+
+def test_without_a_cache_nothing_is_said_of_one(running, capsys):
+    process, _ = running
+    assert main(["top", "--once", "--interval", "0.01", "--process", str(process.pid)]) == 0
+    assert "evicted" not in capsys.readouterr().out
+    assert seen(process.pid)[0].cache is None
+
+
+def test_the_share_of_hits_is_that_between_two_looks():
+    before, now = CacheFigures(0, 10, 0, 30, 0, 0, 0, (0, 100, 0)), CacheFigures(5, 30, 5, 40, 0, 0, 0, (0, 100, 0))
+    assert hit_share(None, before) == 0.25
+    assert hit_share(before, now) == 0.75
+    assert hit_share(now, now) is None

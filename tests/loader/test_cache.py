@@ -4,8 +4,10 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -19,9 +21,13 @@ from headrace.cache import shm
 from headrace.cache.local_book import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
+from headrace.engine.consumer import dividing
+from headrace.engine.worker import stagetimes
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
+from headrace.trace.report import measure
+from headrace.trace.select import loaders
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
 from tests.test_dataset import filled, npy
@@ -453,3 +459,144 @@ class TestRedis:
         with loader_of(Stages(), where) as loader, pytest.raises(CacheError) as raised:
             iter(loader)
         assert PASSWORD not in str(raised.value)
+
+
+class Costly(Stages):
+    """Dear to fetch, small as stored, large as decoded: what fits into a small cache is what is stored."""
+
+    def fetch(self, index):
+        time.sleep(0.004)
+        return super().fetch(index)
+
+    def decode(self, encoded):
+        return int(encoded), np.full(20_000, int(encoded), np.int64)
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """A loader that looks at what is measured with every request."""
+    monkeypatch.setattr(dividing, "LOOK", 0.0)
+    monkeypatch.setattr(dividing, "BURY", 1)
+    monkeypatch.setattr(stagetimes, "TELL_NS", 0)
+
+
+class TestDivision:
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_is_planned_from_what_is_measured_and_moved_to_while_running(self, name, eager, tmp_path, workers):
+        path = tmp_path / "trace"
+        with loader_of(Costly(), cache(name, size="2MiB"), num_workers=workers, trace=path) as loader:
+            for _ in range(12):
+                before = loader.stats().cache.misses
+                assert sorted(numbers(loader)) == EVERYTHING
+                use = loader.stats().cache
+                if use.misses == before:
+                    break
+            assert use.misses == before, "nothing had to be fetched again once there was room for everything"
+            assert use.division.split[0] > 0
+            assert use.encoded > 0
+            assert "samples/s predicted, with" in use.division.why
+            known = dict(use.division.measured)
+            assert known["fetch_seconds"] > 0.004
+            assert known["decoded_bytes"] > 160_000
+            assert known["encoded_bytes"] < 10_000
+            assert (known["jobs"], known["lanes"]) == (1, max(1, workers))
+        trace = read(path)
+        divisions = measure(trace, loaders(trace)[0]).divisions
+        assert divisions[0].startswith("0-100-0: to begin with")
+        assert divisions[-1] == f"{'-'.join(map(str, use.division.split))}: {use.division.why}"
+
+    def test_of_two_jobs_is_one(self, name, eager):
+        with loader_of(Costly(), cache(name, size="2MiB")) as one, loader_of(Costly(), one.cache) as two:
+            for _ in range(3):
+                assert sorted(numbers(one)) == sorted(numbers(two)) == EVERYTHING
+            assert one.stats().cache.division.split == two.stats().cache.division.split != (0, 100, 0)
+
+    def test_that_a_user_fixed_stays(self, name, eager):
+        with loader_of(Costly(), cache(name, size="2MiB", split=(0, 100, 0))) as loader:
+            for _ in range(3):
+                assert sorted(numbers(loader)) == EVERYTHING
+            assert loader.stats().cache.division.split == (0, 100, 0)
+            assert loader.stats().cache.division.why == "fixed by the user"
+            with loader_of(Costly(), cache(name, size="2MiB")) as other:
+                assert sorted(numbers(other)) == EVERYTHING
+                assert other.stats().cache.division.split == (0, 100, 0)
+
+
+def test_what_a_killed_worker_was_keeping_is_free_again(name, eager, tmp_path, monkeypatch):
+    """It had room reserved for an entry. Nobody else may be kept from it until the job ends."""
+    put, mark = shm.SharedMemoryTier.put, tmp_path / "mark"
+
+    def deadly(tier, key, size, write):
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return put(tier, key, size, write)
+
+    monkeypatch.setattr(shm.SharedMemoryTier, "put", deadly)
+    where = cache(name, split=(0, 100, 0))
+    with loader_of(Stages(), where) as loader:
+        assert sorted(numbers(loader)) == EVERYTHING
+        assert loader.stats().restarts == 1
+        for _ in range(2):
+            assert sorted(numbers(loader)) == EVERYTHING
+        before = loader.stats().cache.misses
+        assert sorted(numbers(loader)) == EVERYTHING
+        assert loader.stats().cache.misses == before
+        assert loader.stats().cache.kept == SAMPLES
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+RANK = """
+import json, sys
+import torch
+import headrace
+from tests.loader.test_cache import Marked, cache, loader_of, numbers
+from torch.utils.data import DistributedSampler
+torch.distributed.init_process_group("gloo")
+rank, name, split = torch.distributed.get_rank(), sys.argv[1], tuple(json.loads(sys.argv[2]))
+data = Marked()
+sampler = DistributedSampler(data, seed=3)
+with loader_of(data, cache(name, split=split), sampler=sampler, num_workers=1) as loader:
+    for epoch in range(4):
+        sampler.set_epoch(epoch)
+        found = [pair for batch in loader for pair in zip(batch[0].tolist(), batch[1].tolist())]
+        torch.distributed.barrier()
+        use = loader.stats().cache
+        print(json.dumps([sorted(sampler), found, use.misses, dict(use.division.measured).get("jobs")]), flush=True)
+torch.distributed.destroy_process_group()
+"""
+
+
+class Marked(Stages):
+    """Of each sample, a number that no two of its augmentations share."""
+
+    def augment(self, decoded):
+        return decoded[0], int.from_bytes(os.urandom(6), "little")
+
+
+@pytest.mark.parametrize("split", [(0, 100, 0), (0, 50, 50)])
+def test_ranks_of_a_job_are_served_their_shares_and_no_augmentation_twice(name, split):
+    port = str(free_port())
+    launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    command = [sys.executable, "-c", RANK, name, json.dumps(split)]
+    ranks = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **launched, "RANK": str(rank)})
+        for rank in range(2)
+    ]
+    said = [[json.loads(line) for line in rank.communicate(timeout=200)[0].splitlines()] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    augmentations = []
+    for epoch in range(4):
+        for share, found, _, jobs in (lines[epoch] for lines in said):
+            assert sorted(index for index, _ in found) == share
+            augmentations += [mark for _, mark in found]
+            assert jobs in {None, 1.0}
+        assert sorted(said[0][epoch][0] + said[1][epoch][0]) == EVERYTHING
+    assert len(set(augmentations)) == 4 * SAMPLES
+    hits = 4 * SAMPLES - sum(lines[-1][2] for lines in said)
+    assert hits > 0 if split[1] else hits == 0

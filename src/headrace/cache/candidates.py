@@ -23,6 +23,8 @@ class Candidates:
     def __init__(self, entries: Entries, seat: int, rng: random.Random) -> None:
         """Nothing known yet."""
         self._entries, self._bit, self._rng = entries, 1 << seat, rng
+        self.kin = self._bit
+        """A bit for each seat of this job's ranks."""
         self._logged = -W.LOG - 1
         self._pool: list[int] = []
         self._order = self._front = np.empty(0, np.int64)
@@ -40,10 +42,10 @@ class Candidates:
         return unseen
 
     def servable(self, samples: Array) -> Array:
-        """Which of them can be served from the cache: settled, and not an augmentation this seat already had."""
+        """Which of them can be served from the cache: settled, and not an augmentation this job already had."""
         place = self._entries.place[samples]
         form = place & W.FORM
-        stale = (form == W.AUGMENTED) & ((self._entries.used[samples] & self._bit) != 0)
+        stale = (form == W.AUGMENTED) & ((self._entries.used[samples] & self.kin) != 0)
         found: Array = (form != 0) & ((place & W.ARRIVING) == 0) & ~stale
         return found
 

@@ -146,6 +146,10 @@ class DirectoryTier:
         self._here()
         return Usage(sum(1 for _ in self.listed()), self._held(), self._limit)
 
+    def footprint(self, size: int) -> int:
+        """See ``Tier``."""
+        return _rounded(size)
+
     def close(self) -> None:
         """See ``Tier``."""
         if not self._closed:

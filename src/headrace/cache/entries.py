@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.cache import division
 from headrace.cache import words as W
 from headrace.cache.policies import NEVER, Policy, Standing
 from headrace.cache.words import Array, Dims, Words
@@ -43,6 +44,8 @@ class Crowd(NamedTuple):
     """The jobs that these seats are ranks of."""
     due: Array | None = None
     """For all samples: when a single job asks for it next, where it knows."""
+    kin: tuple[int, ...] = ()
+    """Of each of these jobs, a bit for each seat of its ranks."""
 
 
 class Entries:
@@ -80,6 +83,8 @@ class Entries:
             self.w[self.dims.where + sample] = position
         self.w[W.COUNT] = len(settled)
         self.w[W.LOGGED] = int(self.r[W.LOGGED]) + W.LOG + 1
+        if self.r[W.ROOM]:
+            division.settle(self.w, self.r)
         self.w[W.REBUILT] = int(self.r[W.REBUILT]) + 1
         self.w[W.DIRTY] = 0
 
@@ -93,8 +98,13 @@ class Entries:
         return self._dense[: self.r[W.COUNT]].copy()
 
     def standing(self, samples: Array, crowd: Crowd) -> Standing:
-        """What policies ask for."""
-        need = W.ones(~self.seen[samples] & crowd.live)
+        """What policies ask for. An augmented entry is of no more use to a job that was served it."""
+        unseen = ~self.seen[samples] & crowd.live
+        once = (self.place[samples] & W.FORM) == W.AUGMENTED
+        if once.any():
+            for kin in crowd.kin:
+                unseen[once & ((self.used[samples] & kin) != 0)] &= ~kin
+        need = W.ones(unseen)
         times = np.full(len(samples), NEVER, np.int64) if crowd.due is None else crowd.due[samples]
         return Standing(need, W.ones(self.used[samples]), times, crowd.jobs)
 
@@ -120,8 +130,11 @@ class Entries:
         first = np.argsort(worth, kind="stable")[:count]
         return some[first], worth[first]
 
-    def reserve(self, entry: Entry, size: int, seat: int, crowd: Crowd) -> Grant:
-        """Make room for a newcomer worth more than what goes for it. It is served to nobody before it is settled."""
+    def reserve(self, entry: Entry, size: int, seat: int, crowd: Crowd, writer: int = 0) -> Grant:
+        """Make room for a newcomer worth more than what goes for it. It is served to nobody before it is settled.
+
+        ``writer``: the process that will write it.
+        """
         sample, form = entry
         if self.place[sample] or not 0 < size <= min(int(self.r[W.BUDGET + form - 1]), W.MOST_BYTES):
             self.count(W.REFUSED)
@@ -132,20 +145,34 @@ class Entries:
             return Grant(granted=False, evicted=[])
         evicted = [self.remove(victim) for victim in victims]
         self.count(W.EVICTED, len(evicted))
+        self.w[self.dims.used + sample] = writer
         self.w[self.dims.place + sample] = form | W.ARRIVING | seat << W.SEAT_SHIFT | size << W.BYTES_SHIFT
         self.count(W.BYTES + form - 1, size)
         return Grant(granted=True, evicted=evicted)
 
+    def over(self) -> tuple[int, ...]:
+        """Forms that hold more than their share: the room was divided anew."""
+        return tuple(form + 1 for form in range(3) if self.r[W.BYTES + form] > self.r[W.BUDGET + form])
+
+    def shed(self, count: int, crowd: Crowd) -> list[Entry]:
+        """Have up to ``count`` entries go that are over their form's share, those worth least first."""
+        gone: list[Entry] = []
+        for sample in self.least(count, over, crowd)[0].tolist() if (over := self.over()) else ():
+            if int(self.place[sample]) & W.FORM in self.over():
+                gone.append(self.remove(sample))
+        self.count(W.EVICTED, len(gone))
+        return gone
+
     def _victims(self, form: int, size: int, worth: int, crowd: Crowd) -> list[int] | None:
         held = [int(count) for count in self.r[W.BYTES : W.BYTES + 3]]
         budget = [int(count) for count in self.r[W.BUDGET : W.BUDGET + 3]]
-        over = tuple(each + 1 for each in range(3) if held[each] > budget[each])
         chosen: list[int] = []
         freed = self._free(held[form - 1] + size - budget[form - 1], (form,), worth, chosen, crowd)
         if freed is None:
             return None
-        lacking = sum(held) + size - sum(budget) - freed  # another form has not yet shrunk to a smaller budget
-        return chosen if self._free(lacking, over, worth, chosen, crowd) is not None else None
+        # Another form may not yet have shrunk to a smaller share: its entries go, whatever they are worth.
+        lacking = sum(held) + size - sum(budget) - freed
+        return chosen if self._free(lacking, self.over(), NEVER, chosen, crowd) is not None else None
 
     def _free(self, lacking: int, forms: tuple[int, ...], worth: int, chosen: list[int], crowd: Crowd) -> int | None:
         freed = 0
@@ -193,7 +220,12 @@ class Entries:
             self.w[W.COUNT] = last
         return Entry(sample, form)
 
+    def writing(self, seat: int) -> list[tuple[int, int]]:
+        """Samples that a seat has reserved and not settled, and the process that writes each."""
+        arriving = (self.place & (W.ARRIVING | W.SEAT_MASK << W.SEAT_SHIFT)) == W.ARRIVING | seat << W.SEAT_SHIFT
+        samples = np.flatnonzero(arriving & (self.place & W.FORM > 0))
+        return list(zip(samples.tolist(), self.used[samples].tolist(), strict=True))
+
     def abandon(self, seat: int) -> list[Entry]:
         """Forget what a seat was writing when its process died."""
-        arriving = (self.place & (W.ARRIVING | W.SEAT_MASK << W.SEAT_SHIFT)) == W.ARRIVING | seat << W.SEAT_SHIFT
-        return [self.remove(sample) for sample in np.flatnonzero(arriving & (self.place & W.FORM > 0)).tolist()]
+        return [self.remove(sample) for sample, _ in self.writing(seat)]

@@ -56,6 +56,10 @@ class Layered:
         above, below = self.upper.usage(), self._lower.usage()
         return Usage(above.entries + below.entries, above.bytes + below.bytes, above.limit + below.limit)
 
+    def footprint(self, size: int) -> int:
+        """See ``Tier``: in the upper one, where there is least to waste."""
+        return self.upper.footprint(size)
+
     def close(self) -> None:
         """See ``Tier``."""
         self.upper.close()

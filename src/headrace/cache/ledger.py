@@ -12,12 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.cache import division
 from headrace.cache import words as W
 from headrace.cache.candidates import Candidates
+from headrace.cache.division import Division, Parts
 from headrace.cache.entries import Crowd, Entries, Entry, Grant
 from headrace.cache.policies import Policy
 from headrace.cache.words import Array, Dims, Words
 from headrace.core.errors import CacheError
+
+SHED = 8
+"""Of the samples of a request, one in so many may go for a division of the room that has changed."""
 
 
 class Serving(NamedTuple):
@@ -33,21 +38,19 @@ class Answer(NamedTuple):
 
     servings: list[Serving]
     dropped: list[Entry]
-    """No longer of use: to be deleted."""
+    """No longer of use, or over its form's share of the room: to be deleted."""
     refills: list[Serving]
     """To be read, prepared and kept for nobody in particular."""
 
 
 def found(words: Words, dims: Dims, budget: tuple[int, int, int]) -> None:
-    """Lay out an empty ledger in memory that is zero."""
-    set_budget(words, budget)
-    words[W.SAMPLES] = dims.samples
-
-
-def set_budget(words: Words, budget: tuple[int, int, int]) -> None:
-    """Bytes for encoded, decoded and augmented samples. What is over gives way to newcomers of the other forms."""
+    """Lay out an empty ledger in memory that is zero: bytes for encoded, decoded and augmented samples."""
     for form, size in enumerate(budget):
         words[W.BUDGET + form] = size
+    parts = division.parts_of(budget)
+    for at, word in enumerate(division.pack(division.Division(0, parts, fixed=False, before=parts))):
+        words[W.DIVISION + at] = word
+    words[W.SAMPLES] = dims.samples
 
 
 class Seat:
@@ -85,8 +88,11 @@ class Seat:
             abandoned = self.entries.abandon(self.number)
             for silent in self._silent(now):
                 abandoned += self.entries.abandon(silent)
-            for sample in np.flatnonzero(self.entries.used & bit).tolist():
+            settled = (self.entries.place & W.ARRIVING) == 0
+            for sample in np.flatnonzero(settled & (self.entries.used & bit != 0)).tolist():
                 self.w[self.dims.used + sample] = int(self.entries.used[sample]) & ~bit
+            for fact in range(W.J_RANK, W.J_RANK + 4):
+                self.w[at + fact] = 0
             self.w[at + W.J_GROUP] = self.group
             self.w[at + W.J_BEAT] = now
             self.w[at + W.J_NAME] = self.name
@@ -147,10 +153,13 @@ class Seat:
         counts = (
             (seats[:, W.J_NAME] != 0) & (seats[:, W.J_STATE] == W.READY) & (seats[:, W.J_BEAT] > now - self.timeout)
         )
-        bits = 0
-        for number in np.flatnonzero(counts).tolist():
-            bits |= 1 << number
-        return Crowd(bits, len(set(seats[counts, W.J_GROUP].tolist())), self.due)
+        kin: dict[int, int] = {}
+        for number in np.flatnonzero(seats[:, W.J_NAME] != 0).tolist():
+            group = int(seats[number, W.J_GROUP])
+            kin[group] = kin.get(group, 0) | 1 << number
+        live = sum(1 << number for number in np.flatnonzero(counts).tolist())
+        self._candidates.kin = kin.get(self.group, 0) | 1 << max(0, self.number)
+        return Crowd(live, len(set(seats[counts, W.J_GROUP].tolist())), self.due, tuple(kin.values()))
 
     def request(self, asked: Array, now: int, *, exchange: bool = True) -> Answer:
         """As many samples as were asked for, none of them seen by this rank in this epoch, and all marked seen.
@@ -161,6 +170,7 @@ class Seat:
         with self.entries.changing():
             self.beat(now)
             crowd = self.crowd(now)
+            shed = self.entries.shed(-(-len(asked) // SHED), crowd)
             fresh = self._candidates.unseen(asked)
             hits, misses = self._served(asked, fresh, crowd, exchange=exchange and self.policy.exchanges)
             self._mark(hits, misses)
@@ -169,7 +179,7 @@ class Seat:
             servings += [Serving(sample, W.NOWHERE, form) for sample, form in zip(misses, keep, strict=True)]
             self.entries.count(W.EXCHANGED, len({*hits, *misses}.difference(asked.tolist())))
             dropped, refills = self._drop(hits, crowd) if self.policy.drops else ([], [])
-        return Answer(servings, dropped, refills)
+        return Answer(servings, [*shed, *dropped], refills)
 
     def _served(self, asked: Array, fresh: Array, crowd: Crowd, *, exchange: bool) -> tuple[list[int], list[int]]:
         able = self._candidates.servable(fresh)
@@ -210,9 +220,10 @@ class Seat:
         return keep
 
     def _room(self, form: int) -> bool:
-        """Room for one more of the size that entries of this form have on average."""
+        """Room for one more of the size that entries of this form have on average; of all forms, until it is known."""
         held, budget = int(self.r[W.BYTES + form - 1]), int(self.r[W.BUDGET + form - 1])
-        return held + held // max(1, int(self.r[W.COUNT])) < budget
+        typical = division.typical(self.r, form)
+        return held + (held // max(1, int(self.r[W.COUNT])) if typical is None else typical) < budget
 
     def _mark(self, hits: list[int], misses: list[int]) -> None:
         bit = 1 << self.number
@@ -245,11 +256,27 @@ class Seat:
         self.entries.count(W.REFILLED, len(refills))
         return dropped, refills
 
-    def reserve(self, sample: int, form: int, size: int, now: int) -> Grant:
+    def agree(self, parts: Parts | None, room: int, now: int) -> None:
+        """This rank has come, and its user wants ``room`` bytes divided so, if he says; see ``division.agree``."""
+        with self.entries.changing():
+            alone = not division.anybody(self.r, self.dims, now - self.timeout, self.number)
+            division.agree(self.w, self.r, parts, room, alone=alone)
+
+    def divide(self, new: Division) -> bool:
+        """Have a new division hold; False if another came first, or a user has fixed one."""
+        with self.entries.changing():
+            before = division.current(self.r)
+            if before.fixed or before.number != new.number - 1:
+                return False
+            division.divide(self.w, self.r, new, int(self.r[W.ROOM]))
+            division.fade(self.w, self.r)
+        return True
+
+    def reserve(self, sample: int, form: int, size: int, now: int, writer: int = 0) -> Grant:
         """Room for an entry of ``size`` bytes; see ``Entries.reserve``. Follow it by ``settle`` or ``cancel``."""
         with self.entries.changing():
             crowd = self.crowd(now)
-            return self.entries.reserve(Entry(sample, form), size, self.number, crowd)
+            return self.entries.reserve(Entry(sample, form), size, self.number, crowd, writer)
 
     def settle(self, sample: int, *, served: bool = True) -> bool:
         """What was reserved has been written. False: somebody took this rank for dead; delete what was written."""
@@ -272,10 +299,16 @@ class Seat:
             if word & W.ARRIVING and word >> W.SEAT_SHIFT & W.SEAT_MASK == self.number and self.seated:
                 self.entries.remove(sample)
 
-    def lost(self, sample: int) -> None:
-        """What was served as a hit is not there, or not what it should be."""
+    def bury(self, samples: Iterable[int]) -> list[Entry]:
+        """Forget what processes of this rank had reserved that are gone; it must be deleted."""
+        with self.entries.changing():
+            writing = {sample for sample, _ in self.entries.writing(self.number)} if self.seated else set()
+            return [self.entries.remove(sample) for sample in samples if sample in writing]
+
+    def lost(self, sample: int, form: int) -> None:
+        """What was served as a hit in that form is not there, or not what it should be."""
         with self.entries.changing():
             word = int(self.entries.place[sample])
-            if word & W.FORM and not word & W.ARRIVING:
+            if word & W.FORM == form and not word & W.ARRIVING:
                 self.entries.remove(sample)
                 self.entries.count(W.LOST)

@@ -4,13 +4,14 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
-from headrace.cache import ledger
+from headrace.cache import division, ledger
 from headrace.cache import words as W
+from headrace.cache.division import Division, Facts, Parts, Rank, Sums
 from headrace.cache.entries import Entry, Grant
 from headrace.cache.ledger import Answer, Seat
 from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, peek, release, shared
@@ -18,7 +19,7 @@ from headrace.cache.policies import Policy
 from headrace.cache.tier import Key
 from headrace.cache.words import Array, Dims
 
-MAGIC, VERSION = 0x68726C6564676572, 1
+MAGIC, VERSION = 0x68726C6564676572, 2
 PREFIX = "headrace-ledger-"
 SILENCE = 60.0
 """Seconds after which a rank that asks for nothing does not count any more."""
@@ -27,6 +28,17 @@ SILENCE = 60.0
 def ledgers(name: str) -> list[Path]:
     """The ledgers of a cache, one for each dataset it serves."""
     return sorted(ROOT.glob(f"{PREFIX}{checked(name)}.*"))
+
+
+def described(name: str) -> list[Facts]:
+    """What is known of each dataset that a cache serves. Without the lock: for people to look at."""
+    found = []
+    for path in ledgers(name):
+        words = np.frombuffer(peek(path, 8 * (W.HEADER + W.SEATS * W.SEAT)), np.int64)
+        if len(words) == W.HEADER + W.SEATS * W.SEAT and words[W.VERSION] == VERSION:
+            since = time.monotonic_ns() - int(SILENCE * 1e9)
+            found.append(division.facts(words, Dims(int(words[W.SAMPLES])), since))
+    return found
 
 
 class LocalBook:
@@ -42,7 +54,8 @@ class LocalBook:
         policy: Policy,
         group: int | None = None,
     ) -> None:
-        """``scopes`` and ``budget``: for encoded, decoded and augmented entries, the fingerprint and the bytes.
+        """``scopes``: the fingerprints of encoded, decoded and augmented entries. ``budget``: the bytes they may take,
+        if nobody kept this ledger before.
 
         ``group``: a number that all ranks of a job have in common; None: it has one.
         """
@@ -62,8 +75,6 @@ class LocalBook:
             if self.new:
                 words[W.SCOPES : W.SCOPES + 6] = _scope_words(scopes)
                 ledger.found(words, dims, budget)
-            else:
-                ledger.set_budget(words, budget)
             self.seat = Seat(
                 words,
                 words,
@@ -119,7 +130,7 @@ class LocalBook:
         with self._file.locked():
             if not self.seat.seated:
                 return Grant(granted=False, evicted=[])
-            return self.seat.reserve(sample, form, size, time.monotonic_ns())
+            return self.seat.reserve(sample, form, size, time.monotonic_ns(), os.getpid())
 
     def settle(self, sample: int, *, served: bool = True) -> bool:
         """See ``Book``."""
@@ -131,10 +142,48 @@ class LocalBook:
         with self._file.locked():
             self.seat.cancel(sample)
 
-    def lost(self, sample: int) -> None:
+    def lost(self, sample: int, form: int) -> None:
         """See ``Book``."""
         with self._file.locked():
-            self.seat.lost(sample)
+            self.seat.lost(sample, form)
+
+    def bury(self, lives: Callable[[int], bool]) -> list[Entry]:
+        """See ``Book``."""
+        with self._file.locked():
+            if not self.seat.seated:
+                return []
+            gone = [sample for sample, writer in self.seat.entries.writing(self.seat.number) if not lives(writer)]
+            return self.seat.bury(gone) if gone else []
+
+    def agree(self, parts: Parts | None, room: int) -> None:
+        """See ``Book``."""
+        with self._file.locked():
+            self.seat.agree(parts, room, time.monotonic_ns())
+
+    def _since(self) -> int:
+        return time.monotonic_ns() - int(SILENCE * 1e9)
+
+    def measure(self, sums: Sums) -> None:
+        """See ``Book``."""
+        with self._file.locked():
+            division.measure(self._file.words, self._file.words, sums)
+
+    def report(self, rank: Rank) -> None:
+        """See ``Book``."""
+        with self._file.locked():
+            if self.seat.seated:
+                first = self.seat.dims.seat(self.seat.number) + W.J_RANK
+                self._file.words[first : first + 4] = rank.words()
+
+    def facts(self) -> Facts:
+        """See ``Book``."""
+        with self._file.locked():
+            return division.facts(self._file.words, self.seat.dims, self._since())
+
+    def divide(self, new: Division) -> bool:
+        """See ``Book``."""
+        with self._file.locked():
+            return self.seat.divide(new)
 
     def adopt(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
         """See ``Book``."""
@@ -154,7 +203,7 @@ class LocalBook:
 
     def useless(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
         """See ``Book``."""
-        living = _living_scopes(self._name, time.monotonic_ns() - int(SILENCE * 1e9))
+        living = _living_scopes(self._name, self._since())
         found = []
         with self._file.locked():
             form = self.seat.entries.place & W.FORM

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.cache.directory import DirectoryTier
+from headrace.cache.division import budgets
 from headrace.cache.layered import Layered
 from headrace.cache.local_book import LocalBook
 from headrace.cache.memory_file import checked
@@ -39,8 +40,8 @@ class Cache:
     ``url``: ``shm://name`` for the jobs of this host, ``redis://[user:password@]host:port`` or ``rediss://`` for those
     of several. ``size``: bytes it may hold, as a number or a text such as ``"8GiB"``; the same in every job.
     ``split``: the shares of encoded, decoded and augmented samples, three percentages that add up to 100; None: they
-    are chosen. ``namespace`` keeps caches on one server apart. ``disk`` and ``disk_size``: a directory on a local disk
-    that takes what memory has no room for.
+    are planned from what is measured, and again while jobs run. ``namespace`` keeps caches on one server apart.
+    ``disk`` and ``disk_size``: a directory on a local disk that takes what memory has no room for.
     """
 
     url: str
@@ -132,20 +133,27 @@ def open_tier(options: Cache) -> Tier:
 
 
 START = (0, 100, 0)
-"""The split where none is given: all for decoded samples, which spare reading and decoding in every later epoch."""
+"""The split until one is planned: all for decoded samples, which spare reading and decoding in every later epoch."""
 FULL = 15 / 16
 """Of a tier's bytes, what entries may take: the rest is lost in allocation."""
 
 
-def open_share(options: Cache, tier: Tier, scopes: tuple[str, str, str], samples: int) -> Share:
-    """A rank's share in a cache that lies in ``tier``, for the data and stages that ``scopes`` stand for."""
-    split = options.split or START
-    room = tier.usage().limit * FULL
-    encoded, decoded, augmented = (int(room * part / 100) for part in split)
+def room_of(tier: Tier) -> int:
+    """Bytes of a tier that entries may take."""
+    return int(tier.usage().limit * FULL)
+
+
+def open_share(
+    options: Cache, tier: Tier, scopes: tuple[str, str, str], samples: int, group: int | None = None
+) -> Share:
+    """A rank's share in a cache that lies in ``tier``, for the data and stages that ``scopes`` stand for.
+
+    ``group``: see ``LocalBook``.
+    """
+    budget = budgets(room_of(tier), options.split or START)
     book: Book
     if urlsplit(options.url).scheme == "shm":
-        budget = encoded, decoded, augmented
-        book = LocalBook(options.name, samples=samples, scopes=scopes, budget=budget, policy=Need())
+        book = LocalBook(options.name, samples=samples, scopes=scopes, budget=budget, policy=Need(), group=group)
     else:
         from headrace.cache.redis import RedisTier  # noqa: PLC0415  (an optional driver)
         from headrace.cache.redis_book import RedisBook  # noqa: PLC0415
@@ -153,5 +161,5 @@ def open_share(options: Cache, tier: Tier, scopes: tuple[str, str, str], samples
         server = tier.upper if isinstance(tier, Layered) else tier
         assert isinstance(server, RedisTier)
         data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
-        book = RedisBook(server, data, samples=samples, budget=(encoded, decoded, augmented))
+        book = RedisBook(server, data, samples=samples, budget=budget, group=group)
     return Share(tier, book, scopes)

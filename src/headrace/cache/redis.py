@@ -134,6 +134,10 @@ class RedisTier:
         """What the hashes of these names hold; nothing while the server cannot be reached."""
         return self.tried(lambda: [self._client.hgetall(key) for key in keys], [{} for _ in keys])
 
+    def names(self, pattern: str) -> list[str]:
+        """The keys that match."""
+        return self.tried(lambda: sorted(key.decode() for key in self._client.scan_iter(match=pattern)), [])
+
     def reading(self) -> "RedisReading":
         """What it hands out are copies."""
         return RedisReading(self)
@@ -216,6 +220,10 @@ class RedisTier:
         entries = self.tried(lambda: int(self._client.hlen(self._books[0])), 0)
         held = self.tried(lambda: int(self._client.get(self._books[1]) or 0), 0)
         return Usage(entries, held, self._limit)
+
+    def footprint(self, size: int) -> int:
+        """See ``Tier``: as it is counted; what the server needs beside it is its own."""
+        return size
 
     def close(self) -> None:
         """See ``Tier``."""

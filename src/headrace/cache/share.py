@@ -1,10 +1,13 @@
 """A rank's share in a cache: a ledger that says what it is served and what is kept, and a tier that holds the bytes."""
 
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from headrace.cache.codec import Encoded
+from headrace.cache.division import Division, Facts, Parts, Rank, Sums
 from headrace.cache.entries import Entry, Grant
 from headrace.cache.ledger import Answer, Serving
 from headrace.cache.tier import Key, Reading, Tier
@@ -36,7 +39,31 @@ class Book(Protocol):
 
     def cancel(self, sample: int) -> None: ...
 
-    def lost(self, sample: int) -> None: ...
+    def lost(self, sample: int, form: int) -> None: ...
+
+    def bury(self, lives: Callable[[int], bool]) -> list[Entry]:
+        """Give up what this rank's processes have reserved that do not live any more, by what ``lives`` says of each.
+
+        For the rank itself, which has the processes on its host.
+        """
+
+    def agree(self, parts: Parts | None, room: int) -> None:
+        """A rank has come: how the user wants ``room`` bytes divided, if he says; see ``division.agree``."""
+
+    def measure(self, sums: Sums) -> None:
+        """Add what a process of this rank measured."""
+
+    def report(self, rank: Rank) -> None:
+        """What this rank says of itself."""
+
+    def facts(self) -> Facts:
+        """What a division is planned from."""
+
+    def divide(self, new: Division) -> bool:
+        """Have a new division hold for all jobs; False if another came first, or a user has fixed one.
+
+        Sums measured so far count half from then on.
+        """
 
     def adopt(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
         """A tier may outlive its ledger: take in what a tier has, if the ledger is new; what is of no use."""
@@ -57,7 +84,11 @@ class Share:
     def __init__(self, tier: Tier, book: Book, scopes: tuple[str, str, str]) -> None:
         """``scopes``: the fingerprints of encoded, decoded and augmented entries. The tier stays the caller's."""
         self._tier, self.book, self._scopes, self._swept = tier, book, scopes, -PAUSE
-        tier.delete(book.adopt(tier.listed()))
+        tier.delete(book.adopt((key, tier.footprint(size)) for key, size in tier.listed()))
+
+    def footprint(self, size: int) -> int:
+        """Bytes of the room that an entry of ``size`` bytes takes."""
+        return self._tier.footprint(size)
 
     def key(self, sample: int, form: int) -> Key:
         """Where an entry lies in the tier."""
@@ -97,12 +128,16 @@ class Share:
 
     def lost(self, sample: int, form: int) -> None:
         """An entry is not there, or is corrupt: let nobody be served it."""
-        self.book.lost(sample)
+        self.book.lost(sample, form)
         self._tier.delete([self.key(sample, form)])
+
+    def bury(self) -> None:
+        """Let nothing wait for processes of this rank that were killed while they kept something."""
+        self._delete(self.book.bury(_lives))
 
     def keep(self, sample: int, form: int, entry: Encoded, *, served: bool = True) -> bool:
         """Put an entry into the cache, if it is worth what must go for it."""
-        grant = self.book.reserve(sample, form, entry.size)
+        grant = self.book.reserve(sample, form, self.footprint(entry.size))
         self._delete(grant.evicted)
         if not grant.granted:
             return False
@@ -133,3 +168,12 @@ class Share:
     def close(self) -> None:
         """Leave; idempotent. What is cached stays."""
         self._delete(self.book.leave())
+
+
+def _lives(process: int) -> bool:
+    with suppress(PermissionError):  # somebody else's by now, but there is one
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True

@@ -207,6 +207,10 @@ class SharedMemoryTier:
             shape = arena.shape
             return Usage(int(arena.r[A.ENTRIES]), int(arena.r[A.HELD]), shape.pages * shape.page)
 
+    def footprint(self, size: int) -> int:
+        """See ``Tier``."""
+        return self._shape.cut(size)
+
     def readers(self) -> int:
         """Processes that use it, this one included."""
         here = self._here

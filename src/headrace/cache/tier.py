@@ -73,6 +73,9 @@ class Tier(Protocol):
 
     def usage(self) -> Usage: ...
 
+    def footprint(self, size: int) -> int:
+        """What an entry of ``size`` bytes takes away from the limit."""
+
     def close(self) -> None:
         """Idempotent. What is held stays."""
 

@@ -27,14 +27,18 @@ REFILLED = 21  # samples to be read for nobody in particular
 SAMPLES = 23  # 0: the ledger is yet to be laid out
 REBUILT = 22  # times the derived facts were computed again
 SCOPES = 24  # six words: the fingerprints of encoded, decoded and augmented entries
-HEADER = 32
+MEASURED = 32  # fifteen words: what workers measured, summed up (``division.Sums``)
+DIVISION = 48  # nine words: how the room is divided, and why (``division.Division``); the first one changes it
+ROOM = 57  # bytes for entries of all forms
+HEADER = 64
 
 # Seat (one per rank of a job)
 J_NAME, J_GROUP = 0, 1  # who sits there, 0: nobody; the job it is a rank of
 J_STATE, J_EPOCH = 2, 3  # EMPTY, TURNING or READY; the epoch its seen bits are about
 J_BEAT = 4  # when it was last heard of
 J_SERVED = 5  # samples served in this epoch (a hint)
-SEAT = 8
+J_RANK = 6  # four words: its lanes, and in thousandths per second its demand, its speed, what its store can give
+SEAT = 12
 SEATS = 62  # one bit each in a word that stays positive
 EMPTY, TURNING, READY = 0, 1, 2
 
@@ -58,7 +62,8 @@ class Dims:
         self.log = self.seats + SEATS * SEAT
         self.seen = self.log + LOG  # per sample: a bit for each seat that has seen it, or will not, in its epoch
         self.place = self.seen + samples
-        self.used = self.place + samples  # per sample: a bit for each seat that was served this very entry
+        self.used = self.place + samples  # per sample: a bit for each seat that was served this very entry; while it is
+        # ARRIVING, the process that writes it
         self.dense = self.place + 2 * samples  # the cached samples, in no order (derived)
         self.where = self.place + 3 * samples  # per cached sample: its position there (derived)
         self.words = self.place + 4 * samples

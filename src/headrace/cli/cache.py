@@ -10,11 +10,12 @@ from headrace.cli import UsageError
 from headrace.core.errors import CacheError
 
 if TYPE_CHECKING:
+    from headrace.cache.division import Facts
     from headrace.cache.tier import Tier
 
 SUMMARIES = {
     "ls": "List the caches in the shared memory of this host",
-    "info": "Say what a cache holds, by form",
+    "info": "Say what a cache holds, by form, and how and why it is divided",
     "clear": "Empty a cache; one in shared memory gives its memory back",
 }
 FORMS = {1: "encoded", 2: "decoded", 3: "augmented"}
@@ -62,7 +63,19 @@ def _info(options: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         _table([found])
+        for each in found["divisions"]:
+            _show_division(each)
     return 0
+
+
+def _show_division(each: dict[str, Any]) -> None:
+    from headrace.plan.partition import FORMS as NAMES
+
+    parts = ", ".join(f"{part} % {name}" for part, name in zip(each["split"], NAMES, strict=True) if part)
+    print(f"{each['samples']:,} samples, {each['ranks']} ranks: {parts} ({each['why']})")
+    measured = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in each["measured"].items()]
+    if measured:
+        print(f"  measured: {', '.join(measured)}")
 
 
 def _clear(options: argparse.Namespace) -> int:
@@ -87,7 +100,7 @@ def _clear(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(done))
     else:
-        print(f"{done['url']} is empty: {_bytes(done['bytes'])} given back")
+        print(f"{done['url']} is empty: {bytes_text(done['bytes'])} given back")
     return 0
 
 
@@ -121,10 +134,37 @@ def _described(url: str, options: argparse.Namespace) -> dict[str, Any]:
             "limit": usage.limit if local else None,
             "processes": tier.readers() - 1 if local else None,  # type: ignore[attr-defined]  # that kind has it
             "forms": forms,
+            "divisions": [_division(facts) for facts in _facts(tier, url)],
         }
     finally:
         tier.close()
     return found
+
+
+def _facts(tier: Tier, url: str) -> list[Facts]:
+    """Of each dataset."""
+    if url.startswith("shm://"):
+        from headrace.cache.local_book import described
+
+        return described(url.removeprefix("shm://"))
+    from headrace.cache import redis_book
+
+    return redis_book.described(tier)  # type: ignore[arg-type]  # of that URL it is one on a server
+
+
+def _division(facts: Facts) -> dict[str, Any]:
+    from headrace.cache.division import figures
+    from headrace.plan.splitting import told
+
+    division = facts.division
+    return {
+        "samples": facts.samples,
+        "ranks": len(facts.ranks),
+        "split": list(division.parts),
+        "fixed": division.fixed,
+        "why": told(division),
+        "measured": dict(figures(facts)),
+    }
 
 
 def _table(found: list[dict[str, Any]]) -> None:
@@ -143,14 +183,15 @@ def _table(found: list[dict[str, Any]]) -> None:
         if "error" in each:
             table.add_row(each["url"], "", each["error"])
             continue
-        forms = [_bytes(form["bytes"]) if form["entries"] else "" for form in each["forms"].values()]
-        limit = "" if each["limit"] is None else _bytes(each["limit"])
+        forms = [bytes_text(form["bytes"]) if form["entries"] else "" for form in each["forms"].values()]
+        limit = "" if each["limit"] is None else bytes_text(each["limit"])
         users = "" if each["processes"] is None else str(each["processes"])
-        table.add_row(each["url"], f"{each['entries']:,}", _bytes(each["bytes"]), limit, *forms[:3], users)
+        table.add_row(each["url"], f"{each['entries']:,}", bytes_text(each["bytes"]), limit, *forms[:3], users)
     screen().print(table)
 
 
-def _bytes(count: float) -> str:
+def bytes_text(count: float) -> str:
+    """For people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"

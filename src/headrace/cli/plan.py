@@ -26,9 +26,11 @@ sample), n (nodes).
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = TABLE
+    parser.add_argument("--params", metavar="FILE", help="the parameters, as JSON; - reads them from stdin")
     parser.add_argument(
-        "--params", required=True, metavar="FILE", help="the parameters, as JSON; - reads them from stdin"
+        "--trace", metavar="FILE", help="take them from a trace of a staged dataset; --params gives others, or the rest"
     )
+    parser.add_argument("--cache-size", metavar="SIZE", help="s_cache, such as 8GiB")
     parser.add_argument("--split", metavar="E-D-A", help="predict this split as well, such as 40-60-0")
     gradients = parser.add_argument_group("gradients", "instead of c_nw and c_pcie")
     gradients.add_argument("--model-bytes", type=float, metavar="BYTES", help="size of the gradients")
@@ -62,11 +64,12 @@ def _split(text: str) -> Split:
 def _parameters(options: argparse.Namespace) -> Parameters:
     from headrace.plan.parameters import NVLink, Parameters, gradient_bytes
 
-    values = _read(options.params)
+    values = _given(options)
+    source = options.params or options.trace
     if options.model_bytes is not None:
         double = sorted({"c_nw", "c_pcie"} & set(values))
         if double:
-            msg = f"{options.params} gives {' and '.join(double)}: leave them out or leave out --model-bytes"
+            msg = f"{source} gives {' and '.join(double)}: leave them out or leave out --model-bytes"
             raise UsageError(msg)
         given = Parameters.of(values)
         between, within = gradient_bytes(
@@ -80,8 +83,39 @@ def _parameters(options: argparse.Namespace) -> Parameters:
     try:
         return Parameters.of(values)
     except ValueError as error:
-        msg = f"{options.params}: {error}"
+        msg = f"{source}: {error}"
         raise UsageError(msg) from None
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """From the trace, and over it what was said."""
+    if options.params is None and options.trace is None:
+        msg = "give the parameters with --params FILE, or a trace to take them from with --trace FILE"
+        raise UsageError(msg)
+    values: dict[str, Any] = {}
+    if options.trace is not None:
+        values = _traced(options.trace)
+    if options.params is not None:
+        values |= _read(options.params)
+    if options.cache_size is not None:
+        from headrace.cache.options import parse_size
+
+        values["s_cache"] = parse_size(options.cache_size, "--cache-size")
+    if options.trace is not None and "s_cache" not in values:
+        msg = "a trace does not say how large the cache shall be: add --cache-size 8GiB, say"
+        raise UsageError(msg)
+    return values
+
+
+def _traced(name: str) -> dict[str, Any]:
+    from headrace.cli.plan_trace import parameters
+    from headrace.core.errors import TraceError
+    from headrace.trace.reader import read
+
+    try:
+        return dict(parameters(read(name), name))
+    except TraceError as error:
+        raise UsageError(str(error)) from None
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from headrace.engine.consumer.beacon import Snapshot, loaders
+from headrace.cli.cache import FORMS, bytes_text
+from headrace.engine.consumer.beacon import CacheFigures, Snapshot, loaders
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "aside", "failed", "")
 """``over``: from which cost on a sample is slow; ``aside``: lanes that gave their place to another meanwhile."""
+CACHES = ("process", "loader", "hits", *FORMS.values(), "misses", "exchanged", "evicted", "held", "split")
+"""``hits``: between two looks; ``evicted`` and ``held``: by and for all jobs; ``split``: of the room, in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,13 @@ def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> Rates:
     return Rates(samples / seconds, batches / seconds, min(1.0, waited / 1e9 / seconds))
 
 
+def hit_share(before: CacheFigures | None, now: CacheFigures) -> float | None:
+    """Of the samples served between two looks, those that the cache had; None where there were none."""
+    served = now.served - (before.served if before else 0)
+    missed = now.misses - (before.misses if before else 0)
+    return 1 - missed / served if served > 0 else None
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("--interval", type=_positive, default=1.0, metavar="SECONDS", help="between two looks (1)")
@@ -54,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     prints = options.once or options.json
     try:
         with (
-            nullcontext() if prints else Live(_table(before, before, 0.0), console=console, auto_refresh=False) as live
+            nullcontext() if prints else Live(_tables(before, before, 0.0), console=console, auto_refresh=False) as live
         ):
             while True:
                 time.sleep(options.interval)
@@ -62,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
                 if live is None:
                     _print(console, before, now, options)
                 else:
-                    live.update(_table(before, now, options.interval), refresh=True)
+                    live.update(_tables(before, now, options.interval), refresh=True)
                 if options.once:
                     return 0
                 before = now
@@ -81,12 +91,43 @@ def _print(
     options: argparse.Namespace,
 ) -> None:
     if not options.json:
-        console.print(_table(before, now, options.interval))
+        console.print(_tables(before, now, options.interval))
         return
     for key, each in now.items():
         figures = rates(before.get(key), each, options.interval)
         known = asdict(each) | {"samples_per_second": figures.samples, "batches_per_second": figures.batches}
         print(json.dumps(known | {"waiting_share": figures.waiting}), flush=True)
+
+
+def _tables(
+    before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
+) -> Group:
+    caches = _caches(before, now)
+    loading = _table(before, now, seconds)
+    return Group(loading) if caches is None else Group(loading, "", caches)
+
+
+def _caches(before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot]) -> Table | None:
+    """Of the loaders that have one."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in CACHES:
+        table.add_column(column, justify="left" if column == "loader" else "right", no_wrap=True)
+    for key in sorted(now):
+        each, use = now[key], now[key].cache
+        if use is None:
+            continue
+        last = before.get(key)
+        share = hit_share(None if last is None or last is each else last.cache, use)
+        counts = (use.encoded, use.decoded, use.augmented, use.misses, use.exchanged, use.evicted)
+        table.add_row(
+            str(each.process),
+            f"{each.name} {each.number}",
+            "" if share is None else f"{share:.0%}",
+            *(f"{count:,}" for count in counts),
+            bytes_text(use.bytes),
+            "-".join(map(str, use.split)),
+        )
+    return table if table.row_count else None
 
 
 def _table(

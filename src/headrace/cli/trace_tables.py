@@ -64,6 +64,8 @@ def _loader(found: LoaderReport, out: Console) -> None:
             cells = (str(tier.samples), f"{tier.share:.1%}", _short(tier.time.mean), _short(tier.time.p90))
             table.add_row(tier.form, *cells)
         out.print(table)
+    for division in figures.divisions:
+        out.print(f"cache divided {division}")
     for line in _counts(figures):
         out.print(line)
 

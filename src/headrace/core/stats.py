@@ -41,10 +41,23 @@ class Network:
     connections: int = 0
     """Opened so far."""
     in_flight: int = 0
-    """Requests at this moment, and the most rows that may be asked for ahead of those being worked on."""
+    """Requests at this moment, and the most rows that may be asked for and not delivered."""
     window: int = 0
     restarts: int = 0
     """Fetching processes that died and were replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How a cache is divided, and why."""
+
+    split: tuple[int, int, int] = (0, 0, 0)
+    """Percentages of the room for encoded, decoded and augmented samples."""
+    why: str = ""
+    measured: tuple[tuple[str, float], ...] = ()
+    """What that is planned from, of all jobs together: mean seconds that a lane takes for each stage and to read an
+    entry, mean bytes of entries, the jobs (those at half speed count half), their lanes, and samples per second that
+    they take and would take if they never waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,7 @@ class CacheUse:
     """Of them, those that were not there, or corrupt, when they were to be used."""
     bytes: int = 0
     """Held for this data now."""
+    division: Division = Division()
 
 
 Changes = tuple[tuple[float, float], ...]

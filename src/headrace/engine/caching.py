@@ -67,7 +67,7 @@ class EpochCache:
         if resources.membership is None or self._stages is None:
             about, self._stages = caching(options, self._dataset)
             resources.memberships = self._memberships
-            resources.membership = self._memberships.take(about)
+            resources.membership = self._memberships.take(about, resources.tally)
         return self._stages
 
     def samples(self) -> Any:

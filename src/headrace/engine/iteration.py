@@ -76,8 +76,8 @@ class Resources:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
         if self.fetcher is not None:
             self.tally.network = self.fetcher.network
-        if self.membership is not None and self.memberships is not None:
-            self.tally.cache = self.memberships.hits.use(self.membership.share.book.counts())
+        if self.membership is not None:
+            self.membership.count()
 
     def close(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent.

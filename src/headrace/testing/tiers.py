@@ -51,6 +51,15 @@ class TierSuite:
                 assert view.readonly
                 view.release()
 
+    def test_an_entry_takes_what_it_is_said_to_take(self) -> None:
+        """Of the limit."""
+        with self.opened() as tier:
+            before = tier.usage().bytes
+            for sample, size in enumerate((100, 5000, 100_000)):
+                assert put(tier, sample, bytes(size))
+                assert tier.usage().bytes - before == tier.footprint(size) >= size
+                before = tier.usage().bytes
+
     def test_what_is_there_is_not_overwritten(self) -> None:
         """The second is refused."""
         with self.opened() as tier:

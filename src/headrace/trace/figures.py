@@ -116,6 +116,8 @@ class Figures:
     deaths: int
     hand_offs: int
     repeats: int
+    divisions: tuple[str, ...]
+    """How the cache was divided and why, one after the other."""
 
     @property
     def workers(self) -> int:

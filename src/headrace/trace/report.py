@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.trace import format as F
 from headrace.trace.advice import Advice, advise
 from headrace.trace.batches import delivered
 from headrace.trace.calibrate import Calibration
@@ -132,7 +133,15 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
         deaths=marks.get("death", 0),
         hand_offs=marks.get("hand-off", 0),
         repeats=marks.get("repeat", 0),
+        divisions=_divisions(trace),
     )
+
+
+def _divisions(trace: Trace) -> tuple[str, ...]:
+    """What the cache's planner said, without what it said again in the next run."""
+    said = [trace.names[name] for name in trace.marks["name"][np.argsort(trace.marks["time"])].tolist()]
+    told = [text.removeprefix(F.DIVIDED) for text in said if text.startswith(F.DIVIDED)]
+    return tuple(text for at, text in enumerate(told) if not at or told[at - 1] != text)
 
 
 def _run(trace: Trace, batches: Table, run: int) -> RunFigures:

@@ -19,6 +19,28 @@ from headrace.engine.memory.limits import explained
 NAME = "headrace-loader"
 MAGIC = 0x48454144_00000001
 _PAGE = struct.Struct("<QIIIIII?7xQQQQQQQQQQQQ64s")
+_CACHE = struct.Struct("<QQQQQQQBBB")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """What a loader's cache came to: samples by what it had of them, and what is held for all jobs."""
+
+    encoded: int
+    decoded: int
+    augmented: int
+    misses: int
+    exchanged: int
+    evicted: int
+    """By all jobs, as the bytes are of all."""
+    bytes: int
+    split: tuple[int, int, int]
+    """Percentages for encoded, decoded and augmented samples."""
+
+    @property
+    def served(self) -> int:
+        """Samples in all."""
+        return self.encoded + self.decoded + self.augmented + self.misses
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +72,8 @@ class Snapshot:
     began: int
     name: str
     """Of the dataset."""
+    cache: CacheFigures | None
+    """None without one."""
 
 
 class Beacon:
@@ -94,6 +118,10 @@ class Beacon:
             self._began,
             self._name,
         )
+        use = tally.cache
+        if use.division.why:
+            counts = use.encoded, use.decoded, use.augmented, use.misses, use.exchanged, use.evicted, use.bytes
+            _CACHE.pack_into(self._page, _PAGE.size, *counts, *use.division.split)
 
     def close(self) -> None:
         """Nothing is to be seen any more; idempotent."""
@@ -122,13 +150,19 @@ def _snapshot(file: Path, process: int) -> Snapshot | None:
         if not str(file.readlink()).startswith(f"/memfd:{NAME}"):
             return None
         with file.open("rb") as page:
-            raw = page.read(_PAGE.size)
+            raw = page.read(_PAGE.size + _CACHE.size)
     except OSError:
         return None
-    if len(raw) < _PAGE.size:
+    if len(raw) < _PAGE.size + _CACHE.size:
         return None
-    magic, *values, name = _PAGE.unpack(raw)
+    magic, *values, name = _PAGE.unpack_from(raw)
     if magic != MAGIC or values[0] != process:  # not written to yet, or inherited by a worker
         return None
     names = [field.name for field in fields(Snapshot)]
-    return Snapshot(**dict(zip(names, values, strict=False)) | {"name": name.rstrip(b"\0").decode(errors="replace")})
+    found = _CACHE.unpack_from(raw, _PAGE.size)
+    counts, split = dict(zip([field.name for field in fields(CacheFigures)], found, strict=False)), found[7:]
+    others = {
+        "name": name.rstrip(b"\0").decode(errors="replace"),
+        "cache": CacheFigures(**counts | {"split": split}) if sum(split) else None,
+    }
+    return Snapshot(**dict(zip(names, values, strict=False)) | others)

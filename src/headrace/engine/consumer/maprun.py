@@ -14,6 +14,7 @@ from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.outcomes import Outcomes
 from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.pulse import LOOK_SECONDS
 from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.tracing import Delivered
@@ -108,7 +109,7 @@ class MapRun:
         self.draw_ahead()
 
     def draw_ahead(self, room: int | None = None) -> None:
-        """Have batches made: ``room`` of them while the epoch before this one is delivered."""
+        """Have batches made: ``room`` of them while the epoch before this one, all of it published, is delivered."""
         machine = self.machine
         machine.start_ahead(room)
         while (act := machine.next()) != Act.WAIT:
@@ -124,6 +125,8 @@ class MapRun:
         if indices is None:
             machine.dry()
             return
+        if indices is NOT_YET:
+            self._ask_early()
         slot = None if indices is NOT_YET else self._slots.acquire(self._is_busy, force=machine.must)
         if slot is None or indices is NOT_YET:
             machine.stuck()
@@ -151,16 +154,29 @@ class MapRun:
         stragglers.learn(self._ledger)
         return stragglers.among(indices, self._ledger)
 
-    def _draw_early(self) -> None:
-        """Have lanes go on with the next epoch, if that may be begun."""
-        if self._follower is None:
-            return
+    def _following(self) -> "MapRun | None":
+        """The run of the next epoch, if it can be foreseen; a run that follows has none yet."""
+        if self._follower is None or self._after is not None or self._ledger.is_local:
+            return None
         self._next = self._next or self._follower(self)
         if self._next is None:
             self._follower = None
-            return
-        self.machine.follower = self._next.machine
-        self._next.draw_ahead(self.machine.room)
+        else:
+            self.machine.follower = self._next.machine
+        return self._next
+
+    def _draw_early(self) -> None:
+        """Have lanes go on with the next epoch, if that may be begun."""
+        following = self._following()
+        if following is not None:
+            following.draw_ahead(self.machine.room)
+
+    def _ask_early(self) -> None:
+        """Have rows of the next epoch brought behind the last ones of this."""
+        source = self.machine.source
+        following = self._following() if isinstance(source, ArrivingGroups) and source.is_drawn else None
+        if following is not None and isinstance(following.machine.source, ArrivingGroups):
+            following.machine.source.ask()
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
@@ -297,10 +313,14 @@ class MapRun:
             self._torn = False
             raise RuntimeError(msg)
         began = time.monotonic()
-        times = (left, self._watch.due(), None if self.machine.open else NO_SLOT_SECONDS)
+        besides = self.machine.source.waited_for()
+        times = (
+            *(left, self._watch.due(), None if self.machine.open else NO_SLOT_SECONDS),
+            LOOK_SECONDS if besides[0] >= 0 else None,
+        )
         self._torn = False
         seconds = min((seconds for seconds in times if seconds is not None), default=None)
-        dead = self._pool.wait(seconds, self.machine.source.waited_for())
+        dead = self._pool.wait(seconds, besides)
         self._torn = True
         took = time.monotonic() - began
         self._watch.waited(took)

@@ -1,5 +1,6 @@
 """A loader's places in a cache: kept over its epochs, left when it is closed."""
 
+import hashlib
 import os
 import threading
 from contextlib import ExitStack
@@ -8,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from headrace.cache.ledger import Answer
-from headrace.cache.options import Cache, open_share, open_tier
+from headrace.cache.options import Cache, open_share, open_tier, room_of
 from headrace.cache.share import Share
 from headrace.cache.words import Array
+from headrace.engine.consumer.dividing import Divider, shown
 from headrace.engine.consumer.hits import Hits
+from headrace.engine.consumer.tally import Tally
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.stages import Stages, staged
 
@@ -19,15 +22,19 @@ from headrace.engine.staging.stages import Stages, staged
 class Membership:
     """One place: a share in the cache, with the tier it stands on."""
 
-    def __init__(self, caching: Caching) -> None:
+    def __init__(self, caching: Caching, hits: Hits, tally: Tally) -> None:
         """``CacheError`` where the cache cannot be had."""
         self.caching, self._pid, self._open = caching, os.getpid(), True
-        self._tier = open_tier(caching.options)
+        self._hits, options = hits, caching.options
+        self._tier = open_tier(options)
         try:
-            self.share: Share = open_share(caching.options, self._tier, caching.scopes, caching.samples)
+            self.share: Share = open_share(options, self._tier, caching.scopes, caching.samples, job_number())
+            self.share.book.agree(options.split, room_of(self._tier))
         except BaseException:
             self._tier.close()
             raise
+        self._divider = Divider(self.share, self._tier, tally, plans=options.split is None)
+        self.count()
 
     @property
     def badge(self) -> tuple[int, int]:
@@ -40,7 +47,14 @@ class Membership:
 
     def request(self, asked: Array, *, exchange: bool = True) -> Answer:
         """See ``Share``."""
-        return self.share.request(asked, exchange=exchange)
+        answer = self.share.request(asked, exchange=exchange)
+        if self._divider.look():
+            self.count()
+        return answer
+
+    def count(self) -> None:
+        """Bring what the ledger knows into the tally."""
+        self._hits.learn(self.share.book.counts(), shown(self.share.book.facts()))
 
     def close(self) -> None:
         """Leave; idempotent. A process forked from the one that joined leaves nothing."""
@@ -61,8 +75,9 @@ class Memberships:
         self._free: list[Membership] = []
         self._lock = threading.Lock()
 
-    def take(self, caching: Caching) -> Membership:
+    def take(self, caching: Caching, tally: Tally) -> Membership:
         """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
+        self.hits.tally = tally
         with self._lock:
             free, self._free = self._free, []
         while free:
@@ -71,7 +86,7 @@ class Memberships:
                 self._free += free
                 return found
             found.close()
-        return Membership(caching)
+        return Membership(caching, self.hits, tally)
 
     def put(self, membership: Membership) -> None:
         """It is not used at the moment."""
@@ -94,3 +109,11 @@ def origins(stages: Stages, length: int) -> Array | None:
     if stages.origin is int:
         return None
     return np.fromiter((stages.origin(index) for index in range(length)), np.int64, length)
+
+
+def job_number() -> int | None:
+    """What the ranks of a distributed job have in common, as torch's launchers tell them; None: this one is alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return None
+    told = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
+    return int.from_bytes(hashlib.blake2b("|".join(told).encode(), digest_size=7).digest(), "little") | 1

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headrace.core.stats import Division
 from headrace.engine.consumer.tally import Tally
 from headrace.trace import format as F
 from headrace.trace.file import Recording
@@ -41,6 +42,7 @@ class RunTrace:
         stream.describe(F.RUN_TEXT, {"run": number, "loader": f"{kind} {tally.number}", "dataset": kind, **facts})
         stream.run(self.number, time.monotonic_ns())
         self._seen: dict[str, float] = {name: getattr(tally, name) for name in EVENTS}
+        self._division = Division()
 
     def delivered(self, batch: Delivered, start: int) -> None:
         """The consumer asked at ``start`` and has the batch now."""
@@ -55,6 +57,11 @@ class RunTrace:
         if seen.get("threshold") != tally.threshold_seconds:
             seen["threshold"] = tally.threshold_seconds
             stream.counter("threshold_ns", int(tally.threshold_seconds * 1e9), now)
+        division = tally.cache.division
+        if division.why and division != self._division:
+            if (division.split, division.why) != (self._division.split, self._division.why):
+                stream.event(f"{F.DIVIDED}{'-'.join(map(str, division.split))}: {division.why}", 0, now)
+            self._division = division
         for name, event in EVENTS.items():
             value = getattr(tally, name)
             if seen[name] != value:

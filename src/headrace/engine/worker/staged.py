@@ -14,7 +14,9 @@ from headrace.engine.staging.kinds import codec
 from headrace.engine.staging.plans import LOOK, Plan
 from headrace.engine.staging.stages import Stages, staged
 from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.stagetimes import StageTimes
 
+clock = time.perf_counter_ns
 log = logging.getLogger("headrace.cache")
 PAUSE = 10.0
 """Seconds before a worker that could not have the cache tries again."""
@@ -35,6 +37,7 @@ class Staged:
         self._codec: Codec = codec()
         self._share, self._own = share, share is None
         self._badge, self._again = (-1, 0), 0.0
+        self._times = StageTimes(self._codec)
         self.place: Plan | None = None
         """The plan of the next sample."""
 
@@ -47,21 +50,20 @@ class Staged:
         form, value = self._found(share, index, plan)
         if self.observer is not None:
             self.observer.tier = form
-        stamp = None
-        if plan.keep:
-            stamp = self._stamp(index)
-        if form < W.ENCODED:
-            value = self._stages.fetch(index)
-            if plan.keep == W.ENCODED and self._stages.encodes:
-                self._keep(share, index, W.ENCODED, (stamp, value))
-        if form < W.DECODED:
-            value = self._stages.decode(value)
-            if plan.keep == W.DECODED:
-                self._keep(share, index, W.DECODED, (stamp, value))
-        if form < W.AUGMENTED:
-            value = self._stages.augment(value)
-            if plan.keep == W.AUGMENTED:
-                self._keep(share, index, W.AUGMENTED, (stamp, value))
+        stamp = self._stamp(index) if plan.keep else None
+        sized = form == W.NOWHERE and self._times.due()
+        stages = self._stages
+        steps = ((stages.fetch, W.ENCODED), (stages.decode, W.DECODED), (stages.augment, W.AUGMENTED))
+        for stage, (step, result) in enumerate(steps[form:], form):
+            began = clock()
+            value = step(value if stage else index)
+            self._times.stage(stage, clock() - began)
+            kept = result != W.ENCODED or stages.encodes
+            if sized:
+                self._times.size(stage, (stamp, value) if kept else None, share)
+            if plan.keep == result and kept:
+                self._keep(share, index, result, (stamp, value))
+        self._times.tell(share)
         return value
 
     def _opened(self, badge: tuple[int, int]) -> Share | None:
@@ -95,6 +97,7 @@ class Staged:
         forms = (W.DECODED, W.ENCODED) if plan.form == LOOK else (plan.form,) if plan.form else ()
         sample = self._stages.origin(index)
         for form in forms:
+            began = clock()
             with share.reading() as reading:
                 view = reading.get([share.key(sample, form)])[0]
                 entry = None if view is None else bytearray(view)  # what follows may change it, and must not be torn
@@ -103,6 +106,7 @@ class Staged:
                 if entry is not None:
                     stamp, value = self._codec.decode(entry, own=True)
                     if stamp == self._stamp(index):
+                        self._times.read(clock() - began, len(entry))
                         return form, value
             except (Corrupt, TypeError, ValueError):
                 entry = bytearray()

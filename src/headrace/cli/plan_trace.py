@@ -1,0 +1,67 @@
+"""Parameters of the cache models as a trace of a staged dataset has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.cli import UsageError
+
+if TYPE_CHECKING:
+    from headrace.trace.reader import Trace
+
+STAGES = ("fetch", "decode", "augment")
+UNLIMITED = {"b_nic": 1e15, "b_pcie": 1e15, "b_cache": 1e15}
+"""What no trace says: taken for no limit, unless it is given."""
+
+
+def parameters(trace: Trace, where: str) -> dict[str, float]:
+    """All but ``s_cache``, of the first loader in the trace with samples in stages.
+
+    Lanes read and work one sample at a time, so their rates are lanes over seconds; what the training takes in is
+    counted over the time that it did not wait.
+    """
+    first = int(trace.samples["run"][0]) if len(trace.samples) else 0
+    loader = trace.runs[first].facts.get("loader") if trace.runs else None
+    runs = [at for at, run in enumerate(trace.runs) if run.facts.get("loader") == loader]
+    seconds = {name: _mean(trace, name, runs) for name in STAGES}
+    missing = [name for name, value in seconds.items() if value is None]
+    samples = trace.samples[np.isin(trace.samples["run"], runs) & ~trace.samples["failed"]]
+    read = samples[samples["bytes_in"] > 0]
+    if missing or not len(read):
+        lacks = f"no {', '.join(missing)}" if missing else "no sample that was fetched"
+        msg = f"{where}: {lacks}; the models need a trace of a dataset with fetch, decode and augment, not all cached"
+        raise UsageError(msg)
+    fetch, decode, augment = (value or 1e-9 for value in seconds.values())
+    lanes = max(1, len(np.unique(samples["stream"])))
+    encoded = float(read["bytes_in"].mean())
+    return UNLIMITED | {
+        "t_gpu": _demand(trace, runs),
+        "t_da": lanes / (decode + augment),
+        "t_a": lanes / augment,
+        "b_storage": lanes * encoded / fetch,
+        "s_data": encoded,
+        "n_total": float(len(np.unique(samples["index"]))),
+        "m": max(float(samples["bytes_out"].mean()), 1.0) / encoded,
+    }
+
+
+def _mean(trace: Trace, name: str, runs: list[int]) -> float | None:
+    """Seconds of an operation."""
+    numbers = [at for at, known in enumerate(trace.names) if known == name]
+    mine = trace.operations[np.isin(trace.operations["name"], numbers) & np.isin(trace.operations["run"], runs)]
+    return float(mine["elapsed"].mean()) / 1e9 if len(mine) else None
+
+
+def _demand(trace: Trace, runs: list[int]) -> float:
+    """Samples per second while the training did not wait, over all runs."""
+    samples, busy = 0, 0
+    for run in runs:
+        batches = trace.batches[trace.batches["run"] == run]
+        if len(batches) < 2:
+            continue
+        ends = batches["start"] + batches["elapsed"]
+        samples += int(batches["samples"][:-1].sum())
+        busy += int(batches["start"][1:].sum() - ends[:-1].sum())
+    return 1e9 * samples / max(1, busy) if samples else 1e15

@@ -1,0 +1,120 @@
+"""A rank's part in dividing a cache: it reports what it is, and moves the division when another is predicted to pay."""
+
+import logging
+import time
+
+from headrace.cache.division import Division, Facts, Rank, Sums, figures, speeds_of
+from headrace.cache.probing import Speed, probe
+from headrace.cache.share import Share
+from headrace.cache.tier import Tier
+from headrace.core.stats import Division as Shown
+from headrace.engine.consumer.tally import Tally
+from headrace.plan import splitting
+from headrace.plan.partition import Split
+from headrace.plan.splitting import Measured
+
+log = logging.getLogger("headrace.cache")
+LOOK = 2.0
+"""Seconds between two looks at what is measured."""
+REST = 20.0
+"""Seconds that a new division is left alone."""
+BURY = 5
+"""Looks between two for what dead workers left."""
+ENOUGH, SIZED = 64, 4
+"""Samples that must have been made, and measured in all their forms, before anything is planned."""
+
+
+class Divider:
+    """Looks now and then, when the rank asks for samples. Takes a millisecond then, and longer once for the probe."""
+
+    def __init__(self, share: Share, tier: Tier, tally: Tally, *, plans: bool) -> None:
+        """``plans``: the user has not fixed the division."""
+        self._share, self._tier, self._tally, self._plans = share, tier, tally, plans
+        self._speed: Speed | None = None
+        self._next = time.monotonic() + LOOK
+        self._looks, self._number, self._rest = 0, -1, 0.0
+        self._before = time.monotonic(), tally.samples, tally.wait_seconds
+
+    def look(self) -> bool:
+        """Report, plan and move, if it is time to; whether it was."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next, self._looks = now + LOOK, self._looks + 1
+        if self._looks % BURY == 0:
+            self._share.bury()
+        self._share.book.report(self._rank(now))
+        if self._plans:
+            self._plan(now)
+        return True
+
+    def _rank(self, now: float) -> Rank:
+        tally, (then, samples, waited) = self._tally, self._before
+        self._before = now, tally.samples, tally.wait_seconds
+        taken, passed = tally.samples - samples, now - then
+        busy = max(1e-6, passed - (tally.wait_seconds - waited))
+        network = tally.network
+        storage = network.window * network.rows / network.seconds if network.seconds else 0.0
+        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage)
+
+    def _plan(self, now: float) -> None:
+        facts = self._share.book.facts()
+        if facts.division.number != self._number:  # another rank has moved it, or this one: let it work
+            self._number, self._rest = facts.division.number, now + REST if self._number >= 0 else 0.0
+        if facts.division.fixed or now < self._rest or not _suffices(facts.sums):
+            return
+        if self._speed is None:
+            self._speed = probe(self._tier)
+        given = measured(facts, self._speed)
+        move = None if given is None else splitting.move(given, Split(*facts.division.parts))
+        if move is None:
+            return
+        new = Division(
+            facts.division.number + 1,
+            move.after.split,
+            fixed=False,
+            before=facts.division.parts,
+            promised=round(move.after.throughput),
+            promised_before=round(move.before.throughput),
+            limit=splitting.LIMITS.index(move.after.limit),
+        )
+        if self._share.book.divide(new):
+            log.info("the cache is divided anew: %s", splitting.told(new))
+
+
+def _suffices(sums: Sums) -> bool:
+    made, sized = min(sums.fetched, sums.decoded, sums.augmented), (sums.encoded_sized, sums.decoded_sized)
+    return made >= ENOUGH and min(*sized, sums.augmented_sized) >= SIZED
+
+
+def measured(facts: Facts, speed: Speed) -> Measured | None:
+    """What the planner is given; None while too little is known. ``speed``: of a tier that nobody else uses."""
+    sums, speeds = facts.sums, speeds_of(facts.ranks)
+    if not _suffices(sums) or not speeds or facts.room <= 0:
+        return None
+    alone = sums.reads * speed.entry + sums.read_bytes * speed.byte
+    load = max(1.0, sums.read / 1e9 / alone) if sums.reads >= ENOUGH else 1.0  # with others who read
+    storage = sum(rank.storage for _, rank in facts.ranks)
+    return Measured(
+        samples=facts.samples,
+        room=facts.room,
+        sizes=(
+            sums.encoded_bytes / sums.encoded_sized,
+            sums.decoded_bytes / sums.decoded_sized,
+            sums.augmented_bytes / sums.augmented_sized,
+        ),
+        fetch=sums.fetch / sums.fetched / 1e9,
+        decode=sums.decode / sums.decoded / 1e9,
+        augment=sums.augment / sums.augmented / 1e9,
+        read=load * speed.entry,
+        read_byte=load * speed.byte,
+        lanes=max(1, sum(rank.lanes for _, rank in facts.ranks)),
+        jobs=max(1.0, sum(speeds) / max(speeds)),
+        demand=max(1e-3, sum(rank.demand for _, rank in facts.ranks)),
+        storage=storage or float("inf"),
+    )
+
+
+def shown(facts: Facts) -> Shown:
+    """A division for people, with what was measured."""
+    return Shown(facts.division.parts, splitting.told(facts.division), tuple(figures(facts)))

@@ -1,0 +1,56 @@
+"""What the stages of samples cost in one process, told to the cache now and then: what its division is planned from."""
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from headrace.cache.codec import Codec, NotKept
+from headrace.cache.division import Sums
+from headrace.cache.share import Share
+
+TELL_NS = 1_000_000_000
+SIZED = 16
+"""Of the samples made from the store, every so manieth is measured in all its forms; the first ones are, each."""
+FIRST = 4
+NEVER = 1 << 50
+"""Bytes of what cannot be kept."""
+
+
+class StageTimes:
+    """Adds up. Times are nanoseconds."""
+
+    def __init__(self, codec: Codec) -> None:
+        """Nothing yet."""
+        self._codec, self._sums, self._told, self._made = codec, [0] * len(Sums._fields), time.monotonic_ns(), 0
+
+    def read(self, took: int, size: int) -> None:
+        """An entry was read."""
+        self._sums[6] += took
+        self._sums[7] += 1
+        self._sums[8] += size
+
+    def stage(self, stage: int, took: int) -> None:
+        """A stage was run: 0 fetched, 1 decoded, 2 augmented."""
+        self._sums[2 * stage] += took
+        self._sums[2 * stage + 1] += 1
+
+    def due(self) -> bool:
+        """Whether the sizes of the forms of this sample, which is made from the store, are wanted."""
+        self._made += 1
+        return self._made <= FIRST or self._made % SIZED == 0
+
+    def size(self, stage: int, value: Any, share: Share) -> None:
+        """How much room an entry of this would take; None: such are not kept."""
+        size = NEVER
+        if value is not None:
+            with suppress(NotKept):
+                size = share.footprint(self._codec.encode(value).size)
+        self._sums[9 + 2 * stage] += size
+        self._sums[10 + 2 * stage] += 1
+
+    def tell(self, share: Share) -> None:
+        """Once in a second."""
+        now = time.monotonic_ns()
+        if now - self._told > TELL_NS:
+            share.book.measure(Sums(*self._sums))
+            self._sums, self._told = [0] * len(self._sums), now

@@ -1,0 +1,167 @@
+"""How a running cache is divided between encoded, decoded and augmented samples, from what its jobs measure.
+
+The model is that of ``bottleneck``: each resource is busy for so long per sample, and the busiest sets the pace. What
+is different is what this cache does: forms have sizes of their own, lanes are busy while they read, and an augmented
+sample is served once to each *other* job. So it saves nothing for a job that is alone, and for several it is a
+hand-over, for which a little room is enough.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.plan.partition import PERCENT, Split, splits
+
+GAIN = 0.05
+"""By this much a split must be predicted to be faster than the present one, or nothing is moved."""
+HAND_OVER = 0.02
+"""With room for this share of the dataset, jobs hand to each other 0.9 to 1.0 of what they can (as simulated)."""
+LIMITS = ("lanes", "storage", "training")
+"""What may set the pace: making samples, reading what is not cached, and the jobs themselves."""
+NUDGE = 1e-6
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of all jobs that share a cache, together. Seconds are those of one lane."""
+
+    samples: float
+    """Of the dataset."""
+    room: float
+    """Bytes for entries."""
+    sizes: tuple[float, float, float]
+    """Bytes of an entry, encoded, decoded and augmented; infinite for a form that cannot be kept."""
+    fetch: float
+    decode: float
+    augment: float
+    read: float
+    """Seconds to have an entry, however small."""
+    read_byte: float
+    """And for each of its bytes."""
+    lanes: float
+    jobs: float = 1.0
+    """As many as there were at the speed of the fastest: all speeds over the highest."""
+    demand: float = np.inf
+    """Samples per second that they would take if they never waited."""
+    storage: float = np.inf
+    """Samples per second that can be had from a store that lanes do not read from themselves."""
+
+
+class Prediction(NamedTuple):
+    """What is said of one split."""
+
+    split: Split
+    throughput: float
+    """Samples per second, of all jobs."""
+    limit: str
+    """One of ``LIMITS``."""
+
+
+class Move(NamedTuple):
+    """From one split to another."""
+
+    before: Prediction
+    after: Prediction
+
+
+class Found(NamedTuple):
+    """In which form a served sample is found, as shares of all that are served."""
+
+    encoded: _Floats
+    decoded: _Floats
+    augmented: _Floats
+    missed: _Floats
+
+
+_ALL = np.array(sorted(splits(), key=lambda split: (split.augmented, split.encoded)), np.float64) / PERCENT
+"""Of equals, the first: what nobody needs is decoded."""
+
+
+def found(given: Measured, parts: _Floats) -> Found:
+    """For splits, one in each row of ``parts``, as shares of the room."""
+    held = [np.minimum(parts[:, at] * given.room / given.sizes[at], given.samples) for at in range(3)]
+    decoded = held[1] / given.samples
+    encoded = np.minimum(held[0] / given.samples, 1 - decoded)
+    absent = 1 - decoded - encoded
+    handed = absent * (1 - 1 / given.jobs)  # brought by another job in the same epoch, and still here
+    augmented = handed * np.minimum(1.0, held[2] / (HAND_OVER * given.samples))
+    kept = decoded + encoded
+    others = np.where(kept > 0, handed - augmented, 0.0)
+    mine = np.divide(decoded, kept, out=np.zeros_like(kept), where=kept > 0)
+    return Found(encoded + others * (1 - mine), decoded + others * mine, augmented, absent - augmented - others)
+
+
+def _busy(given: Measured, parts: _Floats) -> _Floats:
+    """Seconds per sample that each of ``LIMITS`` is busy, a row each."""
+    at = found(given, parts)
+    sizes = [min(size, given.room) for size in given.sizes]  # a form that cannot be kept is never found
+    read = [given.read + given.read_byte * size for size in sizes]
+    lane = (
+        at.missed * (given.fetch + given.decode + given.augment)
+        + at.encoded * (read[0] + given.decode + given.augment)
+        + at.decoded * (read[1] + given.augment)
+        + at.augmented * read[2] * given.jobs / max(given.jobs - 1, 1e-9)  # one writes it for all others
+    )
+    return np.stack([lane / given.lanes, at.missed / given.storage, np.full(len(parts), 1 / given.demand)])
+
+
+def predict(given: Measured, split: Split) -> Prediction:
+    """Of one split."""
+    busy = _busy(given, np.array([split], np.float64) / PERCENT)[:, 0]
+    return Prediction(split, float(1 / busy.max()), LIMITS[int(busy.argmax())])
+
+
+def best(given: Measured) -> Prediction:
+    """The best of all splits in steps of one percent; of several, the one that keeps all resources least busy.
+
+    A job that is alone would only write augmented samples.
+    """
+    rows = _ALL if given.jobs > 1 else _ALL[_ALL[:, 2] == 0]
+    busy = _busy(given, rows)
+    worth = (1 / busy.max(axis=0)) * (1 + NUDGE / (1 + busy.sum(axis=0) / busy.max(axis=0)))
+    chosen = Split(*(round(part) for part in (PERCENT * rows[int(worth.argmax())]).tolist()))
+    return predict(given, chosen)
+
+
+def move(given: Measured, now: Split) -> Move | None:
+    """Where to move from the present split; None where too little is to be gained."""
+    before, after = predict(given, now), best(given)
+    return Move(before, after) if after.throughput > before.throughput * (1 + GAIN) else None
+
+
+class Told(Protocol):
+    """What is known of a division that holds."""
+
+    @property
+    def parts(self) -> tuple[int, int, int]: ...
+
+    @property
+    def fixed(self) -> bool: ...
+
+    @property
+    def before(self) -> tuple[int, int, int]: ...
+
+    @property
+    def promised(self) -> int: ...
+
+    @property
+    def promised_before(self) -> int: ...
+
+    @property
+    def limit(self) -> int:
+        """Its place in ``LIMITS``."""
+
+
+def told(division: Told) -> str:
+    """Why a cache is divided as it is, in a sentence."""
+    if division.fixed:
+        return "fixed by the user"
+    if not division.promised:
+        return "to begin with, until enough is measured or another pays"
+    return (
+        f"{division.promised:,} samples/s predicted, with {LIMITS[division.limit]} to set the pace, "
+        f"against {division.promised_before:,} with {Split(*division.before)}"
+    )

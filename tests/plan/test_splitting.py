@@ -1,0 +1,134 @@
+"""How a running cache is divided: what is predicted, what is chosen, and when it is left alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.plan import splitting
+from headrace.plan.partition import Split, splits
+from headrace.plan.splitting import GAIN, LIMITS, Measured, best, found, move, predict, told
+
+PICTURES = Measured(
+    samples=1e6,
+    room=100e9,
+    sizes=(110e3, 197e3, 602e3),
+    fetch=1e-3,
+    decode=5e-3,
+    augment=1.5e-3,
+    read=60e-6,
+    read_byte=3e-10,
+    lanes=14,
+)
+DECODED = Split(0, 100, 0)
+
+times = st.floats(1e-6, 0.1)
+measured = st.builds(
+    Measured,
+    samples=st.floats(10, 1e8),
+    room=st.floats(1e6, 1e12),
+    sizes=st.tuples(*[st.floats(100, 1e7) | st.just(float("inf"))] * 3),
+    fetch=times,
+    decode=times,
+    augment=times,
+    read=st.floats(1e-6, 1e-3),
+    read_byte=st.floats(1e-11, 1e-7),
+    lanes=st.integers(1, 64).map(float),
+    jobs=st.floats(1, 8),
+    demand=st.floats(1, 1e6) | st.just(float("inf")),
+    storage=st.floats(1, 1e6) | st.just(float("inf")),
+)
+some = st.sampled_from(list(splits()))
+
+
+def shares(given, split):
+    return [float(part[0]) for part in found(given, np.array([split]) / 100)]
+
+
+@given(measured, some)
+def test_every_sample_is_found_somewhere(given, split):
+    parts = shares(given, split)
+    assert sum(parts) == pytest.approx(1)
+    assert min(parts) >= -1e-12
+
+
+@given(measured, some)
+def test_nothing_is_faster_than_what_limits_it(given, split):
+    predicted = predict(given, split)
+    assert predicted.throughput <= given.demand * (1 + 1e-9)
+    assert predicted.limit in LIMITS
+    busy = given.lanes / min(given.augment, given.read)
+    assert predicted.throughput <= max(busy, given.lanes / given.augment) * (1 + 1e-9)
+
+
+@settings(max_examples=30)
+@given(measured)
+def test_the_best_is_not_beaten_and_then_left_alone(given):
+    chosen = best(given)
+    others = [split for split in splits() if given.jobs > 1 or not split.augmented]
+    assert all(predict(given, split).throughput <= chosen.throughput * (1 + 1e-5) for split in others)
+    assert move(given, chosen.split) is None
+
+
+@given(measured, some)
+def test_a_move_pays(given, split):
+    made = move(given, split)
+    if made is not None:
+        assert made.before == predict(given, split)
+        assert made.after.throughput > (1 + GAIN) * made.before.throughput
+
+
+@settings(max_examples=30)
+@given(measured)
+def test_augmented_samples_are_no_use_to_a_job_that_is_alone(given):
+    assert best(replace(given, jobs=1.0)).split.augmented == 0
+
+
+@given(measured, some)
+def test_what_cannot_be_kept_is_never_found(given, split):
+    without = replace(given, sizes=(given.sizes[0], float("inf"), float("inf")))
+    _, decoded, augmented, _ = shares(without, split)
+    assert (decoded, augmented) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "split", "throughput", "limit"),
+    [
+        ({}, (0, 100, 0), 3100.9, "lanes"),  # decoding is dear, and more of it is spared
+        ({"decode": 1e-4}, (100, 0, 0), 7885.3, "lanes"),  # decoding is cheap: more samples fit as they are stored
+        ({"demand": 2000.0}, (0, 100, 0), 2000.0, "training"),  # training is slower than any of it
+        ({"storage": 500.0}, (70, 30, 0), 2322.8, "lanes"),  # the store is far away: all must be had from here
+        ({"jobs": 2.0}, (0, 88, 12), 4774.4, "lanes"),  # a little room, for what one makes for the other
+        ({"room": 400e9}, (0, 100, 0), 8646.8, "lanes"),  # everything fits
+    ],
+)
+def test_what_is_chosen(changed, split, throughput, limit):
+    chosen = best(replace(PICTURES, **changed))
+    assert (chosen.split, chosen.limit) == (split, limit)
+    assert chosen.throughput == pytest.approx(throughput, rel=1e-3)
+
+
+def test_too_little_is_left_alone():
+    cheap = replace(PICTURES, decode=7e-4)
+    assert best(cheap).split != DECODED
+    assert best(cheap).throughput > predict(cheap, DECODED).throughput
+    assert move(cheap, DECODED) is None
+    moved = move(replace(PICTURES, storage=500.0), DECODED)
+    assert (moved.before.limit, moved.after.split) == ("storage", (70, 30, 0))
+
+
+def test_it_says_why():
+    class Known:
+        parts, before, promised, promised_before, limit, fixed = (70, 30, 0), (0, 100, 0), 2323, 1015, 0, False
+
+    assert told(Known()) == "2,323 samples/s predicted, with lanes to set the pace, against 1,015 with 0-100-0"
+    Known.promised = 0
+    assert told(Known()).startswith("to begin with")
+    Known.fixed = True
+    assert told(Known()) == "fixed by the user"
+
+
+def test_it_takes_no_time_to_speak_of():
+    assert len(splitting._ALL) == 5151  # solved at once, by columns
