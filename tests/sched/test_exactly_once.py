@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from headrace.sched import twin
 from headrace.sched import words as W
 from headrace.sched.acts import Arrangement
-from tests.sched.model import DIMS, Plan, World
+from tests.sched.epochs import DIMS, Plan
+from tests.sched.model import World
 
 ARRANGEMENTS = list(Arrangement)
 each_arrangement = pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda a: a.name.lower())

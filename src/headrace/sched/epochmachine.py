@@ -68,6 +68,7 @@ class EpochMachine(Generic[Source]):
         self._batch: tuple[Batch, Sequence[int]] | None = None  # to be published
         self._found: int | None = None  # a slot to be delivered
         self._one_more = self._early = False
+        self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         self._size, self._lost = 1, 0  # samples of a batch; samples that failed, and left room for others
         self._seen = self._examined = 0  # failures, of those that the ledger counts
         self._unjudged: list[Failed] = []
@@ -99,12 +100,19 @@ class EpochMachine(Generic[Source]):
             self._ledger.reset(free_order=self.is_free, limit=limit, displacement=displacement, epoch=epoch)
 
     def follow(self, epoch: int) -> None:
-        """Begin it while the one before is still delivered."""
-        with self._ledger.lock:
-            self._ledger.follow(epoch)
+        """It is begun while the one before is still delivered: with ``start_ahead``, once all of that is published."""
+        self._to_follow = epoch
+
+    def _follow(self) -> None:
+        """Tell the ledger, once, that nothing more is published of the epoch before."""
+        if self._to_follow is not None:
+            with self._ledger.lock:
+                self._ledger.follow(self._to_follow)
+            self._to_follow = None
 
     def take_over(self) -> None:
         """The one before was delivered."""
+        self._follow()
         with self._ledger.lock:
             self._ledger.advance(self.book.groups)
 
@@ -140,6 +148,7 @@ class EpochMachine(Generic[Source]):
 
         ``room``: how many, while the epoch before is delivered.
         """
+        self._follow()
         self._at, self._early, self.room = _At.AHEAD, room is not None, self.share if room is None else room
 
     def next(self) -> Act:

@@ -85,9 +85,8 @@ class MapRun:
         self.is_done = False  # everything was delivered
         self._idle_deaths = self._ready = 0
         self._ledger.seed(succession.seed)
-        self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         if self._after is not None:
-            self._to_follow = succession.epoch
+            self.machine.follow(succession.epoch)
             return
         automatic = staffing.automatic
         self.machine.begin(succession.epoch, pool.workers if automatic is None else automatic.lanes)
@@ -100,16 +99,9 @@ class MapRun:
 
     def begin(self) -> None:
         """Take over from the run before."""
-        self._follow()
         self._after = None
         self.machine.take_over()
         self._begin()
-
-    def _follow(self) -> None:
-        """Tell the ledger, once, that nothing more is published of the epoch before this one."""
-        if self._to_follow is not None:
-            self.machine.follow(self._to_follow)
-            self._to_follow = None
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._ledger.limit)
@@ -119,7 +111,6 @@ class MapRun:
     def draw_ahead(self, room: int | None = None) -> None:
         """Have batches made: ``room`` of them while the epoch before this one, all of it published, is delivered."""
         machine = self.machine
-        self._follow()
         machine.start_ahead(room)
         while (act := machine.next()) != Act.WAIT:
             if act == Act.DRAW:
@@ -136,10 +127,8 @@ class MapRun:
             return
         if indices is NOT_YET:
             self._ask_early()
-            machine.stuck()
-            return
-        slot = self._slots.acquire(self._is_busy, force=machine.must)
-        if slot is None:
+        slot = None if indices is NOT_YET else self._slots.acquire(self._is_busy, force=machine.must)
+        if slot is None or indices is NOT_YET:
             machine.stuck()
             return
         try:
@@ -165,20 +154,6 @@ class MapRun:
         stragglers.learn(self._ledger)
         return stragglers.among(indices, self._ledger)
 
-    def _draw_early(self) -> None:
-        """Have lanes go on with the next epoch, if that may be begun."""
-        following = self._following()
-        if following is not None:
-            following.draw_ahead(self.machine.room)
-
-    def _ask_early(self) -> None:
-        """Have rows of the next epoch brought behind the last ones of this one, once all of these were asked for."""
-        source = self.machine.source
-        if isinstance(source, ArrivingGroups) and source.is_drawn:
-            following = self._following()
-            if following is not None and isinstance(following.machine.source, ArrivingGroups):
-                following.machine.source.ask()
-
     def _following(self) -> "MapRun | None":
         """The run of the next epoch, if it can be foreseen; a run that follows has none yet."""
         if self._follower is None or self._after is not None or self._ledger.is_local:
@@ -186,9 +161,22 @@ class MapRun:
         self._next = self._next or self._follower(self)
         if self._next is None:
             self._follower = None
-            return None
-        self.machine.follower = self._next.machine
+        else:
+            self.machine.follower = self._next.machine
         return self._next
+
+    def _draw_early(self) -> None:
+        """Have lanes go on with the next epoch, if that may be begun."""
+        following = self._following()
+        if following is not None:
+            following.draw_ahead(self.machine.room)
+
+    def _ask_early(self) -> None:
+        """Have rows of the next epoch brought behind the last ones of this."""
+        source = self.machine.source
+        following = self._following() if isinstance(source, ArrivingGroups) and source.is_drawn else None
+        if following is not None and isinstance(following.machine.source, ArrivingGroups):
+            following.machine.source.ask()
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
