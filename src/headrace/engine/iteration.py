@@ -86,10 +86,8 @@ class Resources:
         In a process forked from the one that began it, nothing: it all belongs to that one.
         """
         if os.getpid() != self.owner:
-            _iterations.pop(self, None)
             return
         with held(), ExitStack() as closing:  # from the last to the first
-            closing.callback(_iterations.pop, self, None)
             closing.push(self._give_back)
             closing.callback(self._end_membership)
             closing.callback(self._end_fetcher)
@@ -143,10 +141,6 @@ class Resources:
             slab.close()
 
 
-_iterations: "dict[Resources, weakref.ref[Iteration]]" = {}
-"""Those of this process that are not closed."""
-
-
 def _close(resources: Resources) -> None:
     """When an iteration was dropped. Nobody sees what is raised here, so nobody would try again."""
     try:
@@ -156,21 +150,12 @@ def _close(resources: Resources) -> None:
         raise
 
 
-def _close_dropped() -> None:
-    """A signal handler that raises may keep a finalizer from being called, before its first line."""
-    for resources, iteration in list(_iterations.items()):
-        if iteration() is None:
-            resources.close()
-
-
 class Iteration:
     """One pass over the loader's data; with persistent workers, one after the other."""
 
     def __init__(self, assembly: "Assembly") -> None:
         """Begins at once."""
-        _close_dropped()
         self._assembly, self.resources = assembly, assembly.resources
-        _iterations[self.resources] = weakref.ref(self)
         self._finalizer = weakref.finalize(self, _close, assembly.resources)
         self.reset()
 
