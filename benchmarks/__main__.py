@@ -39,6 +39,8 @@ EXPERIMENTS = (
     "ceiling",
     "hits",
     "network",
+    "cluster",
+    "streaming",
 )
 
 
