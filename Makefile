@@ -5,13 +5,14 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 PEERS := $(VENV)/.bench-done
+STREAMERS := .venv-peers/.done
 
 # Tried by running, not by name: version managers put launchers on PATH for versions that are not active.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-.PHONY: help setup native tools check test services services-stop demo bench figures clean
+.PHONY: help setup native tools check test services services-stop demo bench bench-peers figures clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -65,6 +66,14 @@ demo: setup  ## see it work
 $(PEERS): $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group bench
 	@touch $@
+
+$(STREAMERS): $(STAMP)
+	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .venv-peers
+	$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --group peers
+	@touch $@
+
+bench-peers: $(STREAMERS)  ## compare with libraries that stream from object stores, in an environment of their own
+	$(BIN)/python -m benchmarks streaming $(ARGS)
 
 bench: $(PEERS)  ## run the benchmarks, with the libraries they compare with
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -45,6 +45,8 @@ EXPERIMENTS = (
     "throttled",
     "makespan",
     "network",
+    "cluster",
+    "streaming",
 )
 
 

@@ -180,7 +180,8 @@ def test_an_epoch_that_is_left_early_leaves_nothing_behind():
         assert labels(loader) == list(range(500))
 
 
-def test_interrupts_cost_no_row():
+@pytest.mark.parametrize("workers", [2, 0])
+def test_interrupts_cost_no_row(workers):
     """Signals whose handler raises, at any moment; what was not delivered comes later."""
 
     class Interrupt(Exception):
@@ -192,7 +193,7 @@ def test_interrupts_cost_no_row():
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with loader_of(RemoteNumbers(400, delay=0.002), in_order=True) as loader:
+        with loader_of(RemoteNumbers(400, delay=0.002), in_order=True, num_workers=workers) as loader:
             found, iterator, interrupts = [], iter(loader), 0
             while True:
                 timer = threading.Timer(0.013 if interrupts < 25 else 60, signal.raise_signal, [signal.SIGUSR1])
@@ -209,6 +210,64 @@ def test_interrupts_cost_no_row():
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert found == list(range(400))
+
+
+class TestInThisProcess:
+    """``num_workers=0``: rows still come many at a time, and in sampler order."""
+
+    def test_every_row_comes_once_in_order(self):
+        with loader_of(RemoteNumbers(203, slow={3: 0.2}), num_workers=0) as loader:
+            for _ in range(2):
+                assert labels(loader) == list(range(203))
+            assert loader.stats().network.rows >= 406
+
+    def test_many_are_in_flight(self):
+        """One after the other, the first batches alone would take as long as the time limit."""
+        loading = Loading(prefetch=Prefetch(window=8, ramp=0))
+        with loader_of(RemoteNumbers(64, delay=5.0), num_workers=0, loading=loading) as loader:
+            assert labels(loader) == list(range(64))
+
+    def test_batches_of_a_batch_sampler(self):
+        batches = [[3, 1], [], [7, 5, 2], [0], [6, 4]]
+        options = {"batch_size": 1, "batch_sampler": batches, "collate_fn": list, "num_workers": 0}
+        with loader_of(RemoteNumbers(8), **options) as loader:
+            assert [[label for label, _ in batch] for batch in loader] == batches
+
+    def test_missing_rows_are_skipped_or_raised(self):
+        store = RemoteNumbers(60, missing={11, 40})
+        with loader_of(store, num_workers=0, on_error=headrace.Skip(0.1)) as loader:
+            assert labels(loader) == [number for number in range(60) if number not in {11, 40}]
+        with loader_of(store, num_workers=0) as loader, pytest.raises(MissingKey, match="key '11'"):
+            list(loader)
+
+    def test_batches_of_which_nothing_is_left_are_no_batches(self):
+        store = RemoteNumbers(40, missing=range(8, 24))
+        with loader_of(store, num_workers=0, on_error=headrace.Skip(0.9)) as loader:
+            assert labels(loader) == [*range(8), *range(24, 40)]
+
+    def test_a_killed_fetcher_costs_no_row(self, tmp_path):
+        store = RemoteNumbers(200, kills={20, 150}, marks=str(tmp_path))
+        with loader_of(store, num_workers=0) as loader:
+            assert labels(loader) == list(range(200))
+
+    @pytest.mark.parametrize("taken", [0, 1, 5])
+    def test_a_resumed_epoch_delivers_the_rest(self, taken):
+        def options():
+            return {"shuffle": True, "num_workers": 0, "generator": torch.Generator().manual_seed(3)}
+
+        with loader_of(RemoteNumbers(100), **options()) as loader:
+            iterator = iter(loader)
+            before = labels(next(iterator) for _ in range(taken))
+            state = loader.state_dict()
+        with loader_of(RemoteNumbers(100), **options()) as loader:
+            loader.load_state_dict(state)
+            assert sorted(before + labels(loader)) == list(range(100))
+
+    def test_an_epoch_that_is_left_early_leaves_nothing_behind(self):
+        with loader_of(RemoteNumbers(500, delay=0.01), num_workers=0) as loader:
+            for _ in range(3):
+                next(iter(loader))
+            assert labels(loader) == list(range(500))
 
 
 def test_memory_for_payloads_is_bounded():

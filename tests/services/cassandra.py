@@ -192,6 +192,7 @@ class Node:
             "initial_token": str(self.token),
             "disk_access_mode": "mmap",
             "auto_snapshot": False,
+            "hinted_handoff_enabled": False,  # what a node missed it goes on to miss, for those who test that
             **({} if self.mutual else passwords),
             "client_encryption_options": {
                 "enabled": True,

@@ -234,6 +234,24 @@ class TestCluster:
         cassandra_cluster.start(1)
         seen = asyncio.run(epoch(lambda: cassandra_cluster.kill(2)))
         assert sorted(row.key for row in seen) == keys
+        cassandra_cluster.start(2)
+
+    @pytest.mark.timeout(400)
+    @pytest.mark.leaks_ok("nodes of the cluster are started again, and stopped with it")
+    def test_a_row_that_one_replica_missed_is_found_at_another(self, cassandra_cluster):
+        url = cassandra_cluster.url("missed", replication=2, consistency="ONE")
+        made = store.open_writable(url)
+        made.create(Schema())
+        cassandra_cluster.kill(1)
+        keys = [f"k{number:04}" for number in range(60)]
+        with made.writer() as writer:
+            writer.put([Record(key, key.encode(), number, {}) for number, key in enumerate(keys)])
+        cassandra_cluster.start(1)  # it has none of them
+        with reader(Retrying(store.open_store(url), Retry(first=0.05, ceiling=1.0))) as local:
+            for _ in range(3):  # whichever replica is asked
+                assert [local.get(key).label for key in keys] == list(range(60))
+            with pytest.raises(MissingKey, match="nowhere"):
+                local.get("nowhere")
 
 
 class TestUrls:

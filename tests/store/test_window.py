@@ -40,6 +40,8 @@ class Link:
                 self.taking = self.now + self.consume
                 self.window.consumed()
                 continue
+            if not self.ready:
+                self.window.waited()
             following = self.flying[0][0] if self.flying else float("inf")
             self.now = min(following, self.taking) if self.ready else following
             while self.flying and self.flying[0][0] <= self.now:
@@ -64,6 +66,23 @@ def test_it_stays_small_where_the_consumer_is_slow():
     link.run(3000)
     assert link.run(1000) == pytest.approx(5.0, rel=0.05)
     assert link.window.outstanding <= 64
+
+
+@pytest.mark.parametrize("rate", [500, 4000])
+def test_a_long_path_is_full_within_a_second_or_two(rate):
+    link = Link(Window(Prefetch(), 32), delay=0.15, rate=rate)
+    seconds = link.run(4 * rate)
+    assert seconds <= 4 + 1.8
+    assert link.peak <= 4 * GAIN * rate * 0.15 + 6 * 32
+
+
+def test_a_consumer_that_never_waits_long_keeps_to_the_ramp():
+    """Twenty batches a second: once those are had, what is asked for exceeds them by a quarter at most."""
+    link = Link(Window(Prefetch(window=None), 32), delay=0.02, rate=10_000, consume=0.05 / 32)
+    link.run(8 * 32)
+    before = link.requested
+    link.run(10 * 32)
+    assert link.requested - before <= 1.3 * 10 * 32
 
 
 @pytest.mark.parametrize("jitter", [0.5, 1.2])

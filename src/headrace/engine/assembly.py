@@ -38,7 +38,7 @@ from headrace.engine.iteration import Resources, Run
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.worker import collation
-from headrace.engine.worker.brought import Rows
+from headrace.engine.worker.brought import Brought, Rows
 from headrace.engine.worker.generators import unpacked
 from headrace.engine.worker.job import Resume, Task
 from headrace.engine.worker.observer import Observer
@@ -255,7 +255,7 @@ class IterationAssembly:
         if (trace := self.resources.trace) is None:
             return None
         observer = Observer(self._settings.dataset, trace.recording, run=trace.number)
-        if isinstance(samples, Staged):
+        if isinstance(samples, Staged | Brought):
             samples.observer = observer
         return observer
 
@@ -305,10 +305,13 @@ class IterationAssembly:
         if settings.workers > 0:
             return self._with_workers(groups, self.resources.epoch, None)
         seed = (self.resources.base_seed, self.resources.epoch)
+        samples, source = self._cache.samples(), groups if settings.cache else self._arriving(groups)
+        if self.resources.fetcher is not None:
+            samples = Brought(settings.dataset, self.resources.fetcher.arena, None)
         return InlineRun(
-            samples := self._cache.samples(),
+            samples,
             settings.collate_fn,
-            groups,
+            source,
             batched=settings.batched,
             seed=seed if settings.loading.seeding is Seeding.SAMPLE else None,
             errors=Errors(settings.on_error, self.tally, self._epoch_samples()),
@@ -331,7 +334,8 @@ class IterationAssembly:
             with held():
                 resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
         displacement = settings.scheduling.max_displacement or 0
-        return ArrivingGroups(groups, resources.fetcher, rows.key, _GROUPINGS[settings.arrangement], displacement)
+        grouping = _GROUPINGS[settings.arrangement] if settings.workers else Grouping.STRICT
+        return ArrivingGroups(groups, resources.fetcher, rows.key, grouping, displacement)
 
     def _with_workers(self, groups: Groups | ExchangedGroups, epoch: int, after: MapRun | None) -> MapRun:
         settings = self._settings

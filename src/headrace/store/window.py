@@ -1,6 +1,7 @@
 """How many samples may be asked for ahead of their use: numbers in, numbers out, time is an argument."""
 
 from collections import deque
+from enum import Enum
 
 from headrace.core.options import Prefetch
 
@@ -16,6 +17,14 @@ ROUNDS = 10
 PROBE_EVERY_S = 10.0
 PROBE_ARRIVALS = 64
 FLOOR_BATCHES = 2
+QUEUED, QUEUED_S = 1.5, 0.005
+"""So many times the least delay, and that much, is what a path takes on which requests queue."""
+
+
+class _Start(Enum):
+    GRADUAL = "by the ramp"
+    QUICK = "by one for every one consumed"
+    OVER = "by the ramp, to the goal"
 
 
 class Window:
@@ -30,6 +39,10 @@ class Window:
     every ``PROBE_EVERY_S`` the goal is lowered until the queue is gone and the time was measured anew, with requests
     made after that; then as much as the path holds is asked for at once, and the rest is opened gradually again. What
     arrives meanwhile says nothing about the rate.
+
+    A consumer that waits for every sample gets as many as the path carries, however many are requested. So once it has
+    waited for ``ramp`` batches in a row, a window without a given size grows by one for every one consumed, until
+    requests queue: on a long path the ramp alone would take seconds.
     """
 
     def __init__(self, prefetch: Prefetch, batch: int) -> None:
@@ -40,6 +53,9 @@ class Window:
         self._credit = 0
         self._outstanding = 0
         self._working = self._ahead = 0
+        self._waited, self._streak = False, 0
+        self._start = _Start.GRADUAL if prefetch.window is None and prefetch.ramp else _Start.OVER
+        self._least, self._smooth = float("inf"), 0.0
         self._size = 0.0
         self._rates: deque[float] = deque(maxlen=ROUNDS)
         self._delay: float | None = None
@@ -60,6 +76,8 @@ class Window:
             wanted = self._on_the_path(PROBE_GAIN) + self._working
         else:
             wanted = self._on_the_path(GAIN) + self._ahead
+            if self._start is _Start.QUICK:
+                wanted = max(wanted, int(self._open))
         return max(1, min(wanted, most))
 
     def _on_the_path(self, gain: float) -> int:
@@ -92,6 +110,10 @@ class Window:
         if not self._prefetch.ramp:
             self._open = self.goal
 
+    def waited(self) -> None:
+        """The consumer waits for what comes next."""
+        self._waited = True
+
     def dropped(self, count: int = 1) -> None:
         """Requests were given up."""
         self._outstanding -= count
@@ -100,7 +122,14 @@ class Window:
         """Samples were handed to their consumer; those that were worked on first."""
         self._outstanding -= count
         self._working = max(0, self._working - count)
+        waited, self._waited = self._waited, False
+        self._streak = self._streak + count if waited else 0
+        if self._start is _Start.GRADUAL and self._streak > self._prefetch.ramp * self._batch:
+            self._start = _Start.QUICK
         if self._probing:
+            return
+        if waited and self._start is _Start.QUICK:
+            self._open += count
             return
         goal = self.goal
         if self._open > goal or not self._prefetch.ramp:
@@ -113,6 +142,10 @@ class Window:
     def arrived(self, now: float, took: float, size: int) -> None:
         """A sample of that many bytes came at ``now``, ``took`` seconds after it was requested."""
         self._size = size if not self._size else self._size + (size - self._size) / 64
+        self._least = min(self._least, took)
+        self._smooth += (took - self._smooth) / 32
+        if self._smooth > QUEUED * self._least + QUEUED_S:
+            self._start = _Start.OVER
         if self._round is None:
             if not self._probing or self._outstanding <= self.size:
                 self._round = now, 0, 0.0

@@ -154,7 +154,9 @@ class ArrivingGroups:
         self._fetcher.free(freed)
 
     def waited_for(self) -> tuple[int, int]:
-        """A descriptor, and events of it, by which more groups announce themselves."""
+        """A descriptor, and events of it, by which more groups announce themselves. Whoever asks for it waits."""
+        if len(self._live) <= self._fetcher.batch:  # workers have next to nothing: it is the network that is waited for
+            self._fetcher.waits()
         return self._fetcher.waited_for()
 
     def again(self, pending: list[list[Any]]) -> "ArrivingGroups":

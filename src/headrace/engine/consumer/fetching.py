@@ -57,7 +57,7 @@ class Fetcher:
 
         ``before``: what fetchers before this one came to.
         """
-        self._orders = Orders(store, prefetch, retry, batch)
+        self._orders, self.batch = Orders(store, prefetch, retry, batch), batch
         self.arena = Arena(max(ROOM * prefetch.memory, LEAST_ROOM))
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -67,7 +67,7 @@ class Fetcher:
         self._asked: dict[int, tuple[str, Sink]] = {}  # number -> key and who waits for it, until it arrives
         self._live: dict[int, int] = {}  # offset -> bytes, until it is freed
         self._refused: StoreError | None = None
-        self._torn = False
+        self._torn = self._waits = False
         self._deaths = 0
         self._numbers = 0
         self._group = 1
@@ -100,11 +100,18 @@ class Fetcher:
         offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
         if offsets and self._process is not None:
             self._outbox += wire.numbers(Kind.FREE, offsets)
+            self._waits = False
 
     def refuse(self, places: list[Arrived]) -> None:
         """These were brought for nobody."""
         self.taken(places)
         self.free(places)
+
+    def waits(self) -> None:
+        """There is nothing to work on. It is told once for what is freed at once."""
+        if self._process is not None and not self._waits:
+            self._waits = True
+            self._outbox += wire.frame(Kind.WAITS, b"")
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more; what comes nevertheless is freed."""

@@ -1,9 +1,10 @@
-"""One epoch in this process: nothing is started, nothing is prefetched."""
+"""One epoch in this process: no worker is started, and nothing is prefetched but rows that come over a network."""
 
 import copy
+import select
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -11,13 +12,16 @@ from itertools import takewhile
 from operator import getitem
 from typing import Any
 
+from headrace.engine.consumer.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.exchange import ExchangedGroups
-from headrace.engine.consumer.hand import Hand, Hands
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
+from headrace.engine.consumer.pulse import LOOK_SECONDS
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
+from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import COLLATION
 from headrace.engine.worker.job import Resume
 from headrace.engine.worker.observer import Observer
@@ -47,7 +51,7 @@ class InlineRun:
         self,
         dataset: Any,
         collate_fn: Callable[[Any], Any],
-        groups: Groups | ExchangedGroups,
+        groups: Groups | ExchangedGroups | ArrivingGroups,
         *,
         batched: bool,
         seed: tuple[int, int] | None,
@@ -55,7 +59,7 @@ class InlineRun:
         tally: Tally,
         observer: Observer | None,
     ) -> None:
-        """``dataset``: or what makes its samples, where there is a cache.
+        """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
 
         ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
         """
@@ -63,8 +67,8 @@ class InlineRun:
         self._seed, self._errors, self._tally = seed, errors, tally
         self._observer, self._number = observer, -1
         self.hands: Hands[list[Any]] = deque()
-        self._staged = dataset if isinstance(dataset, Staged) else None
-        self._get: Callable[[Any], Any] = self._staged or partial(getitem, dataset)
+        self._placed = dataset if isinstance(dataset, Staged | Brought) else None
+        self._get: Callable[[Any], Any] = self._placed or partial(getitem, dataset)
         self._bulk = getattr(dataset, "__getitems__", None) if batched else None
         if observer is not None:
             self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
@@ -77,18 +81,25 @@ class InlineRun:
         return self._groups.progress(waiting, [hand.then for hand in hands])
 
     def abandon(self) -> None:
-        """Nothing is ahead here."""
+        """Nothing is ahead here but rows."""
         if self._observer is not None:
             self._observer.undo()
+        self._groups.abandon()
 
-    def next(self, *, block: bool = True) -> Hand[list[Any]]:
-        """The next batch; exceptions are the user's own."""
+    def next(self, *, block: bool = True) -> Hand[list[Any]] | NotYet:
+        """The next batch; exceptions are the user's own. With ``block`` off, ``NOT_YET`` while rows are under way."""
         if any(hand.then is self._groups.drawn for hand in self.hands):  # an interrupt came before it was taken
             self._groups.taken()
         while self.hands and self.hands[0].load is None:
+            _settle(self.hands[0].then)
             self.hands.popleft()
         while True:
             indices = self._groups.head()
+            if indices is NOT_YET:
+                if not block:
+                    return NOT_YET
+                self._wait()
+                continue
             if indices is None:
                 raise StopIteration
             try:
@@ -102,6 +113,13 @@ class InlineRun:
             self._groups.taken()
             if made is not None:
                 return made
+            _settle(indices)
+
+    def _wait(self) -> None:
+        """Until rows may have come."""
+        poll = select.poll()
+        poll.register(*self._groups.waited_for())
+        poll.poll(1000 * LOOK_SECONDS)
 
     def _batch(self, indices: list[Any]) -> Hand[list[Any]] | None:
         with seeding.untouched() if self._seed is not None else nullcontext():
@@ -125,11 +143,10 @@ class InlineRun:
                 return [], []
         else:
             samples, made = [], []
-            plans = indices.plans if isinstance(indices, Allotted) else [None] * len(indices)
-            for index, plan in zip(indices, plans, strict=True):
+            for index, place in zip(indices, _places(indices), strict=True):
                 try:
-                    if self._staged is not None:
-                        self._staged.place = None if plan is None else (plan, None)
+                    if self._placed is not None:
+                        self._placed.place = place
                     samples.append(self._made(self._get, index, index))
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)
@@ -151,6 +168,19 @@ class InlineRun:
         if self._seed is not None and made:
             seeding.seed_sample(*self._seed, made[0], COLLATION)
         return collated(self._collate_fn, samples, self._observer, delivered, batched=self._batched)
+
+
+def _places(indices: list[Any]) -> Sequence[Any]:
+    """What each sample is made of, where that is known."""
+    if isinstance(indices, Planned):
+        return indices.places
+    return [(plan, None) for plan in indices.plans] if isinstance(indices, Allotted) else [None] * len(indices)
+
+
+def _settle(indices: list[Any]) -> None:
+    """These were delivered or given up."""
+    if isinstance(indices, Planned):
+        indices.settled(range(len(indices)))
 
 
 class InlineStream:

@@ -120,6 +120,8 @@ class Fetching:
             self._held -= taken
             self._taken |= taken
             self._window.taken(len(taken))
+        elif kind is Kind.WAITS:
+            self._window.waited()
         elif kind is Kind.DROP:
             self._drop(set(wire.read_numbers(body)))
         self._wake.set()

@@ -29,6 +29,7 @@ class Kind(enum.IntEnum):
     ROWS = 6  # from the fetcher: what arrived, and where it lies
     FACTS = 7  # from the fetcher: counts so far
     FATAL = 8  # from the fetcher: why it cannot go on
+    WAITS = 9  # to the fetcher: there is nothing to work on
 
 
 class Arrived(NamedTuple):

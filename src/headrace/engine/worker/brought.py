@@ -68,9 +68,9 @@ class Rows:
 class Brought:
     """``dataset[index]``, of what lies in the arena where there is something."""
 
-    def __init__(self, dataset: Any, arena: Arena | None, observer: Observer) -> None:
+    def __init__(self, dataset: Any, arena: Arena | None, observer: Observer | None) -> None:
         """``arena``: None where nothing is ever brought."""
-        self._dataset, self._arena, self._observer = dataset, arena, observer
+        self._dataset, self._arena, self.observer = dataset, arena, observer
         self._rows = None if arena is None else Rows.of(dataset)
         self.place: Arrived | None = None
         """Where the row of the next sample lies."""
@@ -80,5 +80,6 @@ class Brought:
         place, self.place = self.place, None
         if place is None or self._arena is None or self._rows is None:
             return self._dataset[index]
-        self._observer.brought(place.size, place.retries, place.began, place.took)
+        if self.observer is not None:
+            self.observer.brought(place.size, place.retries, place.began, place.took)
         return self._rows.sample(index, self._arena.read(place, self._rows.key(index)))

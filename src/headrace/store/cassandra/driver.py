@@ -179,3 +179,5 @@ Failure = errors.CassException
 NotThere = errors.CassErrorServerInvalidQuery
 """A statement that names what the server does not know, or does not know yet."""
 LOCAL_QUORUM = acsylla.Consistency.LOCAL_QUORUM
+SURER = {None: LOCAL_QUORUM, "LOCAL_ONE": LOCAL_QUORUM, "ONE": acsylla.Consistency.QUORUM}
+"""By the consistency of a URL where one replica answers for all: what to ask at if that one has no such row."""

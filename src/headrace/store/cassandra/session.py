@@ -87,10 +87,14 @@ async def shape_of(connection: driver.Connection, tables: Tables, store: str) ->
 
 
 class CassandraSession:
-    """One prepared statement, run for each key. The driver spreads requests over servers and connections."""
+    """One prepared statement, run for each key. The driver spreads requests over servers and connections.
 
-    def __init__(self, connection: driver.Connection, read: Any, shape: Shape, store: str) -> None:
+    ``surer``: the consistency at which a row that one replica has not is asked for again, before it counts as missing.
+    """
+
+    def __init__(self, connection: driver.Connection, read: Any, shape: Shape, store: str, surer: Any | None) -> None:
         self._connection = connection
+        self._surer = surer
         self._read = read
         self._shape = shape
         self._labelled = shape.labels is not LabelKind.NONE
@@ -99,24 +103,21 @@ class CassandraSession:
 
     @classmethod
     async def prepared(
-        cls, connection: driver.Connection, tables: Tables, shape: Shape, store: str
+        cls, connection: driver.Connection, tables: Tables, shape: Shape, store: str, surer: Any | None
     ) -> "CassandraSession":
         try:
             read = await settled(lambda: connection.create_prepared(cql.read_row(tables, shape.labels)))
         except driver.Failure as error:
             raise driver.told(error, store) from error
-        return cls(connection, read, shape, store)
+        return cls(connection, read, shape, store, surer)
 
     async def get(self, key: str) -> Row:
         bound = bound_id(key, self._shape.id_type)
         if bound is None:
             raise self._missing(key)
-        statement = self._read.bind([bound])
-        statement.set_is_idempotent(True)
-        try:
-            found = (await self._connection.execute(statement)).first()
-        except driver.Failure as error:
-            raise driver.told(error, self._store, key) from error
+        found = await self._found(key, bound)
+        if found is None and self._surer is not None:
+            found = await self._found(key, bound, self._surer)
         if found is None:
             raise self._missing(key)
         payload = found.column_value_by_index(1 if self._labelled else 0)
@@ -125,6 +126,17 @@ class CassandraSession:
             what = "payload" if payload is None else "label"
             raise BadRow(f"{self._store}: the row with the key {key!r} has no {what}", server=self._store, key=key)
         return Row(key, payload, label)
+
+    async def _found(self, key: str, bound: str | int, consistency: Any | None = None) -> Any:
+        """The driver's row; None where those servers that were asked have none."""
+        statement = self._read.bind([bound])
+        statement.set_is_idempotent(True)
+        if consistency is not None:
+            statement.set_consistency(consistency)
+        try:
+            return (await self._connection.execute(statement)).first()
+        except driver.Failure as error:
+            raise driver.told(error, self._store, key) from error
 
     def connections(self) -> int:
         return int(self._connection.metrics().stats_total_connections) if self._open else 0

@@ -1,0 +1,162 @@
+"""The first epoch over a distance: headrace, and the libraries that stream shards from an object server.
+
+Samples of 100 kB, each read once, in batches of 32, from servers on this machine behind one relay
+(`benchmarks/proxy.py`): Cassandra (headrace), and VersityGW, an S3 server over a folder (the others, and headrace once
+more). headrace: two workers, one fetcher, eight connections, every sample drawn at random from all of them. MosaicML
+Streaming: eight workers, its uniform shuffle, shards of 64 MiB, an empty local cache. LitData: eight workers; it
+shuffles chunks of 64 MiB and samples within them. WebDataset: eight workers, read by curl; it shuffles shards of 64 MiB
+and samples in a buffer. Libraries are imported and datasets opened before the clock starts; what comes after that,
+starting workers and connecting, is part of the epoch. One that takes longer than 20 seconds is left there. "Training"
+does nothing for 20 ms after each batch: of the ideal is the share of batches that came in the time that steps alone
+would have taken. Gaps are those between batches after the first, steps included.
+
+The others need other versions of what headrace needs, so they have an environment of their own (`make bench-peers`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import servers
+from benchmarks.measure import Figures, Meter, disturbance, interleaved, isolated
+from benchmarks.network import BATCH, SIZE, WINDOW, Reading, prepare, read
+from benchmarks.proxy import Link, Proxy
+from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
+from benchmarks.streamers import LIBRARIES
+from tests.services import HOME, Unavailable, versitygw
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+PEERS = (PYTHON, "-P", ROOT / "benchmarks" / "streamers.py")
+"""-P: this folder has modules with names of theirs."""
+SAMPLES, WORKERS, SECONDS, STEP, TENFOLD = 10_000, 8, 20.0, 0.02, 10.0
+FOLDER = HOME / "data" / "versitygw" / "objects" / versitygw.BUCKET / "peers"
+READ, TRAIN = "reading", "training"
+CASES = (
+    *(f"{kind}, {distance} ms" for kind in (READ, TRAIN) for distance in (0, 20, 150)),
+    *(f"{READ}, {distance} ms, window" for distance in (0, 20, 150)),
+)
+
+
+def run(
+    *, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")
+) -> Report | None:
+    """Start both servers, then the cases; None where they cannot be had, or nobody to compare with."""
+    scope, samples = Scope(quick, only, minutes), 1000 if quick else SAMPLES
+    if not PYTHON.exists():
+        say("streaming: the libraries to compare with are not there; make bench-peers installs them")
+        return None
+    try:
+        objects = versitygw.start()
+    except Unavailable as reason:
+        say(f"streaming: no S3 server here: {reason}")
+        return None
+    report = Report("streaming", __doc__ or "", quick=quick)
+    try:
+        written(samples, say)
+        with servers.node(say) as port:
+            isolated(partial(prepare, port, 1.0 if quick else 8.0), limit=300)
+            for name in scope.chosen(CASES):
+                case(report, name, (port, objects.ports["s3"]), samples, 1 if quick else 3, say)
+    finally:
+        objects.stop()
+    scope.close(report)
+    return report
+
+
+def written(samples: int, say: Callable[[str], None]) -> None:
+    """The shards, as the libraries' own writers make them, in the folder that the server serves; made once."""
+    done = FOLDER / f"{samples}.done"
+    if done.exists():
+        return
+    say(f"{samples} samples of {SIZE // 1000} kB as shards")
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    command = [*PEERS, "write", FOLDER, str(samples), str(SIZE)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    done.touch()
+
+
+def case(
+    report: Report, name: str, ports: tuple[int, int], samples: int, repeats: int, say: Callable[[str], None]
+) -> None:
+    """All contenders over one link."""
+    kind, distance, *window = name.split(", ")
+    link = Link(float(distance.split()[0]) / 1e3, WINDOW if window else None)
+    step = STEP if kind == TRAIN else 0.0
+    ours = Reading(link=link, samples=samples, epochs=1, seconds=SECONDS, step=step)
+    arms: dict[str, Callable[[], Figures]] = {
+        "headrace, completion order": partial(own, ours, ports[0]),
+        "headrace, sampler order": partial(own, replace(ours, in_order=True), ports[0]),
+    }
+    arms |= {library: partial(peer, library, link, step, ports[1]) for library in LIBRARIES}
+    results = interleaved(arms, repeats=repeats, say=say, limit=120)
+    columns = ["", "MB/s", "first batch s", "gap P50 ms", "gap P99 ms", "CPU s/GB"]
+    table = Table(f"{name}: the first epoch", [*columns, *(["of the ideal %"] if step else [])])
+    for library, runs in results.items():
+        ideal = [100 * runs.median("rate") / (BATCH * SIZE / STEP / 1e6)] if step else []
+        table.add(library, *(runs.median(key) for key in ("rate", "start", "p50", "p99", "cpu")), *ideal)
+    rates = {library: runs.median("rate") for library, runs in results.items()}
+    if kind == READ and link.round_trip == 0.15:
+        times = rates["headrace, completion order"] / rates["MosaicML Streaming"]
+        report.checks.append(Check(f"{name}: headrace over MosaicML Streaming", times, TENFOLD, False, "x"))
+    report.tables.append(table)
+    report.raw[name] = {arm: vars(runs) for arm, runs in results.items()}
+    report.notes.append(f"{name}: {disturbance(results)}")
+    report.notes += [f"{name}: {arm}: {runs.failures[0]}" for arm, runs in results.items() if runs.failures]
+
+
+def own(reading: Reading, port: int) -> Figures:
+    """headrace's first epoch."""
+    figures = read(reading, port)
+    return {**told(figures["coming"]), "cpu": figures["cpu"], "others": figures["others"]}
+
+
+def peer(library: str, link: Link, step: float, port: int) -> Figures:
+    """Another library's, in its own environment."""
+    with Proxy(("127.0.0.1", port), link) as proxy:
+        what = {
+            "library": library,
+            "endpoint": f"http://127.0.0.1:{proxy.port}",
+            "key": versitygw.KEY_ID,
+            "secret": versitygw.SECRET,
+            "bucket": versitygw.BUCKET,
+            "prefix": FOLDER.name,
+            "folder": str(FOLDER),
+            "batch": BATCH,
+            "workers": WORKERS,
+            "seconds": SECONDS,
+            "step": step,
+        }
+        command = [*PEERS, "read", json.dumps(what)]
+        with Meter() as meter:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+            relayed = proxy.cpu
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no word"])[-1])
+    coming = json.loads(done.stdout.splitlines()[-1])
+    read_gb = sum(size for _, size in coming) / 1e9
+    return {**told(coming), "cpu": (meter.cpu - relayed) / read_gb, "others": meter.others}
+
+
+def told(coming: Sequence[tuple[float, int]]) -> dict[str, Any]:
+    """MB/s from the beginning to the last batch, and how the batches came."""
+    times = [moment for moment, _ in coming]
+    gaps = sorted(after - before for before, after in itertools.pairwise(times[1:]))
+    return {
+        "rate": sum(size for _, size in coming) / (times[-1] - times[0]) / 1e6,
+        "start": times[1] - times[0],
+        "p50": statistics.median(gaps) * 1e3,
+        "p99": gaps[min(len(gaps) - 1, int(0.99 * len(gaps)))] * 1e3,
+        "batches": len(coming) - 1,
+    }
