@@ -25,7 +25,8 @@ from benchmarks.measure import Figures, interleaved
 from benchmarks.report import Check, Report, Table
 
 BATCH = 64
-CASES = ("small", "large")
+COUNTS = (2, 4, 8, 14)
+CASES = (*(f"small, {workers} workers" for workers in COUNTS), "large")
 SHAPES = {"small": ((64,), torch.float32), "large": workloads.FLOAT_IMAGE}
 PAUSE = {"small": 2e-3, "large": 40e-3}
 BATCHES = {"small": (300, 1500), "large": (25, 100)}
@@ -36,31 +37,34 @@ LIMIT_P50, LIMIT_CPU = 0.25, 0.3
 def run(
     *, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")
 ) -> Report | None:
-    """Every number of workers that leaves the trainer a core, both sizes."""
+    """Every number of workers that leaves the trainer a core for the small size, the most for the large one."""
     until = time.monotonic() + 60 * minutes
     cuda = torch.cuda.is_available()
     report = Report("delivery", __doc__ or "", quick=quick)
     cores = len(os.sched_getaffinity(0))
-    counts = [workers for workers in (2, 4, 8, 14) if workers <= max(2, cores - 1)]
-    contest = partial(interleaved, repeats=2 if quick else 5, say=say, method="spawn" if cuda else "fork", until=until)
+    counts = [workers for workers in COUNTS if workers <= max(2, cores - 1)]
+    contest = partial(interleaved, repeats=1 if quick else 5, say=say, method="spawn" if cuda else "fork", until=until)
     for case in only or CASES:
+        size, workers = case.partition(",")[0], counts[-1] if case == "large" else COUNTS[CASES.index(case)]
+        if workers not in counts:
+            report.notes.append(f"{case}: left out, the machine has {cores} cores")
+            continue
+        say(case)
+        arms = named(workers, cuda=cuda)
+        results = contest({name: partial(measure, arm, way, size, quick) for name, (arm, way) in arms.items()})
         table = Table(
-            f"{case}: next() and delivery {'on the device' if cuda else '(no CUDA here: next() alone)'}",
-            ["loader", "workers", "P50 ms", "P99 ms", "CPU ms a batch", "torch's P50 / this"],
+            f"{size}, {workers} workers: next() and delivery {'on the device' if cuda else '(no CUDA: next() alone)'}",
+            ["loader", "P50 ms", "P99 ms", "CPU ms a batch", "torch's P50 / this"],
         )
-        for workers in counts if case == "small" else counts[-1:]:
-            say(f"{case}, {workers} workers")
-            arms = named(workers, cuda=cuda)
-            results = contest({name: partial(measure, arm, way, case, quick) for name, (arm, way) in arms.items()})
-            base = results["torch"].median("p50")
-            for name, runs in results.items():
-                p50, cpu = runs.median("p50"), runs.median("cpu")
-                table.add(name, workers, p50, runs.median("p99"), cpu, base / p50)
-                if cuda and case == "small" and "device" in name:
-                    report.checks.append(Check(f"{name}, {workers} workers: P50", p50, LIMIT_P50, True, "ms"))
-                    report.checks.append(Check(f"{name}, {workers} workers: CPU", cpu, LIMIT_CPU, True, "ms"))
-            report.raw[f"{case}, {workers} workers"] = {name: vars(runs) for name, runs in results.items()}
-            report.notes += [f"{case}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+        base = results["torch"].median("p50")
+        for name, runs in results.items():
+            p50, cpu = runs.median("p50"), runs.median("cpu")
+            table.add(name, p50, runs.median("p99"), cpu, base / p50)
+            if cuda and size == "small" and "device" in name:
+                report.checks.append(Check(f"{name}, {workers} workers: P50", p50, LIMIT_P50, True, "ms"))
+                report.checks.append(Check(f"{name}, {workers} workers: CPU", cpu, LIMIT_CPU, True, "ms"))
+        report.raw[case] = {name: vars(runs) for name, runs in results.items()}
+        report.notes += [f"{case}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
         report.tables.append(table)
     return report
 
@@ -76,20 +80,20 @@ def named(workers: int, *, cuda: bool) -> dict[str, tuple[Arm, str | None]]:
     return arms
 
 
-def measure(arm: Arm, way: str | None, case: str, quick: bool) -> Figures:
+def measure(arm: Arm, way: str | None, size: str, quick: bool) -> Figures:
     """Milliseconds: P50 and P99 of one batch, CPU of this process per batch."""
-    batches = BATCHES[case][not quick]
-    dataset = workloads.Ready((batches + 20) * BATCH, SHAPES[case], labelled=True)
+    batches = BATCHES[size][not quick]
+    dataset = workloads.Ready((batches + 20) * BATCH, SHAPES[size], labelled=True)
     options: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "drop_last": True}
     if way is not None:
         options |= {"pin_memory": True} if way == "pin_memory" else {"device": "cuda"}
-    if case == "small":
+    if size == "small":
         options["prefetch_factor"] = 4
     with arm.open(dataset, **options) as loader:
         iterator = iter(loader)
         took, cpu = [], 0.0
         for number in range(batches + 20):
-            time.sleep(PAUSE[case])
+            time.sleep(PAUSE[size])
             if number == 20:  # the first ones warm memory and caches up
                 cpu = time.process_time()
             began = time.perf_counter()

@@ -10,8 +10,8 @@ that of the loader's processes, without relay and server.
 
 Slow connection: each of eight carries 8 MB/s, one of them a tenth of that, 20 ms; gaps are those of the second half of
 the run, when the window is open. Ramp: a consumer that takes 20
-batches a second, a fixed window of 16 batches, 20 ms; the burst is the most that came in half a second, over the
-steady rate of the last half.
+batches a second, a fixed window of 16 batches, 20 ms; the burst is the most that came in half a second of the first
+half, over the mean rate of the third quarter (in the last one nothing is left to be asked for).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 import headrace
+from benchmarks import servers
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, isolated
 from benchmarks.proxy import BIN_S, Link, Proxy
 from benchmarks.report import Check, Report, Table
@@ -38,14 +38,13 @@ from headrace.core.options import Loading, Prefetch
 from headrace.store.base import Record, Schema
 from headrace.store.cassandra.store import CassandraStore
 from headrace.store.url import StoreUrl
-from tests.services import Unavailable, cassandra
+from tests.services import cassandra
 
 CASES = ("distance", "window", "slow connection", "ramp")
 ROUND_TRIPS = (0, 20, 150)
 TARGETS = {20: 0.95, 150: 0.9}
 SIZE, ROWS, BATCH, CONNECTIONS = 100_000, 2000, 32, 8
 WINDOW = 4 << 20
-SERVER = "cassandra-benchmark"
 NEAR, OPEN = Link(), Prefetch()
 
 
@@ -80,10 +79,12 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
     scope, report = Scope(quick, only, minutes), Report("network", __doc__ or "", quick=quick)
     repeats = 1 if quick else 5
     cases: dict[str, Callable[[], None]] = {}
-    with server(say) as port:
+    with servers.node(say) as port:
         say(f"{ROWS} rows of {SIZE // 1000} kB, then reads to warm the server")
         warmed = isolated(partial(prepare, port, 1.0 if quick else 8.0), limit=300)
-        report.notes.append(f"server warmed with {warmed['read'] / 1e9:.1f} GB, the last at {warmed['rate']:.0f} MB/s")
+        if warmed["read"]:
+            last = f"the last at {warmed['rate']:.0f} MB/s"
+            report.notes.append(f"server warmed with {warmed['read'] / 1e9:.1f} GB, {last}")
         contest = partial(interleaved, repeats=repeats, say=say, limit=120)
         cases = {
             "distance": partial(distance, report, contest, port, None),
@@ -103,31 +104,6 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
     return report
 
 
-@contextmanager
-def server(say: Callable[[str], None]) -> Iterator[int]:
-    """A node of its own for the benchmark, on a port that is free; ended, with its data, afterwards."""
-    from tests.services.__main__ import stop
-
-    node = cassandra.single(name=SERVER, benchmark=True)
-    say("starting Cassandra")
-    try:
-        failed = isolated(partial(_start, node), limit=240)["failed"]
-        if failed:
-            raise SystemExit(f"network: no Cassandra here: {failed}")
-        yield node.port
-    finally:
-        stop(SERVER)
-
-
-def _start(node: cassandra.Node) -> Figures:
-    """In a process of its own, as all that uses the driver: it has threads, and what follows is forked."""
-    try:
-        node.wait_ready(node.start())
-    except Unavailable as reason:
-        return {"failed": str(reason)}
-    return {"failed": ""}
-
-
 def url(port: int, connections: int = CONNECTIONS) -> str:
     login = f"{cassandra.USER}:{cassandra.PASSWORD}"
     return f"cassandra://{login}@127.0.0.1:{port}/benchmark/rows?connections={connections}&io_threads=1&timeout=30"
@@ -139,7 +115,9 @@ def keys(count: int) -> list[str]:
 
 
 def prepare(port: int, gigabytes: float) -> Figures:
-    """Write the rows, then read them until the server is warm."""
+    """Write the rows, then read them until the server is warm, unless that was done."""
+    if servers.WARMED.exists():
+        return {"rate": 0.0, "read": 0}
     store, draw = CassandraStore(StoreUrl.parse(url(port))), random.Random(0)
     store.create(Schema())
     with store.writer() as writer:
@@ -156,6 +134,7 @@ def prepare(port: int, gigabytes: float) -> Figures:
             began = time.monotonic()
             total = sum(int(sizes.sum()) for sizes, _ in loader)
             rate = total / (time.monotonic() - began) / 1e6
+    servers.WARMED.touch()
     return {"rate": rate, "read": epochs * epoch * SIZE}
 
 
@@ -298,7 +277,7 @@ def ramp(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) 
         peaks, steadies = [], []
         for figures in runs.figures:
             rates = figures["rates"]
-            steadies.append(statistics.mean(rates[len(rates) // 2 :]) / 1e6)
+            steadies.append(statistics.mean(rates[len(rates) // 2 : len(rates) * 3 // 4]) / 1e6)
             peaks.append(max(statistics.mean(rates[at : at + width]) for at in range(len(rates) // 2)) / 1e6)
         peak, steady = (statistics.median(values) if values else float("nan") for values in (peaks, steadies))
         table.add(name, peak, steady, 100 * (peak / steady - 1))

@@ -65,6 +65,15 @@ class Holdings:
     def now(cls) -> "Holdings":
         return cls(_threads(), _processes(), _descriptors(), _shared_memory(), _exceptions())
 
+    def still(self, later: "Holdings") -> "Holdings":
+        """What of this is held later too. What came in between is somebody else's: the machine is shared."""
+        return Holdings(
+            *({key: name for key, name in kind.items() if key in now} for kind, now in zip(self, later, strict=True))
+        )
+
+    def __iter__(self) -> Iterator[dict[object, str]]:
+        yield from (self.threads, self.processes, self.descriptors, self.shared_memory, self.exceptions)
+
     def beyond(self, before: "Holdings") -> list[str]:
         """One line per kind of thing held now and not before; empty when nothing leaked."""
         descriptors = _new(self.descriptors, before.descriptors)
@@ -185,14 +194,16 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if not request.node.stash.get(_PASSED, False):
         return
-    leaked = Holdings.now().beyond(before)
+    after = Holdings.now()
+    leaked = after.beyond(before)
     deadline = time.monotonic() + GRACE_S
     while leaked and time.monotonic() < deadline:
         gc.collect()
         # Sending a tensor to a process starts a thread with a socket that serves its descriptor for ever.
         multiprocessing.resource_sharer.stop(timeout=1)
         time.sleep(0.02)
-        leaked = Holdings.now().beyond(before)
+        after = after.still(Holdings.now())
+        leaked = after.beyond(before)
     if leaked:
         pytest.fail("the test left behind\n  " + "\n  ".join(leaked), pytrace=False)
 

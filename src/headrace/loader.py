@@ -16,18 +16,20 @@ from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
-from headrace.engine.assembly import Course, IterationAssembly, Settings
+from headrace.engine.assembly import IterationAssembly, Settings
 from headrace.engine.consumer import saved
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.sources import pack_random
 from headrace.engine.consumer.tally import Tally
+from headrace.engine.course import Course
 from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.staging.stages import check_staged
 from headrace.engine.worker import generators
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate
+from headrace.plan.lookahead import USUAL
 from headrace.trace import session
 from headrace.trace.file import Recording
 
@@ -91,7 +93,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.cache = _chosen("cache", cache, (Cache,), None)
         if self.cache is not None:
             check_staged(dataset)
-        self._automatic_workers = num_workers is None
+        self._automatic_workers, self._looks_ahead = num_workers is None, prefetch_factor is None
         self._own_batches = batch_sampler is None
         self._own_order = batch_sampler is None and sampler is None
         self._shuffles = bool(shuffle)
@@ -178,7 +180,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             collate_fn=self.collate_fn,
             workers=self.num_workers,
             adaptive=self._automatic_workers,
-            prefetch=2 if self.prefetch_factor is None else self.prefetch_factor,
+            prefetch=USUAL if self.prefetch_factor is None else self.prefetch_factor,
+            looks_ahead=self._looks_ahead and self.prefetch_factor in (None, USUAL),
             persistent=self.persistent_workers and self.num_workers > 0,
             in_order=self._keeps_order() if self.in_order is None else self.in_order,
             timeout=vars(self)["timeout"],  # as it was given: read as an attribute it may be signed for accelerate

@@ -1,4 +1,4 @@
-"""A store behind a network that does what it is told: answers after a delay, fails, kills its reader."""
+"""A store behind a network that does what it is told: answers after a delay, fails, kills its reader, or stops it."""
 
 import asyncio
 import os
@@ -21,12 +21,13 @@ class RemoteNumbers:
         missing=(),
         refuses=False,
         kills=(),
+        stops=(),
         marks=None,
         size=50,
         always_dies=False,
     ):
         self.rows, self.delay, self.slow, self.missing = rows, delay, dict(slow), set(missing)
-        self.always_dies = always_dies
+        self.always_dies, self.stops = always_dies, set(stops)
         self.refuses, self.kills, self.marks, self.size = refuses, set(kills), marks, size
 
     name = "numbers://nowhere"
@@ -57,6 +58,8 @@ class _Session:
         store, number = self.store, int(key)
         if store.always_dies or (number in store.kills and self._first(number)):
             os.kill(os.getpid(), signal.SIGKILL)
+        if number in store.stops and self._first(number):
+            os.kill(os.getpid(), signal.SIGSTOP)
         await asyncio.sleep(store.slow.get(number, store.delay))
         if number in store.missing:
             raise MissingKey(f"{store.name} has no row with the key {key!r}", server=store.name, key=key)

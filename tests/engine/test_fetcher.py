@@ -11,7 +11,9 @@ import pytest
 
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
+from headrace.engine.consumer import fetching
 from headrace.engine.consumer.fetching import Fetcher
+from headrace.engine.consumer.pulse import LOOK_SECONDS, Pulse
 from tests.engine.remote import RemoteNumbers
 
 
@@ -30,6 +32,14 @@ def waited(fetcher):
     assert poll.poll(30_000)
 
 
+def looked(fetcher):
+    """As ``waited``, for no longer than one may go without looking after the fetcher."""
+    fd, events = fetcher.waited_for()
+    poll = select.poll()
+    poll.register(fd, events)
+    poll.poll(1000 * LOOK_SECONDS)
+
+
 def brought(fetcher, count, *, ahead=50):
     """Ask for the first ``count`` rows a few at a time, take and free each; the rows by number."""
     asked, found, rows = 0, Collected(), {}
@@ -42,10 +52,10 @@ def brought(fetcher, count, *, ahead=50):
         for number, place in list(found.items()):
             if number not in rows:
                 rows[number] = fetcher.arena.read(place, str(number))
-                fetcher.taken(1)
+                fetcher.taken([place])
                 fetcher.free([place])
         if len(rows) < asked:
-            waited(fetcher)
+            looked(fetcher)
     return rows
 
 
@@ -80,8 +90,9 @@ def test_memory_is_bounded_and_used_again(fetcher_of):
             fetcher.pump()
             if len(places) < first + 8:
                 waited(fetcher)
-        fetcher.taken(8)
-        fetcher.free([places[number] for number in range(first, first + 8)])
+        used = [places[number] for number in range(first, first + 8)]
+        fetcher.taken(used)
+        fetcher.free(used)
     assert max(place.offset for place in places.values()) < 8 << 20
 
 
@@ -94,15 +105,50 @@ def test_a_killed_fetcher_is_replaced_and_nothing_is_lost(fetcher_of, tmp_path):
     assert fetcher.network.restarts >= 3
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """A fetcher counts as hung sooner than it should on a busy machine, and later than one ever is in a test."""
+    monkeypatch.setattr(fetching, "SILENT_SECONDS", 3.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_fetcher_that_hangs_is_replaced_and_nothing_is_lost(fetcher_of, tmp_path):
+    fetcher = fetcher_of(RemoteNumbers(100, stops={30}, marks=str(tmp_path)))
+    rows = brought(fetcher, 100)
+    assert sorted(rows) == list(range(100))
+    assert fetcher.network.restarts >= 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_fetcher_that_owes_nothing_may_be_silent(fetcher_of):
+    fetcher = fetcher_of(RemoteNumbers(10))
+    brought(fetcher, 10)
+    pid = fetcher.pid
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(4):
+        fetcher.pump()
+        looked(fetcher)
+    assert fetcher.pid == pid
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_silence_counts_only_while_somebody_looks():
+    pulse = Pulse(7, now=100.0)
+    assert pulse.look(7, 100.5) == 0.5
+    assert pulse.look(7, 5000.0) == 0.5 + LOOK_SECONDS  # whoever looks was stopped too
+    assert pulse.look(8, 5000.1) == 0.0
+    assert pulse.look(8, 5000.4) == pytest.approx(0.3)
+
+
 def all_of(fetcher, numbers):
     """Ask for these rows and take each as it comes, without freeing any; their places by number."""
-    found, taken = Collected(), 0
+    found, taken = Collected(), set()
     fetcher.ask({number: str(number) for number in numbers}, found)
     while len(found) < len(numbers):
         fetcher.pump()
-        fetcher.taken(len(found) - taken)
-        taken = len(found)
-        if taken < len(numbers):
+        fetcher.taken(place for number, place in found.items() if number not in taken)
+        taken.update(found)
+        if len(found) < len(numbers):
             waited(fetcher)
     return found
 

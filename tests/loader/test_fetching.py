@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, Subset
 import headrace
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
+from headrace.engine.consumer import fetching
 from tests.engine.remote import RemoteNumbers
 
 
@@ -116,6 +117,15 @@ def test_a_killed_fetcher_costs_no_row(in_order, tmp_path):
     store = RemoteNumbers(300, kills={20, 21, 150, 299}, marks=str(tmp_path))
     with loader_of(store, shuffle=not in_order, in_order=in_order) as loader:
         assert sorted(labels(loader)) == list(range(300))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_fetcher_that_hangs_costs_no_row(in_order, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "SILENT_SECONDS", 3.0)
+    store = RemoteNumbers(200, stops={100}, marks=str(tmp_path))
+    with loader_of(store, shuffle=not in_order, in_order=in_order) as loader:
+        assert sorted(labels(loader)) == list(range(200))
+        assert loader.stats().network.restarts >= 1
 
 
 class Deadly(Numbers):

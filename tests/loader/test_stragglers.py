@@ -120,3 +120,33 @@ def test_a_log_that_ran_over(ledger):
     known.learn(ledger)
     assert known.among([0, *range(10**6, 10**6 + 7)], ledger) == []
     assert known.among([3 * W.LOG_SIZE - 1, *range(10**6, 10**6 + 7)], ledger) == [0]
+
+
+class Holding(Begun):
+    """Every fortieth sample takes until the batches that are usually ahead of it were begun, and a while longer."""
+
+    def __call__(self, index: int) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{index}\n")
+        if index % 40 == 0 and index + AHEAD <= MANY:
+            deadline = time.monotonic() + PATIENCE
+            while max(self.read()) < index + AHEAD - 1:
+                assert time.monotonic() < deadline, "the usual batches were not made meanwhile"
+            time.sleep(0.1)
+            with self.path.with_name("reach").open("a") as file:
+                file.write(f"{max(self.read()) - index}\n")
+
+
+AHEAD, MANY = 2 * 2 * BATCH, 400
+"""Samples of two batches for each of two workers; of the epoch."""
+
+
+@pytest.mark.parametrize("chosen", [None, 2], ids=["open", "chosen"])
+def test_more_is_made_ahead_where_slow_samples_leave_workers_idle(chosen, tmp_path):
+    begun = Holding(tmp_path / "begun")
+    options = {"batch_size": BATCH, "num_workers": 2, "prefetch_factor": chosen, "in_order": True}
+    scheduling = headrace.Scheduling(overlap=False, spares=0)
+    with headrace.DataLoader(Pairs(MANY, fixed, begun), scheduling=scheduling, timeout=PATIENCE, **options) as loading:
+        assert [index for batch in loading for index in batch[0].tolist()] == list(range(MANY))
+    reach = max(map(int, begun.path.with_name("reach").read_text().split()))
+    assert reach >= 2 * AHEAD - BATCH if chosen is None else reach < AHEAD + BATCH

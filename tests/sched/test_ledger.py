@@ -340,6 +340,24 @@ def test_only_those_with_a_place_are_woken(strict: Ledger) -> None:
     assert strict.consumer.wake(DIMS.lanes) == [1]
 
 
+def test_no_more_are_woken_than_there_are_tickets(strict: Ledger) -> None:
+    def woken(group: int, count: int) -> list[int]:
+        batch = Batch(group, count, False, group, count, W.INTEGERS, 64, free_order=False)
+        return strict.consumer.publish(batch, DIMS.lanes)
+
+    def all_sleep() -> None:
+        for lane in range(DIMS.lanes):
+            strict.words[DIMS.lane(lane) + W.L_WAITING] = W.FOR_WORK
+
+    assert [lane.take(1) for lane in strict.lanes] == [None] * DIMS.lanes
+    all_sleep()
+    assert woken(0, 1) == [0]
+    assert woken(1, 2) == [1, 2]
+    all_sleep()
+    strict.words[W.LIMIT] = 1
+    assert woken(2, 1) == [0, 1, 2], "the first to come may lose their places"
+
+
 def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
     strict.publish(0, 8)
     strict.words[W.LIMIT] = 2

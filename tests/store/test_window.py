@@ -119,6 +119,32 @@ def test_requests_never_run_ahead_of_use_by_more_than_the_ramp_allows(ramp, batc
             consumed += 1
 
 
+@given(st.integers(1, 8), st.integers(1, 40), st.lists(st.integers(1, 60), max_size=40))
+def test_what_is_worked_on_opens_no_window(ramp, batch, steps):
+    """Rows that workers hold ready are not consumed: only what is delivered lets more be asked for."""
+    window = Window(Prefetch(ramp=ramp), batch)
+    requested = working = consumed = 0
+    for step in steps:
+        room = window.room
+        window.requested(room)
+        requested += room
+        assert requested <= batch + consumed + consumed // ramp
+        window.taken(taking := min(step, window.outstanding - working))
+        working += taking
+        window.consumed(leaving := working // 2)
+        working, consumed = working - leaving, consumed + leaving
+
+
+def test_what_is_worked_on_comes_on_top_of_the_path():
+    window = Window(Prefetch(ramp=0), 10)
+    before = window.size
+    window.requested(before)
+    window.taken(before)
+    assert window.room == before
+    window.consumed(before)
+    assert window.size == 2 * before  # as much may be worked on again
+
+
 @given(st.integers(1, 40), st.integers(1, 50))
 def test_without_a_ramp_it_is_open_at_once(batch, batches):
     assert Window(Prefetch(window=batches, ramp=0), batch).room == batch * batches

@@ -21,9 +21,10 @@ class Seeding(enum.Enum):
 class Prefetch:
     """How far ahead of their use samples are fetched from a store behind a network.
 
-    ``window``: batches requested and not yet used, at most; ``None`` follows bandwidth × delay by itself.
-    ``ramp``: one extra batch is requested for every so many used until the window is open, so that a start is no
-    burst; 0 opens it at once. ``memory``: bytes of samples fetched or being fetched, at most, whatever the window.
+    ``window``: batches requested and not yet delivered, at most, but two (one in use, one coming); ``None`` follows
+    bandwidth × delay by itself. ``ramp``: one extra batch is requested for every so many delivered until the window is
+    open, so that a start is no burst; 0 opens it at once. ``memory``: bytes of samples fetched or being fetched, at
+    most, whatever the window, but those of two batches.
     """
 
     window: int | None = None

@@ -41,7 +41,7 @@ class Network:
     connections: int = 0
     """Opened so far."""
     in_flight: int = 0
-    """Requests at this moment, and the most rows that may be asked for ahead of those being worked on."""
+    """Requests at this moment, and the most rows that may be asked for and not delivered."""
     window: int = 0
     restarts: int = 0
     """Fetching processes that died and were replaced."""

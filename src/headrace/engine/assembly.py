@@ -21,15 +21,14 @@ from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.inline import InlineRun, InlineStream
 from headrace.engine.consumer.maprun import Arrangement, MapRun
-from headrace.engine.consumer.membership import Memberships
 from headrace.engine.consumer.order import Groups, Order
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.saved import Facts, compare, facts, pending
 from headrace.engine.consumer.sources import unpack_random
-from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.streamrun import StreamRun
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import RunTrace, new_number
+from headrace.engine.course import Course
 from headrace.engine.device.accelerator import accelerator
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.pieces import no_slab
@@ -45,6 +44,7 @@ from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
+from headrace.plan.lookahead import Lookahead
 from headrace.sched import words as W
 from headrace.sched.arrivals import Grouping
 from headrace.trace.file import Recording
@@ -69,6 +69,9 @@ class Settings:
     adaptive: bool
     """The number of workers is a start, and follows demand."""
     prefetch: int
+    """Batches per worker that are made ahead."""
+    looks_ahead: bool
+    """That is a start, and follows what slow samples hold up."""
     persistent: bool
     in_order: bool
     timeout: float
@@ -124,30 +127,6 @@ _GROUPINGS = {
     Arrangement.BATCHES: Grouping.WHOLE,
     Arrangement.FREE: Grouping.FREE,
 }
-
-
-class Course:
-    """A loader's epochs, over all its iterations, and a state that the next one shall go on from."""
-
-    def __init__(self) -> None:
-        """At the start."""
-        self.epoch = 0
-        self.saved: dict[str, Any] | None = None
-        self.stragglers = Stragglers()
-        self.automatic: Automatic | None = None
-        self.memberships = Memberships()
-
-    def begin(self) -> tuple[int, dict[str, Any] | None]:
-        """The number of the epoch that begins now, and the state it goes on from, if any."""
-        saved = self.saved
-        begun = saved["epoch"] + int(saved["finished"]) if saved else self.epoch
-        self.epoch = begun + 1
-        return begun, saved
-
-    def use_up(self, saved: dict[str, Any]) -> None:
-        """The epoch that goes on from ``saved`` has really begun; unless another state was loaded meanwhile."""
-        if self.saved is saved:
-            self.saved = None
 
 
 class IterationAssembly:
@@ -360,7 +339,7 @@ class IterationAssembly:
             slots,
             arriving,
             arrangement=settings.arrangement,
-            window=settings.prefetch,
+            window=self._lookahead(),
             collate=not standard,
             drop_last=settings.drop_last,
             timeout=settings.timeout,
@@ -374,6 +353,13 @@ class IterationAssembly:
             follower=self._follow if settings.overlaps else None,
             after=after,
         )
+
+    def _lookahead(self) -> Lookahead:
+        settings, course = self._settings, self._course
+        if not settings.looks_ahead:
+            return Lookahead(settings.prefetch, settings.prefetch)
+        course.lookahead = course.lookahead or Lookahead(settings.prefetch)
+        return course.lookahead
 
     def _automatic(self) -> Automatic | None:
         """Who decides how many lanes work, if the user does not."""

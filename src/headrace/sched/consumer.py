@@ -135,7 +135,7 @@ class ConsumerLedger(Mending):
             self._publish(batch, ahead)
             if batch.free_order:
                 self._offer(batch.slot)
-            return self.rouse(lanes)
+            return self.rouse(lanes, batch.count)
 
     def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
         """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
@@ -225,18 +225,27 @@ class ConsumerLedger(Mending):
         rows = self.w[first : first + self.w[self.dims.slot(slot) + W.S_EXPECTED]]
         return [ticket - 1 for ticket in rows.tolist()]
 
-    def rouse(self, lanes: int) -> list[int]:
-        """The lanes that sleep and have a place; they count as awake from now on, so each must be woken."""
+    def rouse(self, lanes: int, tickets: int = W.NEVER) -> list[int]:
+        """The lanes that sleep and have a place; they count as awake from now on, so each must be woken.
+
+        For work, no more of them than ``tickets``; all where some will lose their place when they come for it.
+        """
         w, found = self.w, []
         places = w[W.LIMIT] - w[W.FOREGROUND]
+        if places < 0:
+            tickets = lanes
         for lane in range(lanes):
             at = self.dims.lane(lane)
             if not w[at + W.L_WAITING]:
                 continue
-            if w[at + W.L_WAITING] == W.FOR_WORK and w[at + W.L_ROLE] != W.WORKING:
-                if places <= 0:
+            if w[at + W.L_WAITING] == W.FOR_WORK:
+                if tickets <= 0:
                     continue
-                places -= 1
+                if w[at + W.L_ROLE] != W.WORKING:
+                    if places <= 0:
+                        continue
+                    places -= 1
+                tickets -= 1
             w[at + W.L_WAITING] = 0
             found.append(lane)
         return found
@@ -266,6 +275,13 @@ class ConsumerLedger(Mending):
                 due = due if due > now else now + threshold  # too many are aside; one may come back meanwhile
                 soonest = due if soonest is None else min(soonest, due)
         return soonest
+
+    def idle(self, lanes: int) -> int:
+        """How many lanes have a place and found no ticket to take. Without the lock: a hint."""
+        w, asleep = self.w, 0
+        for at in map(self.dims.lane, range(lanes)):
+            asleep += w[at + W.L_WAITING] == W.FOR_WORK and w[at + W.L_ROLE] == W.WORKING
+        return asleep
 
     def aside(self, lanes: int) -> int:
         """How many lanes are aside."""

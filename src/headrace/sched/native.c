@@ -478,17 +478,22 @@ static int ready(Ledger *l, i64 lane, i64 slot, i64 offset, i64 size, i64 failed
 
 typedef struct { i64 *lanes; Py_ssize_t count; } Woken;
 
-static int wake_lanes(Ledger *l, i64 lanes, Woken *woken)
+static int wake_lanes(Ledger *l, i64 lanes, i64 tickets, Woken *woken)
 {
     Cells w = l->w;
     i64 places = w[W_LIMIT] - w[W_FOREGROUND];
+    if (places < 0) tickets = lanes;
     woken->count = 0;
     for (i64 lane = 0; lane < lanes; lane++) {
         i64 at = LANE(lane), waiting = w[at + W_L_WAITING];
         if (!waiting) continue;
-        if (waiting == W_FOR_WORK && w[at + W_L_ROLE] != W_WORKING) {
-            if (places <= 0) continue;
-            places--;
+        if (waiting == W_FOR_WORK) {
+            if (tickets <= 0) continue;
+            if (w[at + W_L_ROLE] != W_WORKING) {
+                if (places <= 0) continue;
+                places--;
+            }
+            tickets--;
         }
         PUT(at + W_L_WAITING, 0);
         woken->lanes[woken->count++] = lane;
@@ -552,7 +557,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
         PUT(l->fill + w[W_FILL_TAIL] % l->ring, b->slot);
         PUT(W_FILL_TAIL, w[W_FILL_TAIL] + 1);
     }
-    return wake_lanes(l, b->lanes, woken);
+    return wake_lanes(l, b->lanes, b->count, woken);
 }
 
 static int look(Ledger *l, const i64 *slots, i64 count, i64 *found)
@@ -722,7 +727,7 @@ static PyObject *py_wake(PyObject *self, PyObject *const *args, Py_ssize_t count
     Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[0] + 1)), 0};
     int rc;
     if (!woken.lanes) return PyErr_NoMemory();
-    SECTION(rc, wake_lanes(l, n[0], &woken));
+    SECTION(rc, wake_lanes(l, n[0], n[0], &woken));
     return woken_list(&woken, rc);
 }
 

@@ -24,7 +24,8 @@ class Window:
     Counted are samples requested and not yet consumed. The window begins at one batch and grows by one for every
     ``ramp`` consumed, so that requests never exceed consumption by more than a share of 1 / ``ramp``, until it reaches
     its goal. Where no size is given, the goal is ``GAIN`` times the rate at which samples arrive times the time they
-    take on an idle path. While the path is not full, a larger window raises the rate, and the goal with it; once it
+    take on an idle path, and as much again as was ever worked on at once: that is no part of the path.
+    While the path is not full, a larger window raises the rate, and the goal with it; once it
     is, the rate stays and so does the goal. A full window makes requests queue, which looks like a longer path:
     every ``PROBE_EVERY_S`` the goal is lowered until the queue is gone and the time was measured anew, with requests
     made after that; then as much as the path holds is asked for at once, and the rest is opened gradually again. What
@@ -38,6 +39,7 @@ class Window:
         self._open: float = batch
         self._credit = 0
         self._outstanding = 0
+        self._working = self._ahead = 0
         self._size = 0.0
         self._rates: deque[float] = deque(maxlen=ROUNDS)
         self._delay: float | None = None
@@ -53,12 +55,18 @@ class Window:
         """The size to open to, as far as is known."""
         most = self._prefetch.memory // max(1, int(self._size))
         if self._prefetch.window is not None:
-            wanted = float(self._prefetch.window * self._batch)
-        elif self._delay is None or not self._rates:
-            wanted = self._floor
+            wanted = self._prefetch.window * self._batch
+        elif self._probing:
+            wanted = self._on_the_path(PROBE_GAIN) + self._working
         else:
-            wanted = max(self._floor, (PROBE_GAIN if self._probing else GAIN) * max(self._rates) * self._delay)
-        return max(1, min(int(wanted), most))
+            wanted = self._on_the_path(GAIN) + self._ahead
+        return max(1, min(wanted, most))
+
+    def _on_the_path(self, gain: float) -> int:
+        """Samples that may be under way or wait, so many times what the path holds."""
+        if self._delay is None or not self._rates:
+            return self._floor
+        return max(self._floor, int(gain * max(self._rates) * self._delay))
 
     @property
     def size(self) -> int:
@@ -77,9 +85,21 @@ class Window:
     def requested(self, count: int = 1) -> None:
         self._outstanding += count
 
-    def consumed(self, count: int = 1) -> None:
-        """Samples were handed to their consumer, or given up."""
+    def taken(self, count: int = 1) -> None:
+        """Samples are being worked on, and will be consumed."""
+        self._working += count
+        self._ahead = max(self._ahead, self._working)
+        if not self._prefetch.ramp:
+            self._open = self.goal
+
+    def dropped(self, count: int = 1) -> None:
+        """Requests were given up."""
         self._outstanding -= count
+
+    def consumed(self, count: int = 1) -> None:
+        """Samples were handed to their consumer; those that were worked on first."""
+        self._outstanding -= count
+        self._working = max(0, self._working - count)
         if self._probing:
             return
         goal = self.goal
@@ -124,4 +144,4 @@ class Window:
         self._probing, self._probe_due = False, now + PROBE_EVERY_S
         self._delay = delay if self._fresh is None else min(self._fresh, delay)
         self._fresh = None
-        self._open = min(self._open, max(self._floor, self.goal / GAIN))
+        self._open = min(self._open, self._on_the_path(1.0) + self._ahead)

@@ -73,10 +73,7 @@ class ArrivingGroups:
         if self._before is not None:
             self._before.abandon()
             self._before = None
-        self._fetcher.pump()
-        while not self._exhausted and self._has_appetite:
-            self._draw()
-        self._fetcher.pump()
+        self.ask()
         group = self._arrivals.next()
         if group is None:
             return None if self._exhausted and self._arrivals.is_empty else NOT_YET
@@ -101,10 +98,22 @@ class ArrivingGroups:
         """The head is in somebody else's care."""
         if self._head is not None:
             self._arrivals.publish(self._head.group)
-            self._fetcher.taken(sum(place is not None for place in self._head.places))
+            self._fetcher.taken(place for place in self._head.places if place is not None)
             for number in self._head.group.numbers:
                 self._plans.pop(number, None)
             self._head = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether all of the epoch was asked for."""
+        return self._exhausted
+
+    def ask(self) -> None:
+        """Have as many rows brought as the fetcher would like to be asked for."""
+        self._fetcher.pump()
+        while not self._exhausted and self._has_appetite:
+            self._draw()
+        self._fetcher.pump()
 
     def _draw(self) -> None:
         """Draw a group and ask for its rows; one that an interrupt broke off is asked for now."""

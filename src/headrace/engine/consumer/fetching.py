@@ -1,7 +1,8 @@
 """The fetcher as the training process sees it: a process of its own that has rows of a store brought into the arena.
 
 It is a fresh interpreter, so nothing is forked while somebody holds a lock, and it imports no torch. It may be killed
-at any moment: what it had brought stays where it lies, what it had not is asked for again.
+at any moment: what it had brought stays where it lies, what it had not is asked for again. One that hangs is killed: a
+driver may wait for its threads while it holds the interpreter's lock, and one of them for that.
 """
 
 import json
@@ -11,6 +12,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +21,7 @@ from typing import Any
 from headrace.core.errors import StoreError, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.core.stats import Network
+from headrace.engine.consumer.pulse import Pulse
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
@@ -30,6 +33,10 @@ _BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(
 DEATHS_ALLOWED = 3
 """Fetchers that may end one after the other without having brought anything."""
 CLOSE_SECONDS = 2.0
+SILENT_SECONDS = 15.0
+"""A fetcher that owes rows and shows no pulse for so long has hung. It shows one four times a second."""
+START_SECONDS = 60.0
+"""So long one may take to show its first."""
 ROOM, LEAST_ROOM = 4, 64 << 20
 """Address space of the arena, as a multiple of the memory it should use: sizes vary, and a large row must fit."""
 
@@ -53,6 +60,7 @@ class Fetcher:
         self.arena = Arena(max(ROOM * prefetch.memory, LEAST_ROOM))
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._pulse, self._first_pulse = Pulse(0, 0.0), 0
         self._frames = wire.Frames()
         self._outbox = bytearray()
         self._asked: dict[int, tuple[str, Sink]] = {}  # number -> key and who waits for it, until it arrives
@@ -87,15 +95,15 @@ class Fetcher:
             self._outbox += wire.asks(keys.items(), len(keys))
 
     def free(self, places: Iterable[Arrived]) -> None:
-        """Nobody needs these payloads any more."""
+        """Nobody needs these payloads any more; what was taken of them counts as consumed."""
         offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
         if offsets and self._process is not None:
             self._outbox += wire.numbers(Kind.FREE, offsets)
 
     def refuse(self, places: list[Arrived]) -> None:
         """These were brought for nobody."""
+        self.taken(places)
         self.free(places)
-        self.taken(len(places))
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more; what comes nevertheless is freed."""
@@ -103,10 +111,10 @@ class Fetcher:
         if dropped and self._process is not None:
             self._outbox += wire.numbers(Kind.DROP, dropped)
 
-    def taken(self, rows: int) -> None:
-        """So many more rows are being worked on."""
+    def taken(self, places: Iterable[Arrived]) -> None:
+        """These are being worked on."""
         if self._process is not None:
-            self._outbox += wire.numbers(Kind.TAKEN, [rows])
+            self._outbox += wire.numbers(Kind.TAKEN, [place.offset for place in places])
 
     def pump(self) -> None:
         """Send what is to be sent and hand out what has come, without waiting. Raises what the store refuses."""
@@ -121,7 +129,15 @@ class Fetcher:
             self._exchange()
         except ConnectionError:
             self._replace()
+        else:
+            if self._asked and self._hangs():
+                self._replace(hung=True)
         self._torn = False
+
+    def _hangs(self) -> bool:
+        pulse = self.arena.pulse
+        allowed = START_SECONDS if pulse == self._first_pulse else SILENT_SECONDS
+        return self._pulse.look(pulse, time.monotonic()) > allowed
 
     def _exchange(self) -> None:
         assert self._socket is not None
@@ -181,21 +197,24 @@ class Fetcher:
             theirs.close()
         ours.setblocking(False)
         self._socket, self._frames = ours, wire.Frames()
+        self._first_pulse = self.arena.pulse
+        self._pulse = Pulse(self._first_pulse, time.monotonic())
         told = pickle.dumps(replace(self._orders, live=list(self._live.items())))
         asked = ((number, key) for number, (key, _) in self._asked.items())
         self._outbox = bytearray(wire.frame(Kind.OPEN, told) + wire.asks(asked, self._group))
 
-    def _replace(self) -> None:
-        """The fetcher is gone: what it had not brought is asked for again."""
+    def _replace(self, *, hung: bool = False) -> None:
+        """The fetcher is gone, or as good as: what it had not brought is asked for again."""
+        if hung and self._process is not None:
+            self._process.kill()
         code = self._end()
         self._deaths += 1
         self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
         self.network = self._before
         if self._deaths > DEATHS_ALLOWED:
             server = self._orders.store.name
-            msg = (
-                f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, "
-                f"the last time with exit code {code}"
+            msg = f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, " + (
+                "the last time because it hung and was killed" if hung else f"the last time with exit code {code}"
             )
             self._refused = StoreUnavailable(msg, server=server)
             raise self._refused

@@ -16,6 +16,7 @@ from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.outcomes import Outcomes
 from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.pulse import LOOK_SECONDS
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
@@ -23,6 +24,7 @@ from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Resume
+from headrace.plan.lookahead import Lookahead
 from headrace.sched.consumer import Batch
 
 
@@ -47,7 +49,7 @@ class MapRun:
         groups: Groups | ExchangedGroups | ArrivingGroups,
         *,
         arrangement: Arrangement,
-        window: int,
+        window: Lookahead,
         collate: bool,
         drop_last: bool,
         timeout: float,
@@ -61,7 +63,7 @@ class MapRun:
         follower: "Callable[[MapRun], MapRun | None] | None" = None,
         after: "MapRun | None" = None,
     ) -> None:
-        """``window``: batches per lane drawn and not delivered, at most. ``collate``: a worker must collate each batch.
+        """``window``: how many batches to have made ahead. ``collate``: a worker must collate each batch.
 
         ``spares``: processes that may stand in for those busy with slow samples, from the number of lanes.
         ``displacement``: batches by which a sample may be overtaken in free order, 0 for any number.
@@ -92,9 +94,9 @@ class MapRun:
         self._ready, self._displacement = 0, displacement
         self._ledger.seed(seed[0])
         epoch = seed[1]
+        self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         if after is not None:
-            with pool.section():
-                self._ledger.follow(epoch)
+            self._to_follow = epoch
             return
         with pool.section():
             limit = pool.workers if automatic is None else automatic.lanes
@@ -109,10 +111,18 @@ class MapRun:
 
     def begin(self) -> None:
         """Take over from the run before."""
+        self._follow()
         self._after = None
         with self._pool.section():
             self._ledger.advance(self._book.groups)
         self._begin()
+
+    def _follow(self) -> None:
+        """Tell the ledger, once, that nothing more is published of the epoch before this one."""
+        if self._to_follow is not None:
+            with self._pool.section():
+                self._ledger.follow(self._to_follow)
+            self._to_follow = None
 
     def _begin(self) -> None:
         self._tally.lane_changes.note(self._ledger.limit)
@@ -137,30 +147,50 @@ class MapRun:
 
         False when there was room for a batch that could not be had.
         """
-        room = self._window * self._ledger.limit
+        room = self._room()
         while not self._exhausted:
             if len(self._open) >= room + self._lost // max(1, self._size) and not one_more:
                 return True
             if not self._draw_one(force=not self._open or one_more):
                 return False
             one_more = False
-        if self._follower is not None and len(self._open) < room and not self._ledger.is_local:
-            self._next = self._next or self._follower(self)
-            if self._next is not None:
-                self._next.draw_early(room - len(self._open))
-            else:
-                self._follower = None
+        following = self._following() if len(self._open) < room else None
+        if following is not None:
+            following.draw_early(room - len(self._open))
         return True
 
+    def _room(self) -> int:
+        """Batches that may be drawn and not delivered; half of the slots are left to the user and to other epochs."""
+        return max(1, min(self._window.batches * self._ledger.limit, self._dims.slots // 2))
+
+    def _following(self) -> "MapRun | None":
+        """The run of the next epoch, if it can be foreseen; a run that follows has none yet."""
+        if self._follower is None or self._after is not None or self._ledger.is_local:
+            return None
+        self._next = self._next or self._follower(self)
+        if self._next is None:
+            self._follower = None
+        return self._next
+
     def draw_early(self, room: int) -> None:
-        """Have ``room`` batches of this epoch made while the one before it is delivered."""
+        """Have ``room`` batches of this epoch made while the one before it, all of it published, is delivered."""
+        self._follow()
         while not self._exhausted and len(self._open) < room and self._draw_one(force=False):
             pass
+
+    def ask_early(self) -> None:
+        """Have rows of this epoch brought behind the last ones of the epoch before it."""
+        if isinstance(self._groups, ArrivingGroups):
+            self._groups.ask()
 
     def _draw_one(self, *, force: bool) -> bool:
         """Publish the next batch of the order, if there is one; False when it is not here, or finds no slot."""
         head = self._groups.head()
         if head is NOT_YET:
+            if isinstance(self._groups, ArrivingGroups) and self._groups.is_drawn:
+                following = self._following()
+                if following is not None:
+                    following.ask_early()
             return False
         if head is None:
             self._exhausted = True
@@ -254,6 +284,7 @@ class MapRun:
             self._ready = self._count_ready()
             self._tally.ready += self._ready / len(self._open)
             self._tally.asked += 1
+        waited = 0.0
         while True:
             self._draw()
             if self._samples_cannot_travel():
@@ -271,18 +302,26 @@ class MapRun:
             if self._samples_cannot_travel():
                 self._begin_again(local=True)
             elif slot is not None:
-                made = self._outcomes.batch(slot, self._open.pop(slot), self._book)
+                made = self._finished(slot, waited)
                 if made is not None:
-                    made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(self._open))
-                    self._watch.delivered(made.delivered.ready / max(1, self._window * self._ledger.limit))
-                    self._idle_deaths = 0
                     return self._handed(made)
             elif self._starved() and self._draw(one_more=True):
                 continue
             elif not block and (self._open or not self._exhausted):
                 return NOT_YET
             elif self._open or not self._exhausted:
-                self._sleep(deadline)
+                waited += self._sleep(deadline)
+
+    def _finished(self, slot: int, waited: float) -> Hand[Settled] | None:
+        """What came of a slot, after waiting so long for it; None if nothing is to be delivered."""
+        if not self._exhausted:
+            self._window.waited(waited, self._ledger.idle(self._pool.lanes) if waited else 0, self._ledger.limit)
+        made = self._outcomes.batch(slot, self._open.pop(slot), self._book)
+        if made is not None:
+            made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(self._open))
+            self._watch.delivered(made.delivered.ready / self._room())
+            self._idle_deaths = 0
+        return made
 
     def _handed(self, hand: Hand[Settled]) -> Hand[Settled]:
         self.hands.append(hand)
@@ -392,22 +431,28 @@ class MapRun:
             self._book.settle(settled)
         return None
 
-    def _sleep(self, deadline: float | None) -> None:
-        """Until something happens; the dead are replaced and their work is queued again."""
+    def _sleep(self, deadline: float | None) -> float:
+        """Until something happens; how long that was. The dead are replaced and their work is queued again."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             msg = f"DataLoader timed out after {self._timeout} seconds{self._busy_with()}"
             self._torn = False
             raise RuntimeError(msg)
         began = time.monotonic()
-        times = (left, self._watch.due(), None if self._open else NO_SLOT_SECONDS)
+        besides = self._groups.waited_for()
+        times = (
+            *(left, self._watch.due(), None if self._open else NO_SLOT_SECONDS),
+            LOOK_SECONDS if besides[0] >= 0 else None,
+        )
         self._torn = False
         seconds = min((seconds for seconds in times if seconds is not None), default=None)
-        dead = self._pool.wait(seconds, self._groups.waited_for())
+        dead = self._pool.wait(seconds, besides)
         self._torn = True
-        self._watch.waited(time.monotonic() - began)
+        took = time.monotonic() - began
+        self._watch.waited(took)
         for lane in dead:
             self._replace(lane)
+        return took
 
     def holdings(self) -> tuple[list[int], list[int]]:
         """Its groups and slots in the ledger."""

@@ -201,9 +201,8 @@ class Watch:
     def _change(self, lanes: int) -> None:
         pool = self._pool
         with pool.section():
-            more = lanes - self._words[W.LIMIT]
             self._words[W.LIMIT] = lanes
-            asleep = self._ledger.rouse(pool.lanes) if more > 0 else []
+            asleep = self._ledger.rouse(pool.lanes)  # also when there are fewer: those awake may lose their places
         pool.ring(asleep)
         self._tally.lane_changes.note(lanes)
 

@@ -1,4 +1,7 @@
-"""Memory in which payloads wait: written by the fetcher, read by workers, in a mapping of its own."""
+"""Memory in which payloads wait: written by the fetcher, read by workers, in a mapping of its own.
+
+Behind the payloads lies one word, the fetcher's pulse: as long as it changes, the fetcher's loop runs.
+"""
 
 import json
 import mmap
@@ -12,6 +15,9 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import BLOB_LABEL, NUMBER_LABEL, Arrived
 from headrace.store.base import Label, Row
 
+PULSE = mmap.PAGESIZE
+"""Bytes behind the payloads."""
+
 
 class Arena:
     """A sparse memory file. Picklable while a process is being started: the child maps the same memory."""
@@ -22,13 +28,23 @@ class Arena:
         try:
             self.fd = os.memfd_create("headrace-payloads", os.MFD_CLOEXEC) if fd is None else fd
             if fd is None:
-                os.ftruncate(self.fd, size)
-            self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED)
+                os.ftruncate(self.fd, size + PULSE)
+            self._map = mmap.mmap(self.fd, size + PULSE, flags=mmap.MAP_SHARED)
         except (OSError, ValueError) as error:
             msg = f"cannot reserve {size >> 20} MiB for payloads ({error}); use a smaller Prefetch(memory=...)"
             raise SlabError(msg) from error
         self._closed = weakref.finalize(self, os.close, self.fd)
         self._view = memoryview(self._map)
+        self._pulse = self._view[size : size + 8].cast("Q")
+
+    @property
+    def pulse(self) -> int:
+        """How often the fetcher's loop came round."""
+        return self._pulse[0]
+
+    def beat(self) -> None:
+        """It came round once more."""
+        self._pulse[0] += 1
 
     def write(self, offset: int, *parts: bytes | memoryview) -> None:
         """Payload and label, one behind the other."""
@@ -55,6 +71,7 @@ class Arena:
     def close(self) -> None:
         """Forget it; idempotent."""
         if self._closed.alive:
+            self._pulse.release()
             self._view.release()
             self._map.close()
             self._closed()

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
-from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.arena import PULSE, Arena
 from headrace.engine.fetcher.extents import Extents
 from headrace.engine.fetcher.wire import Arrived, Kind
 from headrace.store.base import RemoteStore, Row, Session
@@ -26,6 +26,8 @@ from headrace.store.wrappers import Observed, Retrying
 
 GATHER_SECONDS = 0.002
 """Rows that arrive within this time of each other are told together: one wake-up instead of many."""
+PULSE_SECONDS = 0.25
+"""How often the loop shows that it runs."""
 FOR_ERRORS = 1 << 20
 """Bytes of the arena that payloads leave free."""
 
@@ -46,7 +48,7 @@ class Orders:
 def main(connection: int, arena: int) -> None:
     """Run until the socket ``connection`` is closed. ``arena``: where to put what arrives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process decides
-    size = os.fstat(arena).st_size
+    size = os.fstat(arena).st_size - PULSE
     with contextlib.suppress(asyncio.CancelledError, ConnectionError):
         asyncio.run(_serve(socket.socket(fileno=connection), Arena(size, arena)))
     os._exit(0)  # drivers with threads of their own may not survive an orderly end, and nothing is left to be ended
@@ -55,6 +57,7 @@ def main(connection: int, arena: int) -> None:
 async def _serve(connection: socket.socket, arena: Arena) -> None:
     connection.setblocking(False)
     loop, frames = asyncio.get_running_loop(), wire.Frames()
+    _live(loop, arena)
     fetching: Fetching | None = None
     while data := await loop.sock_recv(connection, 1 << 18):
         for kind, body in frames.feed(data):
@@ -63,6 +66,11 @@ async def _serve(connection: socket.socket, arena: Arena) -> None:
                 fetching = Fetching(connection, arena, orders)
             elif fetching is not None:
                 fetching.told(kind, body)
+
+
+def _live(loop: asyncio.AbstractEventLoop, arena: Arena) -> None:
+    arena.beat()
+    loop.call_later(PULSE_SECONDS, _live, loop, arena)
 
 
 class Fetching:
@@ -79,7 +87,8 @@ class Fetching:
         self._queue: deque[tuple[int, str]] = deque()
         self._flying: dict[int, asyncio.Task[None]] = {}
         self._least = 1  # rows that are needed at once: nothing is taken before they are all here
-        self._held = 0  # arrived, and not said to be taken
+        self._held: set[int] = set()  # offsets of what arrived and is not said to be taken
+        self._taken: set[int] = set()  # and of what is, until it is said to be free
         self._arrived: list[Arrived] = []
         self._outbox = bytearray()
         self._telling: asyncio.TimerHandle | None = None
@@ -100,12 +109,17 @@ class Fetching:
             self._queue.extend(wanted)
             self._least = max(self._least, group)
         elif kind is Kind.FREE:
-            for offset in wire.read_numbers(body):
+            offsets = wire.read_numbers(body)
+            for offset in offsets:
                 self._extents.free(offset)
+            consumed = self._taken.intersection(offsets)  # others were brought by a fetcher before this one
+            self._taken -= consumed
+            self._window.consumed(len(consumed))
         elif kind is Kind.TAKEN:
-            rows = min(self._held, *wire.read_numbers(body))  # others were brought by a fetcher before this one
-            self._held -= rows
-            self._window.consumed(rows)
+            taken = self._held.intersection(wire.read_numbers(body))
+            self._held -= taken
+            self._taken |= taken
+            self._window.taken(len(taken))
         elif kind is Kind.DROP:
             self._drop(set(wire.read_numbers(body)))
         self._wake.set()
@@ -114,7 +128,7 @@ class Fetching:
         self._queue = deque(item for item in self._queue if item[0] not in numbers)
         for number in numbers & self._flying.keys():
             self._flying.pop(number).cancel()
-            self._window.consumed()
+            self._window.dropped()
 
     async def _run(self) -> None:
         """Connect, then ask as long as there is room."""
@@ -125,11 +139,20 @@ class Fetching:
             return
         while True:
             self._wake.clear()
-            while self._queue and (self._window.room or self._window.outstanding < self._least):
+            while self._queue and (self._window.room or self._is_short):
                 number, key = self._queue.popleft()
                 self._window.requested()
                 self._flying[number] = asyncio.create_task(self._fetch(session, number, key))
             await self._wake.wait()
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether the next group could not be had, whatever window and memory say.
+
+        One that is being worked on may have lost samples, and wait for the next one to be filled up.
+        """
+        coming = len(self._flying) + len(self._held)
+        return coming < self._least and self._window.outstanding < 2 * self._least
 
     async def _fetch(self, session: Session, number: int, key: str) -> None:
         began = time.monotonic_ns()
@@ -163,7 +186,7 @@ class Fetching:
         retries = min(31, self._retried.pop(row.key, 0))
         self._arena.write(offset, row.payload, blob)
         self._flying.pop(number, None)
-        self._held += 1
+        self._held.add(offset)
         if not failed:
             self._window.arrived(now / 1e9, (now - began) / 1e9, size)
         self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))

@@ -24,7 +24,7 @@ class Kind(enum.IntEnum):
     OPEN = 1  # to the fetcher: what to read, as a pickle
     ASK = 2  # to the fetcher: numbers and keys
     FREE = 3  # to the fetcher: offsets of payloads that nobody needs any more
-    TAKEN = 4  # to the fetcher: how many more rows somebody works on now
+    TAKEN = 4  # to the fetcher: offsets of payloads that somebody works on now
     DROP = 5  # to the fetcher: numbers that nobody waits for any more
     ROWS = 6  # from the fetcher: what arrived, and where it lies
     FACTS = 7  # from the fetcher: counts so far

@@ -39,7 +39,7 @@ class Extent:
         """What fits into ``space`` bytes of address space; None: as much as could ever be wanted."""
         if space is None:
             groups = max(1024, 8 * self.batches + self.lanes)
-            return Dims(max(512, self.lanes), groups, max(256, 2 * self.batches), self.rows or ANY_ROWS)
+            return Dims(max(512, self.lanes), groups, max(256, 8 * self.batches), self.rows or ANY_ROWS)
         groups, most = 2 * self.batches + self.lanes + 8, 2 * self.batches + 4
         rows = self.rows or ANY_ROWS
         while self.rows is None and rows > 1024 and 8 * Dims(self.lanes, groups, most, rows).words > space // 4:

@@ -1,0 +1,33 @@
+"""A loader's life: what it keeps from one iteration to the next."""
+
+from typing import Any
+
+from headrace.engine.consumer.automatic import Automatic
+from headrace.engine.consumer.membership import Memberships
+from headrace.engine.consumer.stragglers import Stragglers
+from headrace.plan.lookahead import Lookahead
+
+
+class Course:
+    """A loader's epochs, over all its iterations, and a state that the next one shall go on from."""
+
+    def __init__(self) -> None:
+        """At the start."""
+        self.epoch = 0
+        self.saved: dict[str, Any] | None = None
+        self.stragglers = Stragglers()
+        self.automatic: Automatic | None = None
+        self.lookahead: Lookahead | None = None
+        self.memberships = Memberships()
+
+    def begin(self) -> tuple[int, dict[str, Any] | None]:
+        """The number of the epoch that begins now, and the state it goes on from, if any."""
+        saved = self.saved
+        begun = saved["epoch"] + int(saved["finished"]) if saved else self.epoch
+        self.epoch = begun + 1
+        return begun, saved
+
+    def use_up(self, saved: dict[str, Any]) -> None:
+        """The epoch that goes on from ``saved`` has really begun; unless another state was loaded meanwhile."""
+        if self.saved is saved:
+            self.saved = None

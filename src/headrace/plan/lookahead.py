@@ -1,0 +1,26 @@
+"""How many batches to have made ahead, where the user leaves it open. Pure.
+
+In sampler order whatever was made behind a slow sample waits for it, and lanes that have made all that was asked for
+stand idle meanwhile: what they did not do then is missing once the sample is there. As long as the slow sample takes
+less than the batches ahead of it, nobody notices it.
+"""
+
+USUAL = 2
+"""Batches per lane, as in torch."""
+MOST = 8
+"""More would hide samples that are slower still, and keep the samplers of stateful users ever further ahead."""
+HELD_UP_SECONDS = 0.02
+"""A consumer that waited for less was not held up by a slow sample."""
+
+
+class Lookahead:
+    """Batches per lane that are drawn and not delivered, at most. Memory may allow fewer."""
+
+    def __init__(self, batches: int = USUAL, most: int = MOST) -> None:
+        """``most`` is ``batches`` where the user chose them."""
+        self.batches, self._most = batches, most
+
+    def waited(self, seconds: float, idle: int, lanes: int) -> None:
+        """The consumer waited so long for one batch, and ``idle`` of the ``lanes`` had nothing to do at the end."""
+        if seconds >= HELD_UP_SECONDS and 2 * idle >= lanes:
+            self.batches = min(2 * self.batches, max(self._most, self.batches))
