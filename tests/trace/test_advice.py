@@ -72,6 +72,7 @@ def short(**changes):
         deaths=0,
         hand_offs=0,
         repeats=0,
+        divisions=(),
     )
     steady_changes = {name: changes.pop(name) for name in list(changes) if hasattr(steady, name) and name != "seconds"}
     facts = figures.facts | changes.pop("facts", {})
