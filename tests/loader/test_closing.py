@@ -1,5 +1,7 @@
 """``close()`` ends workers and gives memory back, whatever else raises on the way."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from torch.utils.data import SequentialSampler
 
@@ -160,3 +162,15 @@ def test_an_epoch_that_cannot_begin_leaves_nothing(persistent, given_back):
     assert children() == before
     assert not given_back
     assert lists(headrace.DataLoader(Squares(2), 2, num_workers=0)) == [[0, 1]]
+
+
+def test_threads_that_have_a_loader_each():
+    """One drops its iterations while others begin theirs."""
+
+    def epochs(persistent):
+        with headrace.DataLoader(Squares(200), batch_size=7, num_workers=2, persistent_workers=persistent) as loader:
+            return [[number for batch in loader for number in batch.tolist()] for _ in range(3)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(epochs, [True, False, True, False]))
+    assert found == [[[number**2 for number in range(200)]] * 3] * 4
