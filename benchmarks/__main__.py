@@ -39,7 +39,6 @@ EXPERIMENTS = (
     "ceiling",
     "hits",
     "network",
-    "cluster",
     "streaming",
 )
 
