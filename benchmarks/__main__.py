@@ -45,7 +45,6 @@ EXPERIMENTS = (
     "throttled",
     "makespan",
     "network",
-    "cluster",
     "streaming",
 )
 

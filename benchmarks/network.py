@@ -98,7 +98,7 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
             cases[name]()
     report.notes += [
         "other processes: Cassandra is one; it, the relay and the loader share the cores, which limits all at 0 ms",
-        "every epoch begins with an empty path and ends with one: a round trip or two at 150 ms are part of its time",
+        "the first epoch begins with connecting and an empty path; later ones are asked for behind the one before",
         "a ramp of four is 25 % by definition: what is above it are arrivals that bunch",
     ]
     report.notes.append("readers over S3 (MosaicML Streaming, LitData, WebDataset): see the experiment streaming")

@@ -96,7 +96,9 @@ def _mosaic(told: dict[str, Any], local: str) -> Any:
 def _lit(told: dict[str, Any], local: str) -> Any:
     """It shuffles chunks, and samples within each."""
     from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming import downloader
 
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # it has no option for servers without TLS
     dataset = StreamingDataset(
         f"s3://{told['bucket']}/{told['prefix']}/lit",
         cache_dir=local,

@@ -152,7 +152,7 @@ def peer(library: str, link: Link, step: float, port: int) -> Figures:
 def told(coming: Sequence[tuple[float, int]]) -> dict[str, Any]:
     """MB/s from the beginning to the last batch, and how the batches came."""
     times = [moment for moment, _ in coming]
-    gaps = sorted(after - before for before, after in itertools.pairwise(times[1:]))
+    gaps = sorted(after - before for before, after in itertools.pairwise(times[1:])) or [float("nan")]
     return {
         "rate": sum(size for _, size in coming) / (times[-1] - times[0]) / 1e6,
         "start": times[1] - times[0],
