@@ -27,6 +27,7 @@ from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.staging.stages import check_staged
 from headrace.engine.worker import generators
+from headrace.engine.worker.signals import held
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate
 from headrace.plan.lookahead import USUAL
@@ -159,7 +160,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._warn_about_pinning()
         self._recording = session.recording(self.trace)
         if self._beacon is None:
-            self._beacon = Beacon(self._tally, type(self.dataset).__name__)
+            with held():
+                self._beacon = Beacon(self._tally, type(self.dataset).__name__)
         assembly = IterationAssembly(
             self._settings(), self._tally, self._shelf, self._course, self._beacon, self._reported_length()
         )
@@ -278,8 +280,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
         Batches stay valid. The loader can be iterated again.
         """
-        self._iterator = None
-        with ExitStack() as closing:  # whatever raises, the others are closed
+        with held(), ExitStack() as closing:  # whatever raises, the others are closed
+            self._iterator = None
             closing.callback(self._course.memberships.close)
             closing.callback(self._shelf.close)
             for resources in list(self._live):

@@ -1,17 +1,16 @@
 """Caches that go away with their test."""
 
-import secrets
-
 import pytest
 
 from headrace.cache import shm
 from headrace.cache.local_book import ledgers
+from tests.names import new_name
 
 
 @pytest.fixture
 def name():
     """Of a cache that nobody else has."""
-    chosen = f"test-{secrets.token_hex(6)}"
+    chosen = new_name()
     yield chosen
     shm.remove(chosen)
     for path in ledgers(chosen):

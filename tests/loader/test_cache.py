@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -32,6 +31,7 @@ from headrace.trace.select import loaders
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
 from tests.engine.remote import RemoteNumbers
+from tests.names import new_name
 from tests.services.tls import material
 from tests.test_dataset import filled, npy
 
@@ -88,7 +88,7 @@ class Deadly(Stages):
 
 @pytest.fixture
 def name():
-    chosen = f"test-{secrets.token_hex(6)}"
+    chosen = new_name()
     yield chosen
     shm.remove(chosen)
     for path in ledgers(chosen):

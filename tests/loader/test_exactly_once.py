@@ -106,7 +106,7 @@ def test_workers_killed_while_idle(how_many, in_order, tmp_path, workers):
     iterator = iter(loader)
     rows = mode.rows(next(iterator))
     assert wait_until(lambda: count.calls() >= 2 * SIZE)
-    words, dims = loader._latest.run._words, loader._latest.run._dims
+    words, dims = loader._latest.run._ledger.w, loader._latest.run._ledger.dims
     assert wait_until(lambda: all(words[dims.lane(lane) + W.L_WAITING] for lane in range(2)))
     victims = workers()[:how_many]
     assert len(victims) == how_many
@@ -114,8 +114,8 @@ def test_workers_killed_while_idle(how_many, in_order, tmp_path, workers):
         assert kill(victim)
     rows += [row for batch in iterator for row in mode.rows(batch)]
     mode.check(rows, list(range(N)), ordered=in_order)
-    # One death may stay unnoticed: the other worker did everything in time.
-    assert loader.stats().restarts in range(2 * (how_many - 1), how_many + 1)
+    # One death may stay unnoticed: the other worker, or the one in its place, did everything in time.
+    assert loader.stats().restarts in range(how_many - 1, how_many + 1)
     assert loader.stats().repeats == 0
 
 
@@ -261,7 +261,7 @@ def test_a_batch_that_was_finished_but_not_counted_is_not_made_twice(stream, wor
     iterator = iter(headrace.DataLoader(stream(30), batch_size=3, num_workers=1, prefetch_factor=2))
     found = [next(iterator).tolist()]
     run = iterator.resources.run
-    lane, words = run._dims.lane(0), run._words
+    lane, words = run._ledger.dims.lane(0), run._ledger.w
     assert wait_until(lambda: words[lane + W.L_WAITING] != 0)
     (victim,) = workers()
     os.kill(victim.pid, signal.SIGKILL)

@@ -90,7 +90,7 @@ def check(batches: list[Any], expected: range) -> None:
 def lanes(loading: headrace.DataLoader[Any]) -> list[int]:
     """The role of each lane."""
     run = loading._latest.run
-    return [run._words[run._dims.lane(lane) + W.L_ROLE] for lane in range(run._pool.lanes)]
+    return [run._ledger.w[run._ledger.dims.lane(lane) + W.L_ROLE] for lane in range(run._pool.lanes)]
 
 
 def is_aside(loading: headrace.DataLoader[Any], gate: Gate, index: int) -> bool:
@@ -153,7 +153,7 @@ def test_occupancy_tells_who_waits(tmp_path):
     gate.open()
     run = loading._latest.run
     for _ in range(8):
-        assert wait_until(lambda: all(map(run._ledger.is_ready, run._open)))
+        assert wait_until(lambda: all(map(run._ledger.is_ready, run.machine.open)))
         next(iterator)
     assert loading.stats().occupancy == 1.0
 
@@ -168,7 +168,7 @@ def test_in_order_the_place_is_given_away_too(tmp_path):
     loading = loader(WARM_UP + 40, gate, num_workers=1, prefetch_factor=8, in_order=True)
     iterator = iter(loading)
     batches = [next(iterator) for _ in range(WARM_UP // SIZE)]
-    words = loading._latest.run._words
+    words = loading._latest.run._ledger.w
     # All that is drawn gets made, except the one sample.
     blocked = _opens_when(lambda: words[W.UNRESOLVED] == 1, gate)
     batches += iterator
@@ -227,8 +227,8 @@ def test_a_sample_is_overtaken_by_so_many_batches(displacement, tmp_path):
     iterator, drawn = iter(loading), slow // SIZE
     batches = [next(iterator) for _ in range(drawn + displacement)]
     assert slow not in {index for batch in batches for index in indices(batch)}
-    words, run = loading._latest.run._words, loading._latest.run
-    awaited = run._dims.slot(next(iter(run._open)))
+    words, run = loading._latest.run._ledger.w, loading._latest.run
+    awaited = run._ledger.dims.slot(next(iter(run.machine.open)))
     # Its batch is full but for the one row kept for it, however much else is made.
     thread = _opens_when(
         lambda: words[awaited + W.S_DONE] == SIZE - 1 and words[awaited + W.S_CLAIMED] == SIZE - 1, gate
@@ -256,7 +256,7 @@ def test_a_sample_that_fails_gives_its_row_to_others(tmp_path):
     )
     iterator = iter(loading)
     batches = [next(iterator) for _ in range(WARM_UP // SIZE + 1)]
-    words = loading._latest.run._words
+    words = loading._latest.run._ledger.w
     thread = _opens_when(lambda: words[W.UNRESOLVED] == 1, gate)
     batches += iterator
     thread.join()
@@ -297,7 +297,7 @@ def test_a_slow_sample_that_kills_its_worker_is_made_again(displacement, tmp_pat
     def nobody_moves() -> bool:
         if not is_aside(loading, gate, WARM_UP):
             return False
-        asleep = [bool(run._words[run._dims.lane(lane) + W.L_WAITING]) for lane in range(run._pool.lanes)]
+        asleep = [bool(run._ledger.w[run._ledger.dims.lane(lane) + W.L_WAITING]) for lane in range(run._pool.lanes)]
         return asleep.count(False) == 1
 
     thread = _opens_when(nobody_moves, gate)

@@ -1,14 +1,18 @@
-"""A worker as a sequence of steps: one critical section, or one thing done outside it, per step."""
+"""A worker that does what its machine says, one critical section or one thing outside it at a time."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import islice
 
 from headrace.sched import words as W
-from headrace.sched.moves import Appetite, Eats, Found, Next, Rows, Tickets, Written
+from headrace.sched.lanemachine import Do, LaneMachine
+from headrace.sched.moves import Appetite, Eats, Tickets
+from headrace.sched.pace import Pace
 from tests.sched.memory import KILLED, Killed, Slab, Words
 
 Steps = Iterator[None]
 OBJECT = -1
+LAYOUTS = {"row": 0, "misfit": 0, "other": 1}
 ROOM = {OBJECT: lambda rows: 0, 0: lambda rows: rows, 1: lambda rows: rows + 2}
 
 
@@ -21,7 +25,10 @@ class Shared:
         self.bell = 0
         """The consumer's."""
         self.behaviour: dict[int, str] = {}
-        """Of samples: "row" or "other" (two layouts), "object", "raises", "kills once", "kills"."""
+        """Of samples: "row" or "other" (two layouts), "object", "raises", "kills once", "kills".
+
+        Some cannot be written: "misfit" not as the row that it looks like, "unsendable" and "too large" not at all.
+        """
         self.collate = False
         self.whole = False
         self.killed_by: dict[int, int] = {}
@@ -32,13 +39,25 @@ class Shared:
         """Batches whose collation takes its worker down so many times more."""
 
 
+class FixedPace(Pace):
+    """Of a lane that always takes as many tickets."""
+
+    def __init__(self, chunk: int) -> None:
+        super().__init__(Eats.CHUNKS, 1)
+        self.chunk = chunk
+
+    def appetite(self) -> Appetite:
+        return Appetite(Eats.CHUNKS, self.chunk)
+
+
 class SimLane:
-    """Mirrors the engine's worker loop; ``step`` advances it, ``fuse`` kills it on the way."""
+    """Does what the lane's machine says, a step at a time; ``fuse`` kills it on the way."""
 
     def __init__(self, shared: Shared, number: int, chunk: int) -> None:
         self.shared, self.words, self.dims, self.slab = shared, shared.words, shared.dims, shared.slab
-        self.number, self.chunk = number, chunk
+        self.number, self.pace = number, FixedPace(chunk)
         self.ledger = shared.words.lane(shared.dims, number)
+        self.machine = LaneMachine(self.ledger, self.pace, alone=False)
         self.at = shared.dims.lane(number)
         self.alive, self.asleep, self.bell = True, False, 0
         self.to_report = False
@@ -48,8 +67,10 @@ class SimLane:
         """It was killed inside a critical section."""
         self._begun = False
         self._tickets: tuple[Tickets, int] | None = None
-        self._written: Written | None = None
-        self._made: tuple[int, int, int] | None = None
+        self._samples: deque[tuple[int, int, str]] = deque()  # position, index, kind: made and not placed yet
+        self._run_left, self._layout = 0, OBJECT  # of those, the ones to be written
+        self._odd = 0  # so many of the first ones did not fit their rows
+        self._batch: tuple[int, ...] = ()  # made alone
         self._steps = self._run()
 
     @property
@@ -88,26 +109,47 @@ class SimLane:
         self._steps = iter(())
 
     def _run(self) -> Steps:
-        appetite = Eats.CHUNKS
+        doing = {
+            Do.RING: self._ring,
+            Do.SLEEP: self._sleep,
+            Do.MAKE: self._make,
+            Do.MAKE_WHOLE: self._make_whole,
+            Do.PLACE: self._place,
+            Do.WRITE: self._write,
+            Do.COLLATE: self._collate,
+            Do.COLLATE_WHOLE: self._collate_whole,
+        }
         while True:
-            again, written, made = self.words[W.RETRIES] > 0, self._written, self._made
-            self._written = None
-            what, group, start, end, slot, wake = self.ledger.visit(written, made, Appetite(appetite, self.chunk))
-            if what != Next.COLLATE or not start:
-                self._tickets, self._begun, self._made = None, False, None
-            tickets = Tickets(group, start, end, slot)
-            if what == Next.TICKETS and not again:
-                self._check_place()
-            self._note(tickets if what == Next.TICKETS else group if what == Next.COLLATE else None)
-            yield from self._report(wake)
-            if what == Next.ASLEEP:
-                yield from self._sleep()
-            elif what == Next.COLLATE:
-                yield from self._collate(group)
-            elif self._is_whole(tickets):
-                yield from self._make_whole(tickets)
-            else:
-                yield from self._make(tickets)
+            self.machine.alone = self.shared.whole
+            again, tickets, collating = (
+                self.words[W.RETRIES] > 0,
+                self.machine.tickets,
+                self.words[self.at + W.L_COLLATE],
+            )
+            do = self.machine.next()
+            if self.machine.tickets is not tickets:
+                self._took(self.machine.tickets, again=again)
+            elif not self.words[self.at + W.L_GROUP]:
+                self._tickets, self._begun = None, False
+            now = self.words[self.at + W.L_COLLATE]
+            if now != collating and now and do != Do.COLLATE_WHOLE:
+                self._note_use(now - 1)
+            if do == Do.WRITE and self.machine.tickets.slot < 0:
+                self._note_use(self.machine.rows.slot)
+            self.to_report = do == Do.RING
+            yield
+            if do != Do.GO_ON:
+                yield from doing[do]()
+
+    def _took(self, tickets: Tickets, *, again: bool) -> None:
+        self._tickets, self._begun = (tickets, self.words[self.dims.group(tickets.group) + W.G_SERIAL]), False
+        if tickets.slot >= 0:
+            self._note_use(tickets.slot)
+        if not again:
+            self._check_place()
+
+    def _note_use(self, slot: int) -> None:
+        self.uses[slot] = self.slab.uses[slot]
 
     def _check_place(self) -> None:
         roles = [self.words[self.dims.lane(lane) + W.L_ROLE] for lane in range(self.dims.lanes)]
@@ -115,21 +157,10 @@ class SimLane:
         at_work = [lane for lane, role in enumerate(roles) if role == W.WORKING and self.shared.is_alive(lane)]
         assert len(at_work) <= self.words[W.LIMIT], "too many take tickets"
 
-    def _note(self, item: Tickets | int | None) -> None:
-        slot = -1 if item is None else item
-        if isinstance(item, Tickets):
-            self._tickets = item, self.words[self.dims.group(item.group) + W.G_SERIAL]
-            slot = item.slot
-        if slot >= 0:
-            self.uses[slot] = self.slab.uses[slot]
-
-    def _report(self, wake: bool) -> Steps:
-        self.to_report = wake
+    def _ring(self) -> Steps:
+        self.shared.bell += 1
+        self.to_report = False
         yield
-        if wake:
-            self.shared.bell += 1
-            self.to_report = False
-            yield
 
     def _sleep(self) -> Steps:
         self.asleep = True
@@ -137,8 +168,7 @@ class SimLane:
 
     def _indices(self, group: int) -> list[int]:
         """Read without the lock, so of another epoch perhaps."""
-        first = self.dims.index(group)
-        return self.words[first : first + self.words[self.dims.group(group) + W.G_COUNT]].tolist()
+        return self.ledger.indices(group, self.ledger.group(group).count)
 
     def _sample(self, index: int) -> str:
         behaviour = self.shared.behaviour.get(index, "row")
@@ -148,127 +178,98 @@ class SimLane:
             if behaviour == "kills" or before == 0:
                 raise Killed
             behaviour = "row"
-        return "object" if self.shared.collate and behaviour != "raises" else behaviour
+        return "object" if self.shared.collate and behaviour in LAYOUTS else behaviour
 
-    def _make(self, tickets: Tickets) -> Steps:
-        group, start, end, slot = tickets
+    def _made_one(self, indices: list[int], position: int) -> tuple[int, str]:
+        index = indices[position] if position < len(indices) else -1
+        return index, "raises" if index < 0 else self._sample(index)
+
+    def _filing(self, group: int, index: int) -> Callable[[], int]:
+        def file() -> int:
+            used = self.ledger.blob_used(group)
+            self.ledger.use_blob(group, used + 1)
+            self.shared.blobs[group, used] = index
+            return used
+
+        return file
+
+    def _make(self) -> Steps:
+        group, start, end, _ = self.machine.tickets
         indices = self._indices(group)
-        samples: list[tuple[int, str]] = []
-        first = start
+        self._samples, self._odd = deque(), 0
+        failed = []
         for position in range(start, end):
             self._begun = True
-            self.ledger.begin(position, self.shared.now)
+            self.machine.begin(position, self.shared.now)
             yield
-            index = indices[position] if position < len(indices) else -1
-            kind = "raises" if index < 0 else self._sample(index)
+            index, kind = self._made_one(indices, position)
             if kind == "raises":
-                yield from self._place(group, slot, first, samples)
-                samples, first = [], position + 1
-                yield from self._fail(group, position, slot, index)
+                failed.append((position, self._filing(group, index)))
             else:
-                samples.append((index, kind))
-        self._made = (end - start, 1 + end % 3, end % 3)
-        self.ledger.end(end)
+                self._samples.append((position, index, kind))
+        self.machine.made(failed, 1 + 1000 * (end % 3), 1)
         yield
-        yield from self._place(group, slot, first, samples)
 
-    def _is_whole(self, tickets: Tickets) -> bool:
-        count = self.words[self.dims.group(tickets.group) + W.G_COUNT]
-        return self.shared.whole and tickets.slot >= 0 and tickets.end - tickets.start == count
-
-    def _make_whole(self, tickets: Tickets) -> Steps:
-        group, slot = tickets.group, tickets.slot
+    def _make_whole(self) -> Steps:
+        group, _, end, _ = self.machine.tickets
         indices = self._indices(group)
         made, failed = [], []
-        for position in range(tickets.end):
+        for position in range(end):
             self._begun = True
-            self.ledger.begin(position, self.shared.now)
+            self.machine.begin(position, self.shared.now)
             yield
-            index = indices[position] if position < len(indices) else -1
-            (failed if index < 0 or self._sample(index) == "raises" else made).append(position)
-        self.ledger.end(tickets.end)
-        yield
-        for position in failed:
-            yield from self._fail(group, position, slot, indices[position] if position < len(indices) else -1)
-        if made:
-            self.ledger.collate_alone(slot)
-            yield
-            batch = tuple(indices[position] for position in made)
-            self._collate_fn(batch)
-            offset = self.ledger.reserve(slot, 1)
-            yield
-            self.slab.write(slot, self.uses[slot], offset, batch)
-            yield
-            yield from self._report(self.ledger.whole(slot, group, made, (offset, 1, False)))
-
-    def _fail(self, group: int, position: int, slot: int, index: int) -> Steps:
-        if self.ledger.stale:
-            yield
-            return
-        offset = self.ledger.write_blob(group, 1)
-        self.shared.blobs[group, offset] = index
-        outcome = self.ledger.fail(group << 32 | position, offset, slot)
-        self._note(outcome.collate if outcome.collate >= 0 else None)
-        yield from self._report(outcome.wake)
-        if outcome.collate >= 0:
-            yield from self._collate(outcome.collate)
-
-    def _place(self, group: int, slot: int, start: int, samples: list[tuple[int, str]]) -> Steps:
-        while samples:
-            kind, count = samples[0][1], 1
-            while kind != "object" and count < len(samples) and samples[count][1] == kind:
-                count += 1
-            run = [index for index, _ in samples[:count]]
-            yield from self._write(group, slot, start, run, {"row": 0, "other": 1, "object": OBJECT}[kind])
-            start, samples = start + count, samples[count:]
-
-    def _write(self, group: int, slot: int, start: int, run: list[int], layout: int) -> Steps:
-        while run:
-            rows = yield from self._claim(slot, start, len(run), layout)
-            if rows is None:
-                return
-            use, objects = self.uses[rows.slot], None
-            if layout != OBJECT and rows.layout == layout:
-                for row, index in enumerate(run[: rows.count], rows.first):
-                    self.slab.write(rows.slot, use, row, index)
-                yield
+            index, kind = self._made_one(indices, position)
+            if kind == "raises":
+                failed.append((position, self._filing(group, index)))
             else:
-                objects = []
-                for index in run[: rows.count]:
-                    objects.append(self.ledger.reserve(rows.slot, 1))
-                    yield
-                    self.slab.write(rows.slot, use, objects[-1], index)
-                    yield
-            yield from self._report_written()
-            self._written = Written(rows.slot, rows.first, rows.count, group, start, objects)
-            start, run = start + rows.count, run[rows.count :]
+                made.append(position)
+        self._batch = tuple(indices[position] for position in made)
+        self.machine.made_whole(made, failed, 1, collate=True)
+        yield
 
-    def _report_written(self) -> Steps:
-        if self._written is None:
+    def _place(self) -> Steps:
+        position, index, kind = self._samples[0]
+        if kind == "unsendable":
+            self._samples.popleft()
+            self.machine.refuse(position, self._filing(self.machine.tickets.group, index))
             return
-        outcome = self.ledger.finish(self._written)
-        self._written = None
-        self._note(outcome.collate if outcome.collate >= 0 else None)
-        yield from self._report(outcome.wake)
-        if outcome.collate >= 0:
-            yield from self._collate(outcome.collate)
+        count, self._layout = 1, OBJECT if self._odd else LAYOUTS.get(kind, OBJECT)
+        if self._layout != OBJECT:
+            for at, (other, _, look) in enumerate(islice(self._samples, 1, None), 1):
+                if other != position + at or LAYOUTS.get(look, OBJECT) != self._layout:
+                    break
+                count += 1
+        self._run_left = count
+        self.machine.place(position, count, self._layout, ROOM[self._layout])
+        yield
 
-    def _claim(self, slot: int, position: int, count: int, layout: int) -> Any:
-        room: Callable[[int], int] = ROOM[layout]
-        if slot >= 0:
-            decided = self.ledger.shape(slot, layout, room)
+    def _write(self) -> Steps:
+        rows, use = self.machine.rows, self.uses[self.machine.rows.slot]
+        run, objects = list(islice(self._samples, rows.count)), None
+        if self._layout != OBJECT and rows.layout == self._layout:
+            if any(kind == "misfit" for _, _, kind in run):
+                self._odd = self._run_left
+                self.machine.unwritten()
+                return
+            for row, (_, index, _) in enumerate(run, rows.first):
+                self.slab.write(rows.slot, use, row, index)
             yield
-            return Rows(slot, position, count, decided)
-        yield from self._report_written()
-        while True:
-            found, rows = self.ledger.claim(count, layout, room)
-            yield
-            if found == Found.ROWS:
-                self.uses[rows.slot] = self.slab.uses[rows.slot]
-                return rows
-            if found == Found.GIVEN_UP:
-                return None
-            yield from self._sleep()
+        else:
+            objects = []
+            for position, index, kind in run:
+                if kind == "too large":
+                    self._samples.popleft()
+                    self.machine.unwritten()
+                    self.machine.refuse(position, self._filing(self.machine.tickets.group, index))
+                    return
+                objects.append(self.ledger.reserve(rows.slot, 1))
+                yield
+                self.slab.write(rows.slot, use, objects[-1], index)
+                yield
+        for _ in run:
+            self._samples.popleft()
+        self._run_left, self._odd = self._run_left - len(run), max(0, self._odd - len(run))
+        self.machine.wrote(objects)
 
     def _collate_fn(self, batch: tuple[int, ...]) -> None:
         left = self.shared.collate_deaths.get(batch, 0)
@@ -276,17 +277,21 @@ class SimLane:
             self.shared.collate_deaths[batch] = left - 1
             raise Killed
 
-    def _collate(self, slot: int) -> Steps:
-        words, states = self.words, self.dims.row_state(slot)
-        use, samples = self.uses[slot], []
+    def _collate(self) -> Steps:
+        slot, samples = self.machine.slot, []
         for row in self.ledger.present(slot):
-            state = words[states + row]
-            cell = row if state & 255 == W.IN_PLACE else state >> 8
-            samples.append(self.slab.cells.get((slot, cell)))
+            at = self.ledger.object_at(slot, row)
+            samples.append(self.slab.cells.get((slot, row if at < 0 else at)))
         yield
-        self._collate_fn(tuple(samples))
+        yield from self._collated(slot, tuple(samples))
+
+    def _collate_whole(self) -> Steps:
+        yield from self._collated(self.machine.slot, self._batch)
+
+    def _collated(self, slot: int, batch: tuple[int, ...]) -> Steps:
+        self._collate_fn(batch)
         offset = self.ledger.reserve(slot, 1)
         yield
-        self.slab.write(slot, use, offset, tuple(samples))
+        self.slab.write(slot, self.uses[slot], offset, batch)
         yield
-        yield from self._report(self.ledger.ready(slot, offset, 1, failed=False))
+        self.machine.collated(offset, 1, failed=False)

@@ -107,6 +107,9 @@ class Slab:
         assert slot not in self.free
         self.free.append(slot)
 
+    def reclaim(self, held: set[int]) -> None:
+        self.free = [slot for slot in range(self.count) if slot not in held]
+
     def write(self, slot: int, use: int, cell: int, value: Any) -> None:
         """``use`` is the one the writer knows; writing to another one's batch would spoil it."""
         assert self.uses[slot] == use, "a worker writes to a slot that was given to another batch"

@@ -1,25 +1,26 @@
 """A whole run in one process: workers and a consumer that advance step by step, in any order a test likes."""
 
+import contextlib
 import random
+from array import array
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from itertools import islice
 
+from headrace.plan.lookahead import Lookahead
 from headrace.sched import words as W
+from headrace.sched.acts import Act, Arrangement, Failed, Ready, Terms
+from headrace.sched.book import Group, Settled
 from headrace.sched.consumer import Batch as Published
+from headrace.sched.consumer import Kind
+from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
-from tests.sched.memory import Slab, Words, pending
+from tests.sched.memory import KILLED, Slab, Words, pending
 
 DIMS = Dims(lanes=3, groups=24, slots=24, rows=8)
 LIMIT = 10_000
-
-
-class Arrangement(Enum):
-    STRICT = 1
-    BATCHES = 2
-    FREE = 3
 
 
 @dataclass(frozen=True)
@@ -43,32 +44,57 @@ class Plan:
     displacement: int = 0
     ahead: frozenset[int] = frozenset()
     """Samples that are begun as soon as they are drawn."""
+    held: int = 0
+    """Batches that are handed out and not the user's yet."""
     follows: bool = False
     """It may be begun while the one before it is delivered; which batches are collated, and how, is the same."""
 
 
-class Numbers:
-    """Of groups."""
+class Order:
+    """What indices are drawn from: as the plan has them, or what is owed first."""
 
-    def __init__(self) -> None:
-        self.free: list[int] = []
-        self.count = 0
+    def __init__(self, batches: deque[tuple[int, ...]], size: int) -> None:
+        """``size``: what is owed is cut into groups of so many; 0: it stays as it was drawn."""
+        self.batches, self.size = batches, size
+        self.owed: list[list[int]] = []
+        self.drawn: list[int] | None = None
 
-    def take(self) -> int:
-        if self.free:
-            return self.free.pop()
-        self.count += 1
-        return self.count - 1
+    def head(self) -> list[int] | None:
+        """The next group; the same one until it was ``taken``."""
+        if self.drawn is None and self.owed:
+            group = self.owed.pop(0)
+            while self.size and len(group) < self.size and self.batches:
+                group += self.batches.popleft()
+            self.drawn = group[: self.size or None]
+            if self.size and group[self.size :]:
+                self.owed.insert(0, group[self.size :])
+        elif self.drawn is None and self.batches:
+            self.drawn = list(self.batches.popleft())
+        return self.drawn
+
+    def taken(self) -> None:
+        self.drawn = None
+
+    def again(self, pending: list[list[int]]) -> "Order":
+        """The same, but ``pending`` first."""
+        order = Order(self.batches, self.size)
+        waiting = [self.drawn] if self.drawn is not None else []
+        order.owed = [*pending, *waiting, *self.owed]
+        if self.size:
+            order.owed = [[index for group in order.owed for index in group]]
+        order.owed = [group for group in order.owed if group or not self.size]
+        return order
 
 
 @dataclass
-class Group:
-    number: int
-    indices: tuple[int, ...]
-    slot: int
-    owed: set[int]
-    sequence: int
-    deaths: dict[int, int] = field(default_factory=dict)
+class Hand:
+    """On its way to the user."""
+
+    then: Settled
+
+
+class Staff:
+    lanes = DIMS.lanes
 
 
 @dataclass(frozen=True)
@@ -76,36 +102,42 @@ class Batch:
     """As the user gets it."""
 
     indices: tuple[int, ...]
-    expected: int
-    closed: bool
+    whole: bool
+    """It has all its rows, or may be short of some."""
     late: int = 0
     """By how many batches the sample overtaken most was."""
 
 
 class SimRun:
-    """Mirrors the engine's consumer of one epoch; ``can_stop`` says when the user could give it up."""
+    """Does what the epoch's machine says, a step at a time; ``can_stop`` says when the user could give it up.
+
+    An interrupt may come at any step, and inside it: what was under way is lost, and the rest is begun again.
+    """
 
     def __init__(self, world: "World", plan: Plan, after: "SimRun | None" = None) -> None:
         self.world, self.plan = world, plan
         self.words, self.slab, self.ledger = world.words, world.slab, world.words.consumer(DIMS)
         self.epoch = 0 if after is None else after.epoch + 1
         self.next: SimRun | None = None
-        self.free_order = plan.arrangement is Arrangement.FREE
-        self.drawn = 0
-        self.open: deque[int] = deque()
-        self.owner: dict[int, Group] = {}
-        self.groups: dict[int, Group] = {}
-        self.closed: set[int] = set()
+        self.hands: deque[Hand] = deque()
+        terms = Terms(
+            plan.arrangement, Lookahead(plan.window, plan.window), plan.collate, plan.drop_last, plan.displacement
+        )
+        size = len(plan.batches[0]) if plan.arrangement is Arrangement.FREE else 0
+        self.machine: EpochMachine[Order] = EpochMachine(
+            self.ledger, terms, Order(deque(plan.batches), size), Staff(), self.hands, after and after.machine
+        )
+        self.deaths: dict[tuple[int, int], tuple[Group, int]] = {}
         self.delivered: list[Batch] = []
         self.failed: list[int] = []
         self.collation_failed: list[tuple[int, ...]] = []
         self.dropped: list[tuple[int, ...]] = []
-        self.finished = self.asleep = False
+        self.finished = self.asleep = self.torn = self.was_torn = False
         self.can_stop = True
         self.dead: list[int] = []
-        self.numbers = Numbers() if after is None else after.numbers
-        self._undelivered = self._lost = self._seen_failures = self._failures_then = 0
-        self._size = 1
+        self.follows = True
+        self._closed: set[int] = set()
+        self._failures_then = 0
         shared = world.shared
         shared.behaviour |= plan.behaviour
         shared.collate, shared.whole = plan.collate, plan.whole
@@ -114,20 +146,27 @@ class SimRun:
         self.hand_offs = 0
         self._steps = self._run()
         if after is not None:
-            self.ledger.follow(self.epoch)
+            self.machine.follow(self.epoch)
             return
-        limit, displacement = plan.limits[0], plan.displacement
-        self.ledger.reset(free_order=self.free_order, limit=limit, displacement=displacement)
+        self.machine.begin(self.epoch, plan.limits[0])
         self._set_lanes()
 
     def begin(self) -> None:
         """Take over from the run before."""
-        self.ledger.advance(self.groups)
+        self.machine.take_over()
         self._set_lanes()
 
     def _set_lanes(self) -> None:
         for lane, chunk in zip(self.world.lanes, self.plan.chunks, strict=True):
-            lane.chunk = chunk
+            lane.pace.chunk = chunk
+
+    @property
+    def groups(self) -> dict[int, Group]:
+        return self.machine.book.groups
+
+    @property
+    def open(self) -> dict[int, Group | None]:
+        return self.machine.open
 
     def everything(self) -> dict[int, Group]:
         """The groups in the ledger."""
@@ -144,72 +183,144 @@ class SimRun:
 
     @property
     def exhausted(self) -> bool:
-        return self.drawn == len(self.plan.batches)
+        return self.machine.exhausted
+
+    @property
+    def drawn(self) -> list[int]:
+        """Indices drawn so far."""
+        left = len(self.machine.source.batches)
+        return [index for batch in self.plan.batches[: len(self.plan.batches) - left] for index in batch]
 
     def step(self) -> None:
         if self.asleep:
             self.asleep, self.world.shared.bell = False, 0
         next(self._steps, None)
 
+    def interrupt(self, fuse: int) -> None:
+        """It is interrupted on its way, after so many stores; it goes on with its next step."""
+        self.words.fuse = fuse
+        with contextlib.suppress(*KILLED):
+            self.step()
+        self.words.fuse = None
+        if not self.finished and not self.asleep:
+            self.torn, self.can_stop = True, False
+            self._steps = self._go_on()
+
     def abandon(self) -> None:
-        for slot in self.open:
-            self.slab.release(slot)
+        self.world.reclaim(self.next.open if self.next else ())
         self.open.clear()
 
+    def _go_on(self) -> Iterator[None]:
+        """After an interrupt."""
+        yield from self._begin_again(local=bool(self.words[W.LOCAL]))
+        for lane in self.world.lanes:
+            lane.bell += 1  # one of them may count as woken
+        yield from self._run()
+
+    def _begin_again(self, *, local: bool) -> Iterator[None]:
+        machine, self.torn, self.was_torn = self.machine, True, True
+        pending = machine.book.owed([hand.then for hand in self.hands], machine.source.drawn)
+        machine.give_up(local=local)
+        yield
+        if self.next is not None:
+            self.world.put_back(self.next)
+            self.next = None
+        self.follows = False
+        machine.go_on_from(machine.source.again([group for group in pending if group]))
+        self._closed.clear()
+        self.world.reclaim(())
+        self.torn = False
+        yield
+
     def _run(self) -> Iterator[None]:
+        machine, self.can_stop = self.machine, False
+        yield from self._draw_ahead(None)
         while True:
+            machine.start()
+            act = machine.next()
+            while act != Act.WAIT:
+                if self.words[W.AWAITED] != W.NOTHING:
+                    self._failures_then = self.words[W.FAILURES]
+                yield
+                if act == Act.END:
+                    self.finished = True
+                    return
+                yield from self._do(act)
+                self.can_stop = act in (Act.DELIVER, Act.JUDGE)
+                if self.can_stop:
+                    self._settle()
+                    yield
+                    self.can_stop = False
+                    machine.start()
+                act = machine.next()
+            self.asleep = self.can_stop = True
+            yield
             self.can_stop = False
-            yield from self._draw()
+            while self.dead:
+                yield from self._replace(self.dead[-1])
+
+    def _settle(self) -> None:
+        """The user has had all but the last of what was handed out."""
+        while len(self.hands) > self.plan.held:
+            self.machine.settle(self.hands.popleft().then)
+
+    def _do(self, act: Act) -> Iterator[None]:
+        machine = self.machine
+        if act == Act.RING:
+            self._ring(machine.woken)
+        elif act == Act.DRAW:
+            self._draw()
+            return  # what is in the book is published in the same step, or the counts would not agree
+        elif act == Act.DRAW_EARLY:
+            yield from self._draw_early()
+        elif act == Act.EXAMINE:
+            if any(self._behaviour(each) == "unsendable" for each in machine.failed if not each.took_worker):
+                yield from self._begin_again(local=True)
+        elif act == Act.WATCH:
             self._watch()
-            yield
-            self._report_failures()
-            yield
-            if not self.open and self.exhausted:
-                self.finished = True
-                return
-            slot = yield from self._look()
-            yield
-            if slot is not None:
-                self._deliver(slot)
-                self._govern()
-                self.can_stop = True
-                yield
-            elif self._is_starved():
-                yield from self._draw_one()
-            elif self.open:
-                self.asleep = self.can_stop = True
-                yield
-                self.can_stop = False
-                while self.dead:
-                    yield from self._replace(self.dead.pop())
+        elif act == Act.JUDGE:
+            failed = machine.failed[0]
+            self._fail(failed)
+            self.hands.append(Hand([(failed.group, {failed.position})]))
+        elif act == Act.DELIVER:
+            self._deliver(machine.ready)
+            self._govern()
+        elif act == Act.CLOSED:
+            self._close(machine.dropped)
+        yield
 
-    def _is_starved(self) -> bool:
-        if not self.free_order or self.exhausted or self.words[W.UNRESOLVED]:
-            return False
-        return not self.open or self.words[DIMS.slot(self.open[0]) + W.S_STATUS] == W.FILLING
+    def _draw_ahead(self, room: int | None) -> Iterator[None]:
+        self.machine.start_ahead(room)
+        while (act := self.machine.next()) != Act.WAIT:
+            yield
+            yield from self._do(act)
 
-    def _draw(self) -> Iterator[None]:
-        while not self.exhausted:
-            window = self.plan.window * (self.words[W.LIMIT] if len(self.plan.limits) > 1 else 1)
-            if self._undelivered >= window + self._lost // max(1, self._size):
-                return
-            yield from self._draw_one()
-        yield from self._draw_early()
+    def draw_early(self, room: int) -> Iterator[None]:
+        yield from self._draw_ahead(room)
 
     def _draw_early(self) -> Iterator[None]:
-        if self.next is None and self._undelivered < self.plan.window:
+        if self.next is None and self.follows:
             self.next = self.world.follow(self)
-        while self.next is not None and not self.next.exhausted:
-            if self._undelivered + self.next.outstanding >= self.plan.window:
-                return
-            yield from self.next.draw_one()
+        if self.next is not None:
+            self.machine.follower = self.next.machine
+            yield from self.next.draw_early(self.machine.room)
 
-    def draw_one(self) -> Iterator[None]:
-        yield from self._draw_one()
-
-    @property
-    def outstanding(self) -> int:
-        return self._undelivered
+    def _draw(self) -> None:
+        machine = self.machine
+        indices = machine.source.head()
+        if indices is None:
+            machine.dry()
+            return
+        slot = self.slab.acquire(lambda slot: self.ledger.is_busy(slot, DIMS.lanes))
+        free, size = machine.is_free, len(indices)
+        group = machine.book.enter(indices, -1 if free else slot)
+        self.ledger.write_indices(group.number, array("q", indices))
+        ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
+        if self.ledger.is_local:
+            ahead = []
+        batch = Published(slot, size, self.plan.collate, group.number, size, Kind.INTEGERS, 64, free)
+        machine.drew(batch, group, ahead)
+        machine.source.taken()
 
     def _watch(self) -> None:
         if not self.plan.threshold:
@@ -226,196 +337,117 @@ class SimRun:
         assert self.due is None or self.due > now
         assert self.ledger.aside(DIMS.lanes) <= max(self.plan.spares, roles.count(W.ASIDE))
         if words[W.LIMIT] > words[W.FOREGROUND]:
-            self._ring_lanes()
+            self._ring(self.ledger.wake(DIMS.lanes))
 
     def _govern(self) -> None:
         limits = self.plan.limits
         limit = limits[min(len(self.delivered), len(limits) - 1)]
-        more, self.words[W.LIMIT] = limit > self.words[W.LIMIT], limit
-        if more:
-            self._ring_lanes()
+        if limit != self.words[W.LIMIT]:
+            self.words[W.LIMIT] = limit
+            self._ring(self.ledger.wake(DIMS.lanes))
 
-    def _draw_one(self) -> Iterator[None]:
-        slot = self.slab.acquire(lambda slot: self.ledger.is_busy(slot, DIMS.lanes))
-        yield
-        self._publish(self.plan.batches[self.drawn], slot)
-        self.drawn += 1
-        yield
-
-    def _publish(self, indices: tuple[int, ...], slot: int) -> None:
-        self._size = len(indices)
-        number = self.numbers.take()
-        group = Group(number, indices, -1 if self.free_order else slot, set(range(len(indices))), self.words[W.TAIL])
-        self.groups[number] = group
-        first = DIMS.index(number)
-        self.words[first : first + len(indices)] = indices
-        if indices:
-            ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
-            size, free = len(indices), self.free_order
-            batch = Published(slot, size, self.plan.collate, number, size, W.INTEGERS, 64, free)
-            self._ring(self.ledger.publish(batch, DIMS.lanes, ahead))
-        else:
-            self._ring(self.ledger.publish_empty(slot, number, DIMS.lanes))
-        if not self.free_order:
-            self.owner[slot] = group
-        self.open.append(slot)
-        self._undelivered += 1
-
-    def _ring_lanes(self) -> None:
-        self._ring(self.ledger.wake(DIMS.lanes))
-
-    def _ring(self, lanes: list[int]) -> None:
+    def _ring(self, lanes: Sequence[int]) -> None:
         for lane in lanes:
             self.world.lanes[lane].bell += 1
 
-    def _look(self) -> Generator[None, None, int | None]:
-        found = self.ledger.look(self._candidates())
-        self._failures_then = self.words[W.FAILURES]
-        yield
-        if found is None and self.free_order and self.exhausted and self.words[W.UNRESOLVED] == 0:
-            self._close_tail()
-            yield
-            found = self.ledger.look(self._candidates()) if self.open else None
-            self._failures_then = self.words[W.FAILURES]
-            yield
-        if found is None and self.exhausted:
-            self._ring_lanes()
-        if found is not None:
-            self.open.remove(found)
-        return found
-
-    def _candidates(self) -> list[int]:
-        return list(self.open) if self.plan.arrangement is Arrangement.BATCHES else list(self.open)[:1]
-
-    def _close_tail(self) -> None:
-        for slot in list(self.open):
-            filling = self.words[DIMS.slot(slot) + W.S_STATUS] == W.FILLING
-            if filling and (self.plan.drop_last or not self.ledger.close(slot)):
-                self.open.remove(slot)
-                rows = self._present(slot)
-                assert len(rows) < self.words[DIMS.slot(slot) + W.S_EXPECTED], "a full batch is not dropped"
-                assert not rows or self.plan.drop_last, "samples are lost"
-                if rows:
-                    self.dropped.append(tuple(self._settle(slot, rows)))
-                self.slab.release(slot)
-                self._undelivered -= 1
-            elif filling:
-                self.closed.add(slot)
-        self._ring_lanes()
-
-    def _present(self, slot: int) -> list[int]:
-        at, first = DIMS.slot(slot), DIMS.row_state(slot)
-        expected = self.words[at + W.S_EXPECTED]
-        if self.words[at + W.S_DONE] == expected and not self.words[W.FAILURES]:
-            return list(range(expected))
-        states = self.words[first : first + expected]
-        return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
-
-    def _settle(self, slot: int, rows: list[int]) -> list[int]:
-        """The indices of a slot's rows, which are not owed any more."""
-        found = []
-        for row in rows:
-            ticket = self.words[DIMS.row_ticket(slot) + row] - 1
-            group, position = self.groups[ticket >> 32], ticket & 0xFFFFFFFF
-            assert position in group.owed, "two rows for one ticket"
-            found.append(group.indices[position])
-            self._forget(group, position)
-        owner = self.owner.pop(slot, None)
-        if owner is not None:
-            assert not owner.owed, "a sample of a batch is neither there nor reported"
-            self._retire(owner)
-        return found
-
-    def _give_up(self, slot: int, rows: list[int]) -> list[int]:
-        """The indices of a batch that could not be collated: made or, where one lane made it alone, never filed."""
-        if slot not in self.owner:
-            return self._settle(slot, rows)
-        group = self.owner.pop(slot)
-        assert pending(self.words, DIMS, [group.number]) == 0
-        self._retire(group)
-        return [group.indices[position] for position in sorted(group.owed)]
-
-    def _forget(self, group: Group, position: int) -> None:
-        group.owed.remove(position)
-        if not group.owed and group.slot < 0:
-            self._retire(group)
-
-    def _retire(self, group: Group) -> None:
-        if self.groups.pop(group.number, None) is not None:
-            self.numbers.free.append(group.number)
-
-    def _deliver(self, slot: int) -> None:
-        self._undelivered -= 1
-        at, closed = DIMS.slot(slot), slot in self.closed
-        self.closed.discard(slot)
-        if slot in self.owner and self.words[W.FAILURES]:
-            group = self.owner[slot]
-            for _, position, blob in self.ledger.failed([group.number]):
-                self._fail(group, position, blob)
-        rows = self._present(slot)
-        if self.words[at + W.S_FAILED]:
-            self.collation_failed.append(tuple(self._give_up(slot, rows)))
+    def _close(self, dropped: list[int]) -> None:
+        for slot in dropped:
+            rows = self.ledger.present(slot)
+            assert len(rows) < self.ledger.expected(slot), "a full batch is not dropped"
+            assert not rows or self.plan.drop_last, "samples are lost"
+            if rows:
+                self.dropped.append(tuple(self.slab.cells[slot, self._cell(slot, row)] for row in rows))
             self.slab.release(slot)
+        self._closed |= set(self.open)
+        self._ring(self.machine.woken)
+
+    def _cell(self, slot: int, row: int) -> int:
+        """Where a row's sample stands in its slot."""
+        state = self.words[DIMS.row_state(slot) + row]
+        return row if state & 255 == W.IN_PLACE else state >> 8
+
+    def _in_rows(self, slot: int, rows: list[int]) -> list[tuple[Group, int]]:
+        tickets = self.ledger.tickets(slot)
+        return [(self.groups[tickets[row] >> 32], tickets[row] & 0xFFFFFFFF) for row in rows]
+
+    def _deliver(self, ready: Ready) -> None:
+        slot, rows, at = ready.slot, ready.rows, DIMS.slot(ready.slot)
+        found = self._in_rows(slot, rows)
+        handed = {(id(group), position) for hand in self.hands for group, them in hand.then for position in them}
+        assert not handed & {(id(group), position) for group, them in ready.settled for position in them}, "twice"
+        assert len(set(found_once := [(id(group), at) for group, at in found])) == len(found_once), "two for one ticket"
+        assert all(position in group.owed for group, position in found), "it was settled before"
+        for each in ready.failed:
+            self._fail(each)
+        indices = tuple(group.indices[position] for group, position in found)
+        failed = {each.position for each in ready.failed}
+        if self.words[at + W.S_FAILED]:
+            if ready.group is not None:
+                assert pending(self.words, DIMS, [ready.group.number]) == 0
+                indices = tuple(index for place, index in enumerate(ready.group.indices) if place not in failed)
+            self.collation_failed.append(indices)
+            self.slab.release(slot)
+            self.hands.append(Hand(ready.settled))
             return
-        cells, states = self.slab.cells, DIMS.row_state(slot)
-        offset = self.words[at + W.S_RESULT]
+        if ready.group is not None:
+            rest = set(range(len(ready.group.indices))) - failed
+            assert {position for _, position in found} == rest, "a sample is neither there nor reported"
+        cells, offset = self.slab.cells, self.words[at + W.S_RESULT]
         if self.words[at + W.S_COLLATE]:
             assert self.words[at + W.S_RESULT_BYTES] == 1
             values, where = cells[slot, offset], [offset]
         else:
             where = rows
-            assert all(self.words[states + row] == W.IN_PLACE for row in rows)
+            assert all(self.words[DIMS.row_state(slot) + row] == W.IN_PLACE for row in rows)
             values = tuple(cells.get((slot, row)) for row in rows)
-        expected = self.words[at + W.S_EXPECTED]
-        late = self._lateness(slot, rows) if self.free_order else 0
-        assert values == tuple(self._settle(slot, rows)), "a row does not hold the sample of its ticket"
-        if rows or not expected:
-            self.delivered.append(Batch(values, expected, closed, late))
+        assert values == indices, "a row does not hold the sample of its ticket"
+        if rows or not ready.expected:
+            late = self._lateness(slot, found) if self.machine.is_free else 0
+            whole = not self.machine.is_free or slot in self._closed or len(rows) == ready.expected
+            self.delivered.append(Batch(values, whole, late))
+            self.hands.append(Hand(ready.settled))
+        else:
+            self.machine.settle(ready.settled)
+        self._closed.discard(slot)
         self.world.lend(slot, {cell: cells[slot, cell] for cell in where})
 
-    def _lateness(self, slot: int, rows: list[int]) -> int:
-        number, first = self.words[DIMS.slot(slot) + W.S_NUMBER], DIMS.row_ticket(slot)
-        groups = [self.groups[(self.words[first + row] - 1) >> 32] for row in rows]
-        return max((number - group.sequence for group in groups), default=0)
+    def _lateness(self, slot: int, found: list[tuple[Group, int]]) -> int:
+        number = self.words[DIMS.slot(slot) + W.S_NUMBER]
+        serials = [self.words[DIMS.group(group.number) + W.G_SERIAL] & 0xFFFFFFFF for group, _ in found]
+        return max((number - serial for serial in serials), default=0)
 
-    def _fail(self, group: Group, position: int, blob: int) -> None:
-        index = group.indices[position]
-        assert position in group.owed, "a sample fails once"
-        behaviour = self.plan.behaviour.get(index, "row")
-        if blob != W.NO_BLOB:
-            assert self.world.shared.blobs[group.number, blob] == index
-            assert behaviour == "raises"
+    def _behaviour(self, failed: Failed) -> str:
+        index = failed.group.indices[failed.position]
+        assert self.world.shared.blobs[failed.group.number, failed.blob] == index
+        return self.plan.behaviour.get(index, "row")
+
+    def _fail(self, failed: Failed) -> None:
+        assert failed.position in failed.group.owed, "a sample fails once"
+        if failed.took_worker:
+            assert self.deaths[id(failed.group), failed.position][1] > W.DEATHS_ALLOWED
         else:
-            assert group.deaths[position] > W.DEATHS_ALLOWED
-        self.failed.append(index)
-        self._forget(group, position)
-
-    def _report_failures(self) -> None:
-        if not self.free_order or self.words[W.FAILURES] == self._seen_failures:
-            return
-        for number, position, blob in self.ledger.failed(list(self.groups)):
-            group = self.groups.get(number)
-            if group is not None and position in group.owed:
-                self._seen_failures += 1
-                self._lost += 1
-                self._fail(group, position, blob)
+            assert self._behaviour(failed) in ("raises", "unsendable", "too large")
+        self.failed.append(failed.group.indices[failed.position])
 
     def _replace(self, lane: int) -> Iterator[None]:
         before = {self._ticket(*ticket): ticket for ticket in self._pending()}
-        groups, slots = self.everything(), [*self.open, *(self.next.open if self.next else ())]
-        repair = self.ledger.repair(lane, DIMS.lanes, list(groups), slots)
+        groups = self.everything()
+        repair = self.machine.repair(lane)
         if repair.ticket is not None and repair.deaths:
             assert self._is_guilty(self.world.lanes[lane], *repair.ticket), "somebody else's sample is blamed"
-            group = groups[repair.ticket[0]]
-            group.deaths[repair.ticket[1]] = group.deaths.get(repair.ticket[1], 0) + 1
-        for word, (group, position) in before.items():
+            group, position = groups[repair.ticket[0]], repair.ticket[1]
+            of = self if self.groups.get(group.number) is group else self.next
+            assert of is not None
+            of.deaths[id(group), position] = group, of.deaths.get((id(group), position), (group, 0))[1] + 1
+        for word, (number, position) in before.items():
             if self.words[word] & 15 == W.FAILED:
-                assert not self._held(group, position), "it failed while somebody makes it"
+                assert not self._held(number, position), "it failed while somebody makes it"
         self.world.check_counts()
         yield
         self.world.start(lane, self.plan.chunks[lane])
+        self.dead.remove(lane)
         yield
-        self._ring_lanes()
+        self._ring(self.ledger.wake(DIMS.lanes))
         yield
 
     def _ticket(self, group: int, position: int) -> int:
@@ -437,9 +469,10 @@ class SimRun:
         """It sleeps although there is something for it and nobody is about to say so."""
         if not self.asleep or self.world.shared.bell or any(lane.to_report for lane in self.world.lanes):
             return False
-        if any(self.ledger.is_ready(slot) for slot in self._candidates()):
+        candidates = self.open if self.machine.arrangement is Arrangement.BATCHES else islice(self.open, 1)
+        if any(self.ledger.is_ready(slot) for slot in candidates):
             return True
-        if not self.free_order:
+        if not self.machine.is_free:
             return False
         collating = any(self.words[DIMS.slot(slot) + W.S_STATUS] == W.COLLATING for slot in self.open)
         return self.words[W.FAILURES] != self._failures_then or (self.words[W.UNRESOLVED] == 0 and not collating)
@@ -477,12 +510,11 @@ class World:
         dead = self.run.dead if self.runs else []
         if early is not None and self.run.finished:
             early.begin()
-            self.begun_early += early.drawn > 0
+            self.begun_early += len(early.drawn) > 0
             self.runs.append(early)
         else:
             if early is not None:
-                early.abandon()
-                self._plans.appendleft(early.plan)
+                self.put_back(early)
             self.runs.append(SimRun(self, self._plans.popleft()))
         self.unnoticed += dead
         return True
@@ -492,6 +524,15 @@ class World:
         if not self._plans or not self._plans[0].follows:
             return None
         return SimRun(self, self._plans.popleft(), run)
+
+    def put_back(self, early: SimRun) -> None:
+        """What was begun early is void."""
+        early.abandon()
+        self._plans.appendleft(early.plan)
+
+    def reclaim(self, held: Collection[int]) -> None:
+        """All slots are free but those ``held`` and the user's."""
+        self.slab.reclaim({*held, *(slot for slot, _ in self._lent)})
 
     def start(self, lane: int, chunk: int) -> None:
         bell = self.lanes[lane].bell
@@ -516,6 +557,10 @@ class World:
             self.lanes[lane].kill(fuse)
             self._after(lane)
 
+    def interrupt(self, fuse: int) -> None:
+        self.run.interrupt(fuse)
+        self.check()
+
     def notice(self, lane: int) -> None:
         self.unnoticed.remove(lane)
         self.run.dead.append(lane)
@@ -531,6 +576,8 @@ class World:
         self.check()
 
     def check(self) -> None:
+        if self.run.torn:
+            return  # whatever is there is void, and will be begun again
         torn = self.unnoticed or self.run.dead or not all(lane.alive for lane in self.lanes)
         roles = [self.words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
         assert torn or self.words[W.FOREGROUND] == roles.count(W.WORKING)
@@ -578,7 +625,10 @@ class World:
         return left
 
     def shuffle(self, rng: random.Random, kills: dict[int, int], stops: set[int], laziness: float, ticks: int) -> None:
-        """Anybody, at random, for ``ticks``; ``kills``: at which tick, after how many stores; ``stops``: new epochs."""
+        """Anybody, at random, for ``ticks``; ``kills``: at which tick, after how many stores; ``stops``: new epochs.
+
+        A kill of the consumer is an interrupt.
+        """
         favourite = rng.choice([-1, 0, 1, 2])
         for tick in range(ticks):
             if self.run.finished and not self.begin():
@@ -599,8 +649,8 @@ class World:
             if rng.random() < 0.05:
                 favourite = rng.choice([-1, 0, 1, 2])
             actor = favourite if favourite in movable and rng.random() < 0.5 else rng.choice(movable)
-            if tick in kills and actor >= 0:
-                self.kill(actor, kills[tick])
+            if tick in kills:
+                self.kill(actor, kills[tick]) if actor >= 0 else self.interrupt(kills[tick])
             else:
                 self.advance(actor)
 
@@ -608,7 +658,7 @@ class World:
         """Every index of a finished epoch came out once, in the batches its arrangement promises."""
         for run in self.runs:
             plan = run.plan
-            drawn = [index for batch in plan.batches[: run.drawn] for index in batch]
+            drawn = run.drawn
             batches = [batch.indices for batch in run.delivered]
             seen = [index for batch in [*batches, *run.collation_failed, *run.dropped] for index in batch]
             seen += run.failed
@@ -621,13 +671,13 @@ class World:
             if plan.arrangement is Arrangement.FREE:
                 if plan.displacement:
                     assert all(batch.late <= plan.displacement for batch in run.delivered), "overtaken too often"
-                assert all(batch.closed or len(batch.indices) == batch.expected for batch in run.delivered)
+                assert all(batch.whole for batch in run.delivered), "short of samples"
                 continue
             out = set(run.failed)
             for batch in run.collation_failed:
                 out.update(batch)
             empty = [batch for batch in (*batches, *run.collation_failed) if not batch]
-            assert len(empty) == plan.batches.count(())
+            assert len(empty) == plan.batches.count(()) or run.was_torn  # nothing is owed of them
             wanted = [tuple(index for index in batch if index not in out) for batch in plan.batches]
             wanted, batches = [batch for batch in wanted if batch], [batch for batch in batches if batch]
             if plan.arrangement is Arrangement.STRICT:

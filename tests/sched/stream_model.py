@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.streams import S_ITEMS, S_STATE, ConsumerStreams, LaneStream
+from headrace.sched.moves import Next
+from headrace.sched.streams import ConsumerStreams, LaneStream
 from headrace.sched.words import Dims
 from tests.sched.memory import Killed, Slab, Words
 
@@ -26,7 +27,7 @@ class StreamPlan:
 
 
 class StreamLane:
-    """Mirrors the engine's loop over one stream. Where to resume from holds for the epoch it was said in."""
+    """Does what its stream says. Where to resume from holds for the epoch it was said in."""
 
     def __init__(self, world: "StreamWorld", number: int, resume: tuple[int, int]) -> None:
         self.world, self.words, self.number, self._resume = world, world.words, number, resume
@@ -55,18 +56,15 @@ class StreamLane:
         self.alive = self.to_report = False
 
     def _run(self) -> Iterator[None]:
-        at, slab = DIMS.lane(self.number), self.world.slab
+        slab = self.world.slab
         while True:
-            if self.stream.renew():
+            what, slot, fresh = self.stream.visit()
+            if fresh:
                 self._position = None
-            slot = self.stream.take()
-            if slot is None:
-                self.words[at + W.L_WAITING] = W.FOR_ROOM
-            else:
-                use = slab.uses[slot]
-                epoch = len(self.world.runs) - 1
+            use = slab.uses.get(slot)
+            epoch = len(self.world.runs) - 1
             yield
-            if slot is None:
+            if what == Next.ASLEEP:
                 self.asleep = True
                 yield
                 continue
@@ -125,7 +123,7 @@ class StreamRun:
         while True:
             lane = self.look()
             if lane is None:
-                self.words[W.AWAITED] = W.ANY
+                self.streams.expect()
             yield
             if lane is not None:
                 self._deliver(lane)
@@ -170,24 +168,23 @@ class StreamRun:
         return None
 
     def _deliver(self, lane: int) -> None:
-        slot, at = self.queues[lane][0], DIMS.slot(self.queues[lane][0])
-        self.queues[lane].popleft()
+        slot = self.queues[lane].popleft()
         epoch, owner, position = self.world.slab.cells[slot, 0]
         assert (epoch, owner, position) == (len(self.world.runs) - 1, lane, self.taken[lane])
-        assert (self.words[at + S_STATE], self.words[at + S_ITEMS]) == (position + 2, position + 10)
+        assert self.streams.outcome(slot) == (position + 10, False, position + 1, False)
         self.taken[lane] += 1
         self.delivered.append((lane, position))
         self.world.lend(slot)
 
     def _replace(self, lane: int) -> Iterator[None]:
         self.world.ledger.bury(lane)
-        at = DIMS.lane(lane)
-        made, taken = self.words[at + W.L_MADE], self.words[at + W.L_QUOTA] - len(self.queues[lane])
-        ready = [self.world.ledger.is_ready(slot) for slot in self.queues[lane]]
-        assert self.streams.ended(lane) or made - taken == sum(ready), "what was made is not what can be had"
+        counted = self.words[DIMS.lane(lane) + W.L_MADE]
+        made = self.streams.count_made(lane, self.queues[lane])
+        agrees = counted == self.words[DIMS.lane(lane) + W.L_MADE]
+        assert agrees or self.streams.ended(lane), "what was made is not what can be had"
         yield
         epoch = len(self.world.runs) - 1
-        self.world.lanes[lane] = StreamLane(self.world, lane, (epoch, self.taken[lane] + made - taken))
+        self.world.lanes[lane] = StreamLane(self.world, lane, (epoch, self.taken[lane] + made))
         self.world.bells[lane] += 1
         yield
 

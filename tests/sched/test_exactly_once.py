@@ -1,6 +1,7 @@
 """Whatever dies, in whatever order things happen: every index comes out once, and the run ends."""
 
 import random
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.sched import twin
 from headrace.sched import words as W
-from tests.sched.model import DIMS, Arrangement, Plan, World
+from headrace.sched.acts import Arrangement
+from tests.sched.model import DIMS, Plan, World
 
 ARRANGEMENTS = list(Arrangement)
 each_arrangement = pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda a: a.name.lower())
@@ -19,7 +21,7 @@ QUICKLY = settings(
     phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
     suppress_health_check=list(HealthCheck),
 )
-BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills"]
+BEHAVIOURS = ["row"] * 8 + ["other", "object", "raises", "kills once", "kills", "misfit", "unsendable", "too large"]
 
 
 @st.composite
@@ -53,6 +55,7 @@ def plans(draw: st.DrawFn, arrangement: Arrangement, first: int, before: Plan | 
         spares=draw(st.integers(0, 2)),
         displacement=displacement,
         ahead=frozenset(draw(st.lists(st.sampled_from(drawn), max_size=5)) if drawn else ()),
+        held=draw(st.integers(0, 2)),
         follows=follows,
     )
 
@@ -82,9 +85,10 @@ def test_any_schedule(arrangement: Arrangement, native: bool, data: st.DataObjec
 
 
 def mixed(arrangement: Arrangement, **options) -> Plan:
-    """Four small batches with a bit of everything."""
+    """Five small batches with a bit of everything."""
     behaviour = {2: "raises", 5: "object", 7: "other", 8: "raises"}
-    return Plan(arrangement, ((0, 1, 2), (3, 4, 5, 6), (7,), (8, 9)), behaviour, (1, 2, 4), **options)
+    options = {"window": 1} | options
+    return Plan(arrangement, ((0, 1, 2), (3, 4, 5, 6), (7,), (8, 9), (20,)), behaviour, (1, 2, 4), **options)
 
 
 SCENES = {
@@ -103,18 +107,26 @@ STAGED = [
 ]
 
 
-@pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
-@pytest.mark.parametrize(("arrangement", "scene"), STAGED, ids=lambda value: getattr(value, "name", value))
-def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float, native: bool) -> None:
+each_scene = pytest.mark.parametrize(("arrangement", "scene"), STAGED, ids=lambda value: getattr(value, "name", value))
+
+
+def staged(arrangement: Arrangement, scene: str) -> list[Plan]:
     plans = [mixed(arrangement, **SCENES[scene])]
     if scene == "followed":
         plans += [Plan(arrangement, ((10, 11), (12,)), {11: "raises", 12: "kills once"}, (1, 2, 4), follows=True)]
-    for tick in count():
-        stores = _die(World(plans, native=native), tick, 1 << 20, laziness)
-        if stores is None:
-            break
-        for fuse in range(stores):
-            _die(World(plans, native=native), tick, fuse, laziness)
+    return plans
+
+
+@pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
+@each_scene
+def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float, native: bool) -> None:
+    _strike_everywhere(staged(arrangement, scene), native, laziness, _kill)
+
+
+@each_scene
+def test_an_interrupt_at_any_store(arrangement: Arrangement, scene: str, native: bool) -> None:
+    """Of the consumer, which then goes on from what was drawn and not delivered."""
+    _strike_everywhere(staged(arrangement, scene), native, 0.0, _interrupt)
 
 
 @each_arrangement
@@ -139,16 +151,37 @@ def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement, native: bool)
     assert world.begun_early == 1
 
 
-def _die(world: World, tick: int, fuse: int, laziness: float) -> int | None:
-    """Kill whoever is next at ``tick``; how many stores its step could make, None when the run is over by then."""
+Strike = Callable[[World, random.Random, int], None]
+
+
+def _kill(world: World, rng: random.Random, fuse: int) -> None:
+    lanes = [actor for actor in world.movable() if actor >= 0]
+    if lanes:
+        world.kill(rng.choice(lanes), fuse)
+
+
+def _interrupt(world: World, _: random.Random, fuse: int) -> None:
+    if world.run.can_move:
+        world.interrupt(fuse)
+
+
+def _strike_everywhere(plans: list[Plan], native: bool, laziness: float, strike: Strike) -> None:
+    for tick in count():
+        stores = _struck(World(plans, native=native), tick, 1 << 20, laziness, strike)
+        if stores is None:
+            break
+        for fuse in range(stores):
+            _struck(World(plans, native=native), tick, fuse, laziness, strike)
+
+
+def _struck(world: World, tick: int, fuse: int, laziness: float, strike: Strike) -> int | None:
+    """Strike at ``tick``; how many stores the step could make, None when the run is over by then."""
     rng, epochs = random.Random(tick), len(world.plans)
     world.shuffle(rng, {}, set(), laziness, tick)
     if world.run.finished and len(world.runs) == epochs:
         return None
     before = world.words.stores
-    lanes = [actor for actor in world.movable() if actor >= 0]
-    if lanes:
-        world.kill(rng.choice(lanes), fuse)
+    strike(world, rng, fuse)
     stores = world.words.stores - before
     world.shuffle(rng, {}, set(), laziness, 10_000)
     assert world.run.finished

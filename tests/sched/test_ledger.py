@@ -155,7 +155,7 @@ def test_a_batch_of_nothing_is_only_collated(strict: Ledger) -> None:
 def test_a_number_used_again_for_nothing_has_no_failures(strict: Ledger) -> None:
     strict.publish(0, 1)
     strict.lanes[0].take(1)
-    strict.lanes[0].fail(0, 64, 0)
+    strict.lanes[0].fail(Tickets(0, 0, 1, 0), 0, lambda: 64)
     assert strict.consumer.failed([0]) == [(0, 0, 64)]
     strict.consumer.publish_empty(1, 0, DIMS.lanes)
     assert strict.consumer.failed([0]) == []
@@ -307,7 +307,7 @@ def test_what_an_old_epoch_brings_is_dropped(strict: Ledger) -> None:
     strict.publish(0, 2)
     strict.words[W.AWAITED] = W.ANY
     assert strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0) == Outcome(-1, wake=False)
-    assert strict.lanes[1].fail(1, 64, 0) == Outcome(-1, wake=False)
+    assert strict.lanes[1].fail(Tickets(0, 1, 2, 0), 1, lambda: 64) == Outcome(-1, wake=False)
     assert [strict.ticket(0, position) for position in (0, 1)] == [W.PENDING, W.PENDING]
     assert strict.words[W.UNRESOLVED] == 2
     assert strict.repair(1).ticket is None
@@ -468,7 +468,7 @@ def test_a_row_kept_for_a_sample_that_failed_is_free(free: Ledger) -> None:
     free.lanes[2].take(1)
     assert free.lanes[2].claim(1, 0, room).slot == 2
     free.lanes[2].give_back()
-    free.lanes[0].fail(0, 64, -1)
+    free.lanes[0].fail(Tickets(0, 0, 1, -1), 0, lambda: 64)
     assert free.lanes[2].claim(1, 0, room).slot == 1
 
 
@@ -482,7 +482,7 @@ def test_the_last_sample_wakes_who_waits_for_a_batch_that_stays_short(free: Ledg
     free.lanes[1].take(1)
     rows = free.lanes[1].claim(1, 0, room)
     assert rows.slot == 2, "slot 1 is kept for the first sample"
-    free.lanes[0].fail(0, 64, -1)
+    free.lanes[0].fail(Tickets(0, 0, 1, -1), 0, lambda: 64)
     free.words[W.AWAITED] = 1 + 1
     assert free.lanes[1].finish(rows, 2, 0) == Outcome(-1, wake=True)
 

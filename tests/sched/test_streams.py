@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace.sched import words as W
+from headrace.sched.moves import Next
 from headrace.sched.streams import ConsumerStreams, LaneStream
 from tests.sched.memory import Words
 from tests.sched.stream_model import DIMS, LANES, StreamPlan, StreamWorld
@@ -54,25 +55,23 @@ def test_no_slot_without_quota() -> None:
     words = Words(DIMS.words)
     consumer, lane = ConsumerStreams(words, DIMS, LANES), LaneStream(words, DIMS, 1)
     consumer.reset()
-    assert lane.renew()
-    assert not lane.renew()
-    assert lane.take() is None
+    assert lane.visit() == (Next.ASLEEP, -1, True)
+    assert lane.visit() == (Next.ASLEEP, -1, False)
     consumer.allow(1, 7)
     consumer.allow(1, 4)
-    assert LaneStream(words, DIMS, 0).take() is None
+    assert LaneStream(words, DIMS, 0).visit().what == Next.ASLEEP
     for slot in (7, 4):
-        assert lane.take() == slot
+        assert lane.visit() == (Next.TICKETS, slot, False)
         lane.ready(slot, 1, 0, 1, failed=False)
-    assert lane.take() is None
+    assert lane.visit().what == Next.ASLEEP
 
 
 def test_a_new_epoch_drops_what_comes_late() -> None:
     words = Words(DIMS.words)
     consumer, lane = ConsumerStreams(words, DIMS, LANES), LaneStream(words, DIMS, 0)
     consumer.reset()
-    lane.renew()
     consumer.allow(0, 3)
-    assert lane.take() == 3
+    assert lane.visit() == (Next.TICKETS, 3, True)
     consumer.reset()
     words[W.AWAITED] = W.ANY
     assert not lane.ready(3, 1, 0, 1, failed=False)
@@ -87,11 +86,10 @@ def test_the_consumer_is_woken_once() -> None:
     words = Words(DIMS.words)
     consumer, lane = ConsumerStreams(words, DIMS, LANES), LaneStream(words, DIMS, 0)
     consumer.reset()
-    lane.renew()
     consumer.allow(0, 0)
     consumer.allow(0, 1)
     words[W.AWAITED] = W.ANY
-    assert lane.take() == 0
+    assert lane.visit().slot == 0
     assert lane.ready(0, 1, 0, 1, failed=False)
-    assert lane.take() == 1
+    assert lane.visit().slot == 1
     assert not lane.ready(1, 1, 0, 1, failed=False)

@@ -1,6 +1,8 @@
+import random
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -43,6 +45,18 @@ def made(tmp_path):
     fill(made, sample_records())
     yield made
     made.close()
+
+
+def test_a_thread_never_gets_what_another_one_asked_for(made):
+    """Python's module has one prepared statement per query, whichever thread asks."""
+    records = {record.key: bytes(record.payload) for record in sample_records()}
+
+    def wrong(seed):
+        keys = random.Random(seed).choices(sorted(records), k=1000)
+        return [key for key in keys if bytes(made.get(key).payload) != records[key]]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert not [key for found in pool.map(wrong, range(8)) for key in found]
 
 
 WRITER = """

@@ -20,10 +20,11 @@ from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
 from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.inline import InlineRun, InlineStream
-from headrace.engine.consumer.maprun import Arrangement, MapRun
+from headrace.engine.consumer.maprun import MapRun, Staffing, Succession
 from headrace.engine.consumer.order import Groups, Order
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.saved import Facts, compare, facts, pending
+from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.sources import unpack_random
 from headrace.engine.consumer.streamrun import StreamRun
 from headrace.engine.consumer.tally import Errors, Tally
@@ -42,11 +43,13 @@ from headrace.engine.worker.generators import unpacked
 from headrace.engine.worker.job import Resume, Task
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
+from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
 from headrace.plan.lookahead import Lookahead
-from headrace.sched import words as W
+from headrace.sched.acts import Arrangement, Terms
 from headrace.sched.arrivals import Grouping
+from headrace.sched.gauges import Gauges
 from headrace.trace.file import Recording
 
 
@@ -325,7 +328,8 @@ class IterationAssembly:
             return groups
         if resources.fetcher is None:
             prefetch, batch = settings.loading.prefetch, settings.batch_size or 1
-            resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
+            with held():
+                resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
         displacement = settings.scheduling.max_displacement or 0
         return ArrivingGroups(groups, resources.fetcher, rows.key, _GROUPINGS[settings.arrangement], displacement)
 
@@ -334,25 +338,22 @@ class IterationAssembly:
         standard = settings.batched and collation.is_standard(settings.collate_fn)
         arriving = self._arriving(groups)
         pool, slots = self._started(standard=standard, resumed=[])
-        return MapRun(
-            pool,
-            slots,
-            arriving,
+        terms = Terms(
             arrangement=settings.arrangement,
             window=self._lookahead(),
             collate=not standard,
             drop_last=settings.drop_last,
-            timeout=settings.timeout,
-            errors=Errors(settings.on_error, self.tally, self._epoch_samples()),
-            tally=self.tally,
-            seed=(self.resources.base_seed, epoch),
-            spares=settings.scheduling.spares_for,
             displacement=settings.scheduling.max_displacement or 0,
-            automatic=self._automatic(),
-            stragglers=self._course.stragglers if standard and not settings.bulk else None,
-            follower=self._follow if settings.overlaps else None,
-            after=after,
         )
+        stragglers = self._course.stragglers if standard and not settings.bulk else None
+        staffing = Staffing(settings.scheduling.spares_for, self._automatic(), stragglers)
+        succession = Succession(self.resources.base_seed, epoch, self._follow if settings.overlaps else None, after)
+        return MapRun(pool, slots, arriving, terms, staffing, succession, self._service(self._epoch_samples()))
+
+    def _service(self, samples: int | None) -> Service:
+        """How the next run treats its user; ``samples``: of an epoch, if that is known."""
+        settings = self._settings
+        return Service(Errors(settings.on_error, self.tally, samples), self.tally, settings.timeout)
 
     def _lookahead(self) -> Lookahead:
         settings, course = self._settings, self._course
@@ -382,7 +383,6 @@ class IterationAssembly:
             )
             for stream in (saved["streams"] if saved else [])
         ]
-        errors = Errors(settings.on_error, self.tally, None)
         size = settings.batch_size
         if settings.workers == 0:
             return InlineStream(
@@ -392,7 +392,7 @@ class IterationAssembly:
                 drop_last=settings.drop_last,
                 tally=self.tally,
                 resumed=resumed[0] if resumed else Resume(),
-                errors=errors,
+                errors=self._service(None).errors,
                 observer=self._observer(),
             )
         pool, slots = self._started(standard=False, resumed=resumed)
@@ -400,13 +400,11 @@ class IterationAssembly:
         self._streams = StreamRun(
             pool,
             slots,
+            resumed or [Resume(began=began) for began in left],
+            self._service(None),
             in_order=settings.in_order,
             ahead=settings.prefetch,
-            timeout=settings.timeout,
-            tally=self.tally,
-            resumed=resumed or [Resume(began=began) for began in left],
             turn=saved["turn"] if saved else 0,
-            errors=errors,
         )
         return self._streams
 
@@ -418,10 +416,12 @@ class IterationAssembly:
         if resources.slab is None:
             limit = settings.loading.memory_limit
             room = free_memory() // 4 if limit is None else limit
-            resources.slab = resources.shelf.take(room, self._accelerator, settings.extent)
+            with held():
+                resources.slab = resources.shelf.take(room, self._accelerator, settings.extent)
         # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
         own = resources.epoch if settings.iterable else 0
-        resources.slab.memory.words[W.RUN] = self._first_run + own
+        gauges = Gauges(resources.slab.memory.words, resources.slab.memory.dims)
+        gauges.name_run(self._first_run + own)
         if resources.pool is None:
             task = Task(
                 dataset=settings.dataset,
@@ -440,9 +440,11 @@ class IterationAssembly:
             )
             context = settings.context or torch.multiprocessing.get_context()
             resources.operations = Operations(settings.dataset).names
-            pool = Pool(resources.slab.memory, settings.workers, context, task, resources.base_seed)
-            resources.pool = pool
-            coming = resources.slab.memory.words[W.GENERATION] + 1  # the epoch that the run is about to begin
+            with held():
+                resources.pool = pool = Pool(
+                    resources.slab.memory, settings.workers, context, task, resources.base_seed
+                )
+            coming = gauges.generation + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return resources.pool, resources.slab.slots
 

@@ -12,6 +12,7 @@ from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.saved import members_of
 from headrace.engine.iteration import Resources
 from headrace.engine.staging.stages import Stages
+from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
 
 
@@ -67,7 +68,8 @@ class EpochCache:
         if resources.membership is None or self._stages is None:
             about, self._stages = caching(options, self._dataset)
             resources.memberships = self._memberships
-            resources.membership = self._memberships.take(about, resources.tally)
+            with held():
+                resources.membership = self._memberships.take(about, resources.tally)
         return self._stages
 
     def samples(self) -> Any:

@@ -17,6 +17,7 @@ from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered, RunTrace
 from headrace.engine.memory.slab import Shelf, Slab
+from headrace.engine.worker.signals import held
 
 
 class Run(Protocol):
@@ -85,8 +86,10 @@ class Resources:
         In a process forked from the one that began it, nothing: it all belongs to that one.
         """
         if os.getpid() != self.owner:
+            _iterations.pop(self, None)
             return
-        with ExitStack() as closing:  # from the last to the first
+        with held(), ExitStack() as closing:  # from the last to the first
+            closing.callback(_iterations.pop, self, None)
             closing.push(self._give_back)
             closing.callback(self._end_membership)
             closing.callback(self._end_fetcher)
@@ -140,13 +143,35 @@ class Resources:
             slab.close()
 
 
+_iterations: "dict[Resources, weakref.ref[Iteration]]" = {}
+"""Those of this process that are not closed."""
+
+
+def _close(resources: Resources) -> None:
+    """When an iteration was dropped. Nobody sees what is raised here, so nobody would try again."""
+    try:
+        resources.close()
+    except BaseException:
+        resources.close()
+        raise
+
+
+def _close_dropped() -> None:
+    """A signal handler that raises may keep a finalizer from being called, before its first line."""
+    for resources, iteration in list(_iterations.items()):
+        if iteration() is None:
+            resources.close()
+
+
 class Iteration:
     """One pass over the loader's data; with persistent workers, one after the other."""
 
     def __init__(self, assembly: "Assembly") -> None:
         """Begins at once."""
+        _close_dropped()
         self._assembly, self.resources = assembly, assembly.resources
-        self._finalizer = weakref.finalize(self, assembly.resources.close)
+        _iterations[self.resources] = weakref.ref(self)
+        self._finalizer = weakref.finalize(self, _close, assembly.resources)
         self.reset()
 
     def reset(self) -> None:
@@ -165,8 +190,8 @@ class Iteration:
 
     def close(self) -> None:
         """End it now; idempotent."""
-        self._finalizer.detach()
         self.resources.close()
+        self._finalizer.detach()
 
     def __iter__(self) -> Self:
         """Itself."""

@@ -6,12 +6,24 @@ The caller brings the lock: hot methods take it, the others want it held.
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import IntFlag
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from headrace.sched import words as W
 from headrace.sched.repair import Mending
 from headrace.sched.words import Dims, Words
+
+
+class Kind(IntFlag):
+    """How the indices of a group are written."""
+
+    INTEGERS = W.INTEGERS
+    """As words."""
+    PICKLED = W.PICKLED
+    """In its blob."""
+    PLANNED = W.PLANNED
+    """Added: behind them, its blob says where what is needed for each sample lies."""
 
 
 class Batch(NamedTuple):
@@ -25,7 +37,7 @@ class Batch(NamedTuple):
     group: int
     count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
     """Tickets of the group."""
-    kind: int
+    kind: Kind
     """How its indices are written."""
     blob: int
     """Bytes that its blob begins with."""
@@ -58,6 +70,16 @@ class ConsumerLedger(Mending):
         return self.w[W.FAILURES]
 
     @property
+    def logged(self) -> int:
+        """Samples of extraordinary cost so far."""
+        return self.w[W.LOGGED]
+
+    @property
+    def queued(self) -> int:
+        """Tickets that wait to be made before all others."""
+        return self.w[W.RETRIES]
+
+    @property
     def is_resolved(self) -> bool:
         """Whether every ticket of the epoch being delivered is done or failed."""
         return self.w[W.UNRESOLVED] == 0
@@ -75,26 +97,15 @@ class ConsumerLedger(Mending):
         """What, with the epoch and the index, a sample's random numbers come from."""
         self.w[W.SEED] = seed
 
+    def write_indices(self, group: int, indices: "array[int]") -> None:
+        """Those of a group that is not published yet."""
+        first = self.dims.index(group)
+        self.w[first : first + len(indices)] = memoryview(indices)
+
     def making(self, lane: int) -> tuple[int, int]:
         """The group (-1: none) and the position that a lane is at; a hint."""
         at = self.dims.lane(lane)
         return self.w[at + W.L_GROUP] - 1, self.w[at + W.L_POS]
-
-    def is_filling(self, slot: int) -> bool:
-        """Whether the slot still wants rows."""
-        return self.w[self.dims.slot(slot) + W.S_STATUS] == W.FILLING
-
-    def expected(self, slot: int) -> int:
-        """Rows of the slot."""
-        return self.w[self.dims.slot(slot) + W.S_EXPECTED]
-
-    def number(self, slot: int) -> int:
-        """The batch's, among all that were opened."""
-        return self.w[self.dims.slot(slot) + W.S_BATCH]
-
-    def is_error(self, slot: int) -> bool:
-        """Whether what was collated is an error."""
-        return bool(self.w[self.dims.slot(slot) + W.S_FAILED])
 
     def reset(self, *, free_order: bool, limit: int = 1 << 30, displacement: int = 0, epoch: int = 0) -> None:
         """Begin a new epoch; whatever lanes still do for an older one will be dropped when they come back with it.

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from headrace.sched import words as W
-from headrace.sched.moves import ALL, Appetite, Eats, Found, Next, Outcome, Room, Rows, Tickets, Visit, Written
+from headrace.sched.moves import ALL, Appetite, Eats, File, Found, Next, Outcome, Room, Rows, Tickets, Visit, Written
 from headrace.sched.view import LaneView
 from headrace.sched.words import Dims, Words
 
@@ -31,7 +31,6 @@ class LaneLedger(LaneView):
         self.lock = nullcontext() if lock is None else lock
         self._ring, self._order, self._fill = dims.ring, dims.order, dims.fill
         self._retry, self._hole = dims.retry, dims.hole
-        self._index0 = dims.index0
         self._sized = (-1, 0, 0)  # the layout and the rows of a batch for which room was reckoned last, and that
 
     def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
@@ -315,7 +314,11 @@ class LaneLedger(LaneView):
         return item & 0xFFFFFFFF
 
     def give_back(self) -> None:
-        """Free order: the rows last claimed will not be written; they are for others. The lock is held."""
+        """Free order: the rows last claimed will not be written; they are for others. Takes the lock."""
+        with self.lock:
+            self._give_back()
+
+    def _give_back(self) -> None:
         w, lane = self.w, self.lane
         if w[lane + W.L_SLOT] and not self.stale:
             slot, rows = w[lane + W.L_SLOT] - 1, w[lane + W.L_ROWS]
@@ -384,15 +387,21 @@ class LaneLedger(LaneView):
             w[lane + W.L_SLOT] = 0
         return self._advance(slot, done, needs_collation=objects is not None)
 
-    def fail(self, ticket: int, blob: int, slot: int) -> Outcome:
-        """A sample raised: ``blob`` is where its error stands in its group's; with ``slot`` its row stays empty.
+    def fail(self, tickets: Tickets, position: int, file: File) -> Outcome:
+        """The sample at ``position`` of those held cannot be had: its row, if it has one, stays empty.
 
-        The lock is held.
+        Takes the lock, and calls ``file`` with it.
         """
+        with self.lock:
+            if self.stale:  # the group's blob is another's by now
+                return Outcome(-1, wake=False)
+            return self._fail(tickets.group << 32 | position, file(), tickets.slot)
+
+    def _fail(self, ticket: int, blob: int, slot: int) -> Outcome:
         w = self.w
         at = self._ticket0 + (ticket >> 32) * self._group_stride + (ticket & 0xFFFFFFFF)
         word = w[at]
-        if self.stale or word & 15 != W.PENDING:
+        if word & 15 != W.PENDING:
             return Outcome(-1, wake=False)
         if slot >= 0:
             row = ticket & 0xFFFFFFFF
@@ -407,12 +416,13 @@ class LaneLedger(LaneView):
         w[self._unresolved(w[group + W.G_EPOCH])] -= 1
         return Outcome(-1, wake=self._answers(W.ANY))
 
-    def write_blob(self, group: int, size: int) -> int:
-        """``size`` bytes of a group's blob; their offset. The lock is held."""
-        at = self._group0 + group * self._group_stride + W.G_BLOB
-        offset = self.w[at]
-        self.w[at] = offset + size
-        return offset
+    def blob_used(self, group: int) -> int:
+        """Bytes of a group's blob that are in use."""
+        return self.w[self._group0 + group * self._group_stride + W.G_BLOB]
+
+    def use_blob(self, group: int, used: int) -> None:
+        """So many of them are from now on. The lock is held."""
+        self.w[self._group0 + group * self._group_stride + W.G_BLOB] = used
 
     def _release(self) -> None:
         """The lane holds no ticket any more."""

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 Room = Callable[[int], int]
 """Bytes that the rows of a slot take, from their number."""
-
+File = Callable[[], int]
+"""Puts a sample's error where the consumer reads it, and returns where that is; called with the lock held."""
 
 ALL = 1 << 20
 

@@ -6,7 +6,7 @@ The lock is held throughout, so no living lane is between two stores.
 from dataclasses import dataclass
 
 from headrace.sched import words as W
-from headrace.sched.words import Dims, Words
+from headrace.sched.slots import SlotView
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,8 @@ class Repair:
     """Tickets that will be run again."""
 
 
-class Mending:
+class Mending(SlotView):
     """What the consumer does for the dead."""
-
-    def __init__(self, words: Words, dims: Dims) -> None:
-        """``words`` is shared."""
-        self.w, self.dims = words, dims
-
-    def is_ready(self, slot: int) -> bool:
-        """Whether the slot's batch can be taken."""
-        return self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY
 
     def count_lanes(self, lanes: int) -> None:
         """Recount what is derived from the lanes' roles."""

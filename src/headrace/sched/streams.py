@@ -1,38 +1,64 @@
 """The ledger of iterable datasets: every lane makes batches of its own, as many as the consumer allows.
 
-Callers hold the lock. What a lane has made survives its death; what it was making is made again.
+What a lane has made survives its death; what it was making is made again. The consumer's methods want the lock held.
 """
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
 from headrace.sched import words as W
+from headrace.sched.moves import Next
 from headrace.sched.words import Dims, Words
 
+MOST_AHEAD = W.STREAM_RING
+"""Slots that one stream may have ahead."""
+DEATHS_ALLOWED = W.DEATHS_ALLOWED
+"""Over one batch of a stream."""
 S_STATE = 11  # where a stateful stream's state stands in the slot, + 1
 S_ITEMS = 12
 S_LAST = 14  # 1: the stream ended with this batch
 
 
+class Turn(NamedTuple):
+    """What a lane does next."""
+
+    what: Next
+    """``TICKETS``: the next batch of its stream, or it says that there is none."""
+    slot: int
+    """Where that goes."""
+    fresh: bool
+    """An epoch has begun since the last turn: it begins its stream."""
+
+
 class LaneStream:
     """One worker's stream."""
 
-    def __init__(self, words: Words, dims: Dims, lane: int) -> None:
-        """``words`` is shared."""
+    def __init__(self, words: Words, dims: Dims, lane: int, lock: AbstractContextManager[Any] | None = None) -> None:
+        """``words`` is shared. ``lock`` excludes the others."""
         self.w, self.dims, self.lane = words, dims, dims.lane(lane)
+        self.lock = nullcontext() if lock is None else lock
 
-    def renew(self) -> bool:
-        """Whether a new epoch has begun since the last call."""
-        if self.w[self.lane + W.L_GENERATION] == self.w[W.GENERATION]:
-            return False
-        self.w[self.lane + W.L_GENERATION] = self.w[W.GENERATION]
-        return True
+    @property
+    def generation(self) -> int:
+        """Tells the epoch it works for from those that were given up."""
+        return self.w[self.lane + W.L_GENERATION]
 
-    def take(self) -> int | None:
-        """The slot for the next batch; None when no more is wanted now."""
+    def visit(self) -> Turn:
+        """What is next. Takes the lock."""
         w, lane = self.w, self.lane
-        if w[lane + W.L_ENDED] or w[lane + W.L_MADE] >= w[lane + W.L_QUOTA]:
-            return None
-        slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
-        w[lane + W.L_SLOT] = slot + 1
-        return slot
+        with self.lock:
+            if w[W.STOP]:
+                return Turn(Next.STOP, -1, fresh=False)
+            fresh = w[lane + W.L_GENERATION] != w[W.GENERATION]
+            if fresh:
+                w[lane + W.L_GENERATION] = w[W.GENERATION]
+            if w[lane + W.L_ENDED] or w[lane + W.L_MADE] >= w[lane + W.L_QUOTA]:
+                w[lane + W.L_WAITING] = W.FOR_ROOM
+                return Turn(Next.ASLEEP, -1, fresh)
+            slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
+            w[lane + W.L_SLOT] = slot + 1
+            return Turn(Next.TICKETS, slot, fresh)
 
     def mark_last(self, slot: int) -> None:
         """The stream ended while this batch was made."""
@@ -43,7 +69,11 @@ class LaneStream:
         self.w[self.dims.slot(slot) + S_STATE] = offset + 1
 
     def ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:
-        """The batch can be had; whether the consumer must be woken."""
+        """The batch can be had; whether the consumer must be woken. Takes the lock."""
+        with self.lock:
+            return self._ready(slot, items, offset, size, failed)
+
+    def _ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:
         w, lane, at = self.w, self.lane, self.dims.slot(slot)
         if w[lane + W.L_GENERATION] != w[W.GENERATION]:
             w[lane + W.L_SLOT] = 0
@@ -56,18 +86,30 @@ class LaneStream:
         return self._answer()
 
     def end(self) -> bool:
-        """The stream is exhausted; whether the consumer must be woken."""
-        self.w[self.lane + W.L_SLOT] = 0
-        if self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]:
-            return False
-        self.w[self.lane + W.L_ENDED] = 1
-        return self._answer()
+        """The stream is exhausted; whether the consumer must be woken. Takes the lock."""
+        with self.lock:
+            self.w[self.lane + W.L_SLOT] = 0
+            if self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]:
+                return False
+            self.w[self.lane + W.L_ENDED] = 1
+            return self._answer()
 
     def _answer(self) -> bool:
         """The consumer is woken once, by whoever comes first."""
         waiting = self.w[W.AWAITED] != W.NOTHING
         self.w[W.AWAITED] = W.NOTHING
         return waiting
+
+
+class StreamOutcome(NamedTuple):
+    """What a lane left in a slot."""
+
+    items: int
+    failed: bool
+    note: int
+    """Where what the stream can be taken up from after it stands; -1: nowhere."""
+    last: bool
+    """The stream ended with it."""
 
 
 class ConsumerStreams:
@@ -99,6 +141,30 @@ class ConsumerStreams:
         """The slots of a lane's batches that were allowed, after the first ``taken``."""
         at = self.dims.lane(lane)
         return [self.w[at + W.LANE + number % W.STREAM_RING] for number in range(taken, self.w[at + W.L_QUOTA])]
+
+    def expect(self) -> None:
+        """Whoever makes a batch or ends wakes the consumer."""
+        self.w[W.AWAITED] = W.ANY
+
+    def outcome(self, slot: int) -> StreamOutcome:
+        """What became of a slot that is ready, or of one whose stream ended over it."""
+        w, at = self.w, self.dims.slot(slot)
+        return StreamOutcome(w[at + S_ITEMS], bool(w[at + W.S_FAILED]), w[at + S_STATE] - 1, bool(w[at + S_LAST]))
+
+    def count_made(self, lane: int, queue: Sequence[int]) -> int:
+        """How many of the slots in its ``queue`` a lane that died and was buried has made, and counts as made.
+
+        The slots are the facts: it may have died between finishing a batch and counting it.
+        """
+        at = self.dims.lane(lane)
+        ready = sum(self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY for slot in queue)
+        self.w[at + W.L_MADE] = self.w[at + W.L_QUOTA] - len(queue) + ready
+        return ready
+
+    @property
+    def generation(self) -> int:
+        """Tells this epoch from those that were given up."""
+        return self.w[W.GENERATION]
 
     def ended(self, lane: int) -> bool:
         """Whether the lane's stream is exhausted."""

@@ -21,11 +21,16 @@ module: Any = built if built is not None and built.WORDS == W.VERSION and built.
 """None where it was not built, or from other words than these."""
 
 
-def _ledger(words: Words, dims: Dims, mutex: bool, fuse: Any) -> Any:
+def mutex(words: Words) -> Any:
+    """The lock among the words."""
+    return module.Mutex(words, W.MUTEX)
+
+
+def _ledger(words: Words, dims: Dims, locks: bool, fuse: Any) -> Any:
     places = [dims.ring, dims.order, dims.fill, dims.retry, dims.hole, dims.group0, dims.group_stride, dims.index0]
     places += [dims.ticket0, dims.slot0, dims.slot_stride, dims.row_ticket0, dims.row_state0]
     places += [dims.lane(0), dims.lane(1) - dims.lane(0)]
-    return module.Ledger(words, places, W.MUTEX if mutex else -1, fuse)
+    return module.Ledger(words, places, W.MUTEX if locks else -1, fuse)
 
 
 class NativeLane(LaneLedger):
@@ -38,14 +43,14 @@ class NativeLane(LaneLedger):
 
     def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
         """See ``LaneLedger``."""
-        return Visit(*self._native.visit(self.number, written, made, *appetite))
+        return Visit(*self._native.visit(self.lane_number, written, made, *appetite))
 
     def finish(self, written: Written) -> Outcome:
         """See ``LaneLedger``."""
-        return Outcome(*self._native.finish(self.number, *written))
+        return Outcome(*self._native.finish(self.lane_number, *written))
 
     def _claimed_rows(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
-        found: tuple[int, int, int, int, int, bool] = self._native.claim(self.number, want, *self._sized)
+        found: tuple[int, int, int, int, int, bool] = self._native.claim(self.lane_number, want, *self._sized)
         return found
 
     def shape(self, slot: int, layout: int, room: Room) -> int:
@@ -60,7 +65,7 @@ class NativeLane(LaneLedger):
 
     def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
         """See ``LaneLedger``."""
-        return bool(self._native.ready(self.number, slot, offset, size, failed))
+        return bool(self._native.ready(self.lane_number, slot, offset, size, failed))
 
 
 class NativeConsumer(ConsumerLedger):

@@ -7,6 +7,7 @@ visits the ledger.
 from typing import NamedTuple
 
 from headrace.sched import words as W
+from headrace.sched.slots import SlotView
 from headrace.sched.words import Dims, Words
 
 
@@ -21,16 +22,36 @@ class GroupFacts(NamedTuple):
     """Tells one use of the group's number from the next."""
     epoch: int
 
+    @property
+    def is_pickled(self) -> bool:
+        """Its indices stand in its blob; else they are words."""
+        return bool(self.kind & W.PICKLED)
 
-class LaneView:
+    @property
+    def is_planned(self) -> bool:
+        """Behind its indices, its blob says where what is needed for each sample lies."""
+        return bool(self.kind & W.PLANNED)
+
+
+class LaneView(SlotView):
     """One worker's."""
 
     def __init__(self, words: Words, dims: Dims, lane: int) -> None:
         """``words`` is shared."""
-        self.w, self.number, self.lane = words, lane, dims.lane(lane)
+        super().__init__(words, dims)
+        self.lane_number, self.lane = lane, dims.lane(lane)
         self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
-        self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
-        self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
+        self._index0, self._account0 = dims.index0, dims.account(lane)
+        self.operation: Words = words[self.lane + W.L_OPERATION : self.lane + W.L_OPERATION + 1]
+        """A cell for the number of the operation that the sample being made is at."""
+
+    def initialize(self) -> None:
+        """Its worker runs ``worker_init_fn``."""
+        self.w[self.lane + W.L_STAGE] = W.INITIALIZING
+
+    def work(self) -> None:
+        """Its worker is at work."""
+        self.w[self.lane + W.L_STAGE] = W.AT_WORK
 
     @property
     def stale(self) -> bool:
@@ -52,10 +73,24 @@ class LaneView:
         """What the trace calls the iteration's first epoch."""
         return self.w[W.RUN]
 
+    @property
+    def threshold(self) -> int:
+        """Nanoseconds after which a sample counts as slow; 0 while unknown."""
+        return self.w[W.THRESHOLD]
+
+    def account(self, operations: int) -> Words:
+        """What so many operations of this lane cost: see ``headrace.plan.operations``."""
+        return self.w[self._account0 : self._account0 + (operations + 1) * W.COSTS]
+
     def group(self, group: int) -> GroupFacts:
         """What is known of one."""
         at, w = self._group0 + group * self._group_stride, self.w
         return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL], w[at + W.G_EPOCH])
+
+    def indices(self, group: int, count: int) -> list[int]:
+        """Its first ``count`` indices, where they are not pickled."""
+        first = self._index0 + group * self._group_stride
+        return self.w[first : first + count].tolist()
 
     def is_repeated(self, group: int, position: int) -> bool:
         """Whether a sample is made again, after a death."""
@@ -81,14 +116,6 @@ class LaneView:
     def drop_collation(self) -> None:
         """It collates nothing."""
         self.w[self.lane + W.L_COLLATE] = 0
-
-    def expected(self, slot: int) -> int:
-        """Rows of a slot."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]
-
-    def batch(self, slot: int) -> int:
-        """A slot's number among all that were opened."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_BATCH]
 
     def present(self, slot: int) -> list[int]:
         """Rows of a slot that hold a sample."""

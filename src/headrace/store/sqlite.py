@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,26 @@ BUSY_S = 60.0
 
 DECLARED = {Kind.INTEGER: "INTEGER", Kind.NUMBER: "REAL", Kind.TEXT: "TEXT", Kind.TRUTH: "BOOLEAN"}
 KINDS = {declared: kind for kind, declared in DECLARED.items()}
+KINDS_QUERY = "PRAGMA table_info(metadata)"
+
+
+class _Reader:
+    """A process's connection, which its threads use in turn.
+
+    SQLite would let them use it together. Python's module keeps one prepared statement per query: a thread that begins
+    a query after another one has bound its key, and before that one's first step, takes the statement away from it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection, self._turn = connection, threading.Lock()
+
+    def rows(self, query: str, parameters: tuple[str, ...] = ()) -> list[Any]:
+        with self._turn:
+            return self._connection.execute(query, parameters).fetchall()
+
+    def close(self) -> None:
+        with self._turn:
+            self._connection.close()
 
 
 class SqliteStore(LocalStore):
@@ -41,7 +62,7 @@ class SqliteStore(LocalStore):
         self._url = url
         self._path = Path(path).absolute()
         self._immutable = url.number("immutable", 0, least=0) > 0
-        self._connection = Owned(self._open, sqlite3.Connection.close)
+        self._reader = Owned(self._reading, _Reader.close)
 
     @property
     def name(self) -> str:
@@ -52,13 +73,13 @@ class SqliteStore(LocalStore):
 
     def get(self, key: str) -> Row:
         try:
-            connection = self._connection.get()
-            found = connection.execute("SELECT label, data FROM samples WHERE key = ?", (key,)).fetchone()
+            found = self._reader.get().rows("SELECT label, data FROM samples WHERE key = ?", (key,))
         except sqlite3.Error as error:
             raise self._told(error, key) from error
-        if found is None:
+        if not found:
             raise MissingKey(f"{self.name} has no row with the key {key!r}", server=self.name, key=key)
-        return Row(key, found[1], found[0])
+        label, data = found[0]
+        return Row(key, data, label)
 
     def keys(self) -> list[str]:
         return [key for (key,) in self._select("SELECT key FROM metadata ORDER BY key")]
@@ -80,7 +101,7 @@ class SqliteStore(LocalStore):
         return Info(self.name, rows, int(size), labels, classes, own)
 
     def close(self) -> None:
-        self._connection.close()
+        self._reader.close()
 
     def labels(self) -> LabelKind:
         """What the labels of this store are."""
@@ -139,6 +160,9 @@ class SqliteStore(LocalStore):
             raise
         return connection
 
+    def _reading(self) -> _Reader:
+        return _Reader(self._open())
+
     def _open(self) -> sqlite3.Connection:
         if not self._path.exists():
             hint = ""
@@ -166,13 +190,13 @@ class SqliteStore(LocalStore):
 
     def _select(self, query: str) -> list[Any]:
         try:
-            return self._connection.get().execute(query).fetchall()
+            return self._reader.get().rows(query)
         except sqlite3.Error as error:
             raise self._told(error) from error
 
     def _kinds(self) -> dict[str, Kind]:
         try:
-            return _table_kinds(self._connection.get())
+            return _kinds_of(self._reader.get().rows(KINDS_QUERY))
         except sqlite3.Error as error:
             raise self._told(error) from error
 
@@ -254,7 +278,10 @@ def _create_tables(connection: sqlite3.Connection, labels: LabelKind) -> None:
 
 
 def _table_kinds(connection: sqlite3.Connection) -> dict[str, Kind]:
-    described = connection.execute("PRAGMA table_info(metadata)").fetchall()
+    return _kinds_of(connection.execute(KINDS_QUERY).fetchall())
+
+
+def _kinds_of(described: list[Any]) -> dict[str, Kind]:
     return {name: KINDS[declared] for _, name, declared, *_ in described}
 
 

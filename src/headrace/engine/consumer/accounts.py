@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from headrace.core.stats import Operation
 from headrace.engine.memory.reservation import Reservation
 from headrace.plan import operations as costs
-from headrace.sched import words as W
+from headrace.sched.gauges import Gauges
 
 
 def summary(memory: Reservation, names: Sequence[str]) -> tuple[float, tuple[Operation, ...]]:
     """(mean bytes of a sample, operations) since the memory was reserved."""
-    words, dims = memory.words, memory.dims
-    size = (len(names) + 1) * W.COSTS
-    accounts = []
-    for lane in range(words[W.LANES]):
-        first = dims.account(lane)
-        accounts.append(words[first : first + size].tolist())
+    gauges = Gauges(memory.words, memory.dims)
+    accounts = gauges.accounts(len(names))
     if not accounts:
         return 0.0, ()
     account = costs.added(accounts)
@@ -29,7 +25,7 @@ def summary(memory: Reservation, names: Sequence[str]) -> tuple[float, tuple[Ope
                 mean_seconds=costs.mean(counts) / 1e9,
                 p50_seconds=costs.quantile(counts, 0.5) / 1e9,
                 p90_seconds=costs.quantile(counts, 0.9) / 1e9,
-                hand_offs=words[W.ASIDE_AT + number],
+                hand_offs=gauges.put_aside_at(number),
             )
         )
     return costs.mean(costs.of(account, 0)), tuple(found)

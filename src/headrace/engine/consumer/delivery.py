@@ -9,7 +9,7 @@ from headrace.engine.memory.layouts import Layouts
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
-from headrace.sched import words as W
+from headrace.sched.slots import SlotView
 
 
 class Delivery:
@@ -17,17 +17,17 @@ class Delivery:
 
     def __init__(self, memory: Reservation, slots: Slots) -> None:
         """Reads layouts as they appear."""
-        self._memory, self._slots, self._words = memory, slots, memory.words
+        self._slots, self._view = slots, SlotView(memory.words, memory.dims)
         self._layouts = Layouts(memory)
         self.copied = 0
 
     def error(self, slot: int) -> tuple[BaseException, BaseException | None, bool] | None:
         """The error a collate function left in a slot, if it did; None also when the worker died over it."""
-        at = self._memory.dims.slot(slot)
-        if not self._words[at + W.S_FAILED] or not self._words[at + W.S_RESULT_BYTES]:
+        result = self._view.result(slot)
+        if result < 0 or not self._view.is_error(slot):
             return None
         view = self._slots.borrow(slot)
-        return failure.unpack(codec.decode(view[self._words[at + W.S_RESULT] :], view))
+        return failure.unpack(codec.decode(view[result:], view))
 
     def state(self, slot: int, offset: int) -> Any:
         """An object a stream left beside its batch."""
@@ -38,20 +38,16 @@ class Delivery:
         """The slot's batch; ``keep`` names the rows when some are missing."""
         lend = self._slots.spare()
         view = self._slots.lease(slot) if lend else self._slots.copied(slot)
-        at = self._memory.dims.slot(slot)
-        if self._words[at + W.S_RESULT_BYTES]:
-            made = codec.decode(view[self._words[at + W.S_RESULT] :], view)
-        else:
-            made = self._stacked(slot, view, keep)
+        result = self._view.result(slot)
+        made = codec.decode(view[result:], view) if result >= 0 else self._stacked(slot, view, keep)
         if not lend:
             self.copied += 1
             self._slots.release(slot)
         return made
 
     def _stacked(self, slot: int, view: memoryview, keep: list[int] | None) -> Any:
-        at = self._memory.dims.slot(slot)
-        rows = self._words[at + W.S_EXPECTED]
-        layout = self._layouts.at(slot)
+        rows = self._view.expected(slot)
+        layout = self._layouts.at(slot, self._view.layout(slot))
         offsets, _ = layout.plan(rows)
         tensors = []
         for leaf, offset in zip(layout.leaves, offsets, strict=True):

@@ -26,6 +26,7 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived, Kind
+from headrace.engine.worker.signals import held
 from headrace.store.base import RemoteStore
 
 Sink = Callable[[Arrived], None]
@@ -181,6 +182,10 @@ class Fetcher:
         return self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._outbox else 0)
 
     def _start(self) -> None:
+        with held():
+            self._start_process()
+
+    def _start_process(self) -> None:
         ours, theirs = socket.socketpair()
         try:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -222,27 +227,24 @@ class Fetcher:
         self._torn = False
 
     def _end(self) -> int | None:
-        """The exit code of the process, if there was one. Each step may have been done before."""
-        if self._socket is not None:
-            self._socket.close()
-        code = None
-        if self._process is not None:
-            try:
-                code = self._process.wait(CLOSE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                code = self._process.wait()
-        self._process = self._socket = None
+        """The exit code of the process, if there was one."""
+        with held():
+            if self._socket is not None:
+                self._socket.close()
+            code = None
+            if self._process is not None:
+                try:
+                    code = self._process.wait(CLOSE_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    code = self._process.wait()
+            self._process = self._socket = None
         return code
 
     def close(self) -> None:
         """End the process and give the memory back; idempotent."""
-        try:
+        with held():
             self._end()
-        except BaseException:  # a signal handler raised: what it kept from being done is done all the same
-            self._end()
-            raise
-        finally:
             self.arena.close()
 
 

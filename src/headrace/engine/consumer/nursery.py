@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
@@ -36,21 +35,21 @@ class Nursery:
     """Forked when made. Not thread-safe; of no use in a process forked from this one."""
 
     def __init__(self, context: BaseContext, job: Job) -> None:
-        """``job``: what every worker is told, but for its lane and what it resumes from."""
+        """``job``: what every worker is told, but for its lane and what it resumes from. Signals must be held."""
         self._channel, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._serial = 0
         self._gone = False
         for stream in (sys.stdout, sys.stderr):
             with suppress(AttributeError, ValueError):  # there is none, or it is closed
                 stream.flush()
-        with there, held(ALL) as mask:
+        with there:
             try:
                 self.pid = os.fork()
             except BaseException:
                 self._channel.close()
                 raise
             if self.pid == 0:
-                _live(there, context, replace(job, mask=frozenset(mask)))
+                _live(there, context, job)
             try:
                 self._watch = os.pidfd_open(self.pid)
             except OSError:

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.core.errors import WorkerDied
-from headrace.engine.consumer.book import Book, Group, Settled
+from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.hand import Hand
-from headrace.engine.consumer.pool import Pool
-from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.memory.reservation import Reservation
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
+from headrace.sched.acts import Failed, Ready
+from headrace.sched.book import Settled
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.words import NO_BLOB
 
 _COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, while it ran collate_fn on the same batch"
 
@@ -23,23 +23,21 @@ class Outcomes:
 
     epitaph = "DataLoader worker exited unexpectedly"
 
-    def __init__(self, pool: Pool, slots: Slots, ledger: ConsumerLedger, errors: Errors, tally: Tally) -> None:
-        """``errors`` says what becomes of those that failed."""
-        self._pool, self._slots, self._ledger, self._errors, self._tally = pool, slots, ledger, errors, tally
-        self._memory = pool.memory
-        self._delivery = Delivery(pool.memory, slots)
+    def __init__(self, memory: Reservation, slots: Slots, ledger: ConsumerLedger, service: Service) -> None:
+        """``service`` says what becomes of those that failed."""
+        self._memory, self._slots, self._ledger = memory, slots, ledger
+        self._errors, self._tally = service.errors, service.tally
+        self._delivery = Delivery(memory, slots)
 
-    def batch(self, slot: int, group: Group | None, book: Book) -> Hand[Settled] | None:
-        """A complete slot's, or why there is none; None when nothing of it is left. ``group``: where as drawn."""
-        rows = self._ledger.present(slot)
-        settled = self.settled(slot, rows, book) if group is None else [(group, set(range(len(group.indices))))]
-        error = self._failure(slot, group)
+    def batch(self, ready: Ready) -> Hand[Settled] | None:
+        """A complete slot's, or why there is none; None when nothing of it is left."""
+        slot, rows, expected = ready.slot, ready.rows, ready.expected
+        error = self._failure(ready)
         if error is not None:
             self._slots.release(slot)
-            return Hand(error, settled, Delivered())
-        expected, number = self._ledger.expected(slot), self._ledger.number(slot)
+            return Hand(error, ready.settled, Delivered())
+        number = self._ledger.number(slot)
         if not rows and expected:
-            book.settle(settled)
             self._slots.release(slot)
             return None
         made = self._made(slot, rows if len(rows) < expected else None)
@@ -48,7 +46,7 @@ class Outcomes:
         self._tally.copied_out += self._delivery.copied
         self._delivery.copied = 0
         self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
-        return Hand(made, settled, Delivered(number, len(rows)))
+        return Hand(made, ready.settled, Delivered(number, len(rows)))
 
     def _made(self, slot: int, keep: list[int] | None) -> tuple[Any] | Exception:
         """The batch, or why it cannot be had from what workers sent."""
@@ -61,46 +59,37 @@ class Outcomes:
                 return error
             raise  # a signal handler's, which had nothing to do with it
 
-    def settled(self, slot: int, rows: Iterable[int], book: Book) -> Settled:
-        """What the samples in a slot's rows are."""
-        tickets = self._ledger.tickets(slot)
-        return book.find(tickets[row] for row in rows)
-
-    def _failure(self, slot: int, group: Group | None) -> BaseException | None:
+    def _failure(self, ready: Ready) -> BaseException | None:
         """Batches as drawn: failures come out with the batch they belong to. Collation may fail in any."""
-        if group is not None and self._ledger.failures:
-            with self._pool.section():
-                failed = self._ledger.failed([group.number])
-            for _, position, blob in failed:
-                error = self.judged(group, position, blob)
-                if error is not None:
-                    return error
-        if not self._ledger.is_error(slot):
+        for failed in ready.failed:
+            error = self.judged(failed)
+            if error is not None:
+                return error
+        if not self._ledger.is_error(ready.slot):
             return None
-        found = self._delivery.error(slot)
+        found = self._delivery.error(ready.slot)
         return WorkerDied(_COLLATE_DIED) if found is None else found[0]
 
-    def read(self, group: Group, blob: int) -> tuple[BaseException, BaseException | None, bool] | None:
-        """What a sample left that failed; None where it took its worker with it."""
-        packed = self.packed(group, blob)
-        return None if packed is None else failure.unpack(packed)
+    def cannot_travel(self, failed: Iterable[Failed]) -> bool:
+        """Whether one of them failed only because it cannot be sent to the worker that collates."""
+        found = map(self._packed, failed)
+        return any(packed is not None and failure.is_a(packed, BatchNotSendable) for packed in found)
 
-    def packed(self, group: Group, blob: int) -> bytes | None:
-        """The same, as the worker packed it."""
-        if blob == NO_BLOB:
+    def _packed(self, failed: Failed) -> bytes | None:
+        """What a sample left that failed, as the worker packed it; None where it took its worker with it."""
+        if failed.took_worker:
             return None
-        at = self._memory.blob(group.number) + blob
+        at = self._memory.blob(failed.group.number) + failed.blob
         size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
         return bytes(self._memory.bytes[at + 8 : at + 8 + size])
 
-    def judged(self, group: Group, position: int, blob: int) -> BaseException | None:
+    def judged(self, failed: Failed) -> BaseException | None:
         """What one failed sample raises; None where it is only counted."""
-        error = self.read(group, blob)
-        index = group.indices[position]
-        if error is None:
+        packed, index = self._packed(failed), failed.group.indices[failed.position]
+        if packed is None:
             died = WorkerDied(f"{self.epitaph}. It was making sample {index!r}, for the second time")
             return self._errors.judged(index, died, died)
-        raised, original, fatal = error
+        raised, original, fatal = failure.unpack(packed)
         if fatal:
             return raised
         raised.add_note(f"headrace: sample {index!r}")

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import TracebackType
@@ -25,8 +25,9 @@ from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Resume, Task, Wiring
 from headrace.engine.worker.signals import ALL, held
 from headrace.sched import twin
-from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.gauges import Gauges
+from headrace.sched.roster import Roster
 
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
@@ -88,7 +89,8 @@ class Pool:
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
         self._nursery: Nursery | None = None
-        self._roll = RollCall(memory)
+        self._roster = Roster(memory.words, memory.dims)
+        self._roll = RollCall(self._roster)
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
@@ -96,15 +98,15 @@ class Pool:
         self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
         self.closed = False
-        memory.words[W.FOREGROUND] = 0
+        self._roster.open()
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
         """Start every worker, and the nursery."""
         for lane in range(self.workers):
             self.add(resume(lane))
         if self._forks:
-            with explained("start the process that replaces workers"):
-                self._nursery = Nursery(self._context, self._job(0, Resume()))
+            with explained("start the process that replaces workers"), held(ALL) as mask:
+                self._nursery = Nursery(self._context, replace(self._job(0, Resume()), mask=frozenset(mask)))
 
     @property
     def lanes(self) -> int:
@@ -113,41 +115,49 @@ class Pool:
 
     def add(self, resume: Resume) -> None:
         """Start one more worker."""
-        lane, dims = self.lanes, self.memory.dims
-        with explained(f"make a bell for worker {lane}"):
-            bell = Bell()
-        for word in range(dims.lane(lane), dims.lane(lane + 1)):
-            self.memory.words[word] = 0
-        self.memory.words[W.LANES] = max(self.memory.words[W.LANES], lane + 1)
-        self._bells.append(bell)
-        self._children.append(None)
-        try:
-            self.start_one(lane, resume)
-        except BaseException:
-            if self._children[lane] is None:
-                self._children.pop()
-                self._bells.pop().close()
-            raise
-
-    def start_one(self, lane: int, resume: Resume) -> None:
-        """Start (or replace) one worker. Until that has been done, ``wait`` calls the one before it dead."""
-        nursed = self._nursery is not None
         self._make_helpers()
-        with explained(f"start worker {lane}"), held(ALL if self._forks else {signal.SIGINT}) as mask:
-            child = self._nurse(lane, resume) or self._start(lane, resume, mask)
-            before, self._children[lane] = self._children[lane], child
-            self._dead.discard(lane)
-            self._roll.started(lane, child.pid)
-            self._watched[child.watch] = lane
-            self._poll.register(child.watch, select.POLLIN)
-            if before is not None:
-                before.close()
+        with self._held() as mask:
+            lane = self.lanes
+            with explained(f"make a bell for worker {lane}"):
+                bell = Bell()
+            self._roster.add(lane)
+            self._bells.append(bell)
+            self._children.append(None)
+            try:
+                self._start(lane, resume, mask)
+            except BaseException:
+                if self._children[lane] is None:
+                    self._children.pop()
+                    self._bells.pop().close()
+                raise
+
+    def restart(self, lane: int, resume: Resume) -> None:
+        """Start a worker in place of one that died. Until that has been done, ``wait`` calls that one dead."""
+        self._make_helpers()
+        with self._held() as mask:
+            self._start(lane, resume, mask)
+
+    def _held(self) -> AbstractContextManager[set[int]]:
+        """Nothing comes between starting a process and noting that."""
+        return held(ALL if self._forks else {signal.SIGINT})
+
+    def _start(self, lane: int, resume: Resume, mask: set[int]) -> None:
+        nursed = self._nursery is not None
+        with explained(f"start worker {lane}"):
+            child = self._nurse(lane, resume) or self._own(lane, resume, mask)
+        before, self._children[lane] = self._children[lane], child
+        self._dead.discard(lane)
+        self._roll.started(lane, child.pid)
+        self._watched[child.watch] = lane
+        self._poll.register(child.watch, select.POLLIN)
+        if before is not None:
+            before.close()
         if nursed and self._nursery is None:
             warnings.warn(
                 "the process that replaces workers is gone (often the out-of-memory killer): until the next iter() "
                 "they are forked from this one, and inherit the locks that other threads hold at that moment",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
 
     def _make_helpers(self) -> None:
@@ -168,7 +178,7 @@ class Pool:
             self._nursery = None
             return None
 
-    def _start(self, lane: int, resume: Resume, mask: set[int]) -> Child:
+    def _own(self, lane: int, resume: Resume, mask: set[int]) -> Child:
         """A worker forked or spawned from here."""
         job = replace(self._job(lane, resume), bell=self._bells[lane], mask=frozenset(mask))
         process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
@@ -201,6 +211,10 @@ class Pool:
         if isinstance(self._wiring.lock, Mutex):
             return twin.NativeConsumer(self.memory.words, self.memory.dims, self._section)
         return ConsumerLedger(self.memory.words, self.memory.dims, self._section)
+
+    def gauges(self) -> Gauges:
+        """What the workers measure."""
+        return Gauges(self.memory.words, self.memory.dims)
 
     def section(self) -> Section:
         """The run's critical section, entered by the consumer: ``with pool.section():``."""
@@ -263,15 +277,11 @@ class Pool:
         """End all workers and free the descriptors; idempotent. A worker in mid-sample has a moment to come back."""
         if self.closed or os.getpid() != self._owner:
             return
-        try:
+        with held():
             self._end()
-        except BaseException:  # a signal handler raised: what it kept from being done is done all the same
-            self._end()
-            raise
 
     def _end(self) -> None:
-        """Each step may have been done before."""
-        self.memory.words[W.STOP] = 1
+        self._roster.stop()
         self.ring(lane for lane, bell in enumerate(self._bells) if bell.fd >= 0)
         running = {child.watch: child for child in self._children if child is not None and child.watch in self._watched}
         _await(running, GRACE_SECONDS)
@@ -282,7 +292,7 @@ class Pool:
             child.close()
         if self._nursery is not None:
             self._nursery.close()
-        self.memory.words[W.STOP] = 0
+        self._roster.stopped()
         self._wiring.lock.close()
         self._wiring.consumer.close()
         for bell in self._bells:

@@ -3,8 +3,7 @@
 import time
 import warnings
 
-from headrace.engine.memory.reservation import Reservation
-from headrace.sched import words as W
+from headrace.sched.roster import Roster
 
 START_SECONDS = 60.0
 """Starting takes a second or two, with imports over a network perhaps ten."""
@@ -14,15 +13,15 @@ SAMPLE_SECONDS = 600.0
 class RollCall:
     """Of one pool's workers. Each is complained of once; the consumer decides how long it waits (``timeout``)."""
 
-    def __init__(self, memory: Reservation) -> None:
+    def __init__(self, roster: Roster) -> None:
         """Nobody has been started."""
-        self._words, self._dims = memory.words, memory.dims
+        self._roster = roster
         self._since: dict[int, tuple[int, float]] = {}  # lane -> its process, when that was started
         self._complained: set[tuple[int, int]] = set()  # process, when its sample was begun (0: before its first)
 
     def started(self, lane: int, pid: int) -> None:
         """A process was started for this lane."""
-        self._words[self._dims.lane(lane) + W.L_STAGE] = W.STARTING
+        self._roster.started(lane)
         self._since[lane] = pid, time.monotonic()
 
     def seconds(self) -> float:
@@ -31,16 +30,16 @@ class RollCall:
 
     def late(self) -> list[str]:
         """Of each worker that is not at work yet: which, and where it is."""
-        return [self._where(lane) for lane in self._since if self._stage(lane) != W.AT_WORK]
+        return [self._where(lane) for lane in self._since if not self._roster.is_at_work(lane)]
 
     def call(self) -> None:
         """Warn about whoever keeps the consumer waiting for too long."""
         now, reports = time.monotonic(), []
         for lane, (pid, since) in self._since.items():
-            begun = self._sample_begun(lane)
+            begun = self._roster.begun(lane)
             if (pid, begun) in self._complained:
                 continue
-            if self._stage(lane) != W.AT_WORK and now - since >= START_SECONDS:
+            if not self._roster.is_at_work(lane) and now - since >= START_SECONDS:
                 reports.append(
                     f"{self._where(lane)}, {now - since:.0f} seconds after it was started. If it waits for a lock "
                     "that a thread of this process held when it was forked, it will wait for ever: "
@@ -55,22 +54,10 @@ class RollCall:
         for report in reports:
             warnings.warn(f"{report} (py-spy dump --pid shows where it is; timeout= bounds the wait)", stacklevel=2)
 
-    def _stage(self, lane: int) -> int:
-        return self._words[self._dims.lane(lane) + W.L_STAGE]
-
     def _where(self, lane: int) -> str:
-        place = "in worker_init_fn" if self._stage(lane) == W.INITIALIZING else "starting"
+        place = "in worker_init_fn" if self._roster.is_initializing(lane) else "starting"
         return f"DataLoader worker {lane} (pid {self._since[lane][0]}) is still {place}"
 
-    def _sample_begun(self, lane: int) -> int:
-        """When the sample it makes was begun, in nanoseconds of the monotonic clock; 0 when it makes none."""
-        w, at = self._words, self._dims.lane(lane)
-        making = w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END] and not w[at + W.L_WAITING]
-        return w[at + W.L_BEGAN] if making else 0
-
     def _sample(self, lane: int) -> str:
-        w, at = self._words, self._dims.lane(lane)
-        group = w[at + W.L_GROUP] - 1
-        if group < 0 or w[self._dims.group(group) + W.G_KIND] != W.INTEGERS:
-            return "one sample"
-        return f"sample {w[self._dims.index(group) + w[at + W.L_POS]]}"
+        index = self._roster.index(lane)
+        return "one sample" if index is None else f"sample {index}"

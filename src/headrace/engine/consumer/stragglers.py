@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 
 REMEMBERED = 4096
@@ -22,7 +21,7 @@ class Stragglers:
 
     def learn(self, ledger: ConsumerLedger) -> None:
         """Take in what lanes have noted. The caller holds the lock."""
-        if ledger.w[W.LOGGED] == self._read:
+        if ledger.logged == self._read:
             return
         self._read, found = ledger.stragglers(self._read)
         for index in found:
@@ -39,4 +38,4 @@ class Stragglers:
         found = [position for position, index in enumerate(indices) if type(index) is int and index in known]
         if len(found) > max(1, len(indices) // SHARE):
             return []
-        return found[: max(0, ledger.w[W.LIMIT] // 2 - ledger.w[W.RETRIES])]
+        return found[: max(0, ledger.limit // 2 - ledger.queued)]

@@ -10,12 +10,11 @@ from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands
 from headrace.engine.consumer.pool import Pool
-from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker.job import Resume
-from headrace.sched import words as W
-from headrace.sched.streams import S_ITEMS, S_LAST, S_STATE, ConsumerStreams
+from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams
 
 
 class Place(NamedTuple):
@@ -28,24 +27,21 @@ class Place(NamedTuple):
 class StreamRun:
     """Takes turns over the streams that are not exhausted, as torch does; or takes what is there."""
 
-    def __init__(  # noqa: PLR0913  (it is where everything meets)
+    def __init__(
         self,
         pool: Pool,
         slots: Slots,
+        resumed: list[Resume],
+        service: Service,
         *,
         in_order: bool,
         ahead: int,
-        timeout: float,
-        tally: Tally,
-        resumed: list[Resume],
         turn: int,
-        errors: Errors,
     ) -> None:
         """``ahead``: batches each worker may make before they are taken; ``resumed``: what each stream starts from."""
         self._pool, self._slots, self._in_order = pool, slots, in_order
-        self._ahead, self._timeout, self._tally = min(ahead, W.STREAM_RING), timeout, tally
-        self._words, self._dims = pool.memory.words, pool.memory.dims
-        self._streams = ConsumerStreams(self._words, self._dims, pool.lanes)
+        self._ahead, self._service, self._tally = min(ahead, MOST_AHEAD), service, service.tally
+        self._streams = ConsumerStreams(pool.memory.words, pool.memory.dims, pool.lanes)
         self._ledger = pool.ledger()
         self._delivery = Delivery(pool.memory, slots)
         self._queues: list[deque[int]] = [deque() for _ in range(pool.lanes)]
@@ -56,7 +52,6 @@ class StreamRun:
         self.left: list[bytes | None] = [None] * pool.lanes
         """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
         self._deaths = [(-1, 0)] * pool.lanes  # the batch of its stream a lane last died over, and how often it did
-        self._errors = errors
         with pool.section():
             self._streams.reset()
         self._allow()
@@ -131,13 +126,13 @@ class StreamRun:
         return made
 
     def _take(self, *, block: bool) -> Any:
-        deadline = time.monotonic() + self._timeout if self._timeout else None
+        deadline = time.monotonic() + self._service.timeout if self._service.timeout else None
         turn = self._given.turn
         while True:
             with self._pool.section():
                 lane, turn = self._look(turn)
                 if lane is None:
-                    self._words[W.AWAITED] = W.ANY
+                    self._streams.expect()
             if lane is not None:
                 hand = self._deliver(lane, turn)
                 self.hands.append(hand)
@@ -157,7 +152,9 @@ class StreamRun:
         self._torn = False
         if left is not None and left <= 0:
             late = self._pool.late()
-            msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({'; '.join(late)})" if late else "")
+            msg = f"DataLoader timed out after {self._service.timeout} seconds" + (
+                f" ({'; '.join(late)})" if late else ""
+            )
             raise RuntimeError(msg)
         dead = self._pool.wait(left)
         self._torn = True
@@ -172,9 +169,9 @@ class StreamRun:
             if queue and self._ledger.is_ready(queue[0]):
                 return lane, (lane + 1) % self._pool.lanes
             if self._streams.ended(lane):
-                note = self._words[self._dims.slot(queue[0]) + S_STATE] if queue else 0
-                if note:
-                    self.left[lane] = self._delivery.state(queue[0], note - 1)[2]
+                note = self._streams.outcome(queue[0]).note if queue else -1
+                if note >= 0:
+                    self.left[lane] = self._delivery.state(queue[0], note)[2]
                 while queue:
                     self._slots.release(queue.popleft())
             elif self._in_order:
@@ -185,14 +182,13 @@ class StreamRun:
     def _deliver(self, lane: int, turn: int) -> "Hand[Place]":
         """The lane's next batch, or why there is none; an empty hand where that is only counted."""
         slot, before = self._queues[lane].popleft(), self._given.streams
-        at, own = self._dims.slot(slot), before[lane]
-        items, failed, note, last = (self._words[at + word] for word in (S_ITEMS, W.S_FAILED, S_STATE, S_LAST))
+        own, (items, failed, note, last) = before[lane], self._streams.outcome(slot)
         error = self._delivery.error(slot) if failed else None
         now = own
         if error is None or not error[2]:
-            now = replace(own, batches=own.batches + 1, ended=bool(last))
-            if note:
-                state, began, random = self._delivery.state(slot, note - 1)
+            now = replace(own, batches=own.batches + 1, ended=last)
+            if note >= 0:
+                state, began, random = self._delivery.state(slot, note)
                 now = replace(now, state=state, began=began, random=random)
         place = Place((*before[:lane], now, *before[lane + 1 :]), turn)
         if failed:
@@ -201,9 +197,9 @@ class StreamRun:
             raised, original, fatal = error
             judged: BaseException | None = raised
             if not fatal:
-                judged = self._errors.judged(f"item of batch {own.batches} of worker {lane}", raised, original)
+                judged = self._service.errors.judged(f"item of batch {own.batches} of worker {lane}", raised, original)
             return Hand(judged, place, Delivered())
-        batch = self._words[at + W.S_BATCH]
+        batch = self._ledger.number(slot)
         made = self._delivery.batch(slot)
         waiting = [slot for queue in self._queues for slot in queue]
         delivered = Delivered(batch, items, sum(map(self._ledger.is_ready, waiting)), len(waiting))
@@ -211,7 +207,7 @@ class StreamRun:
         self._tally.copied_out += self._delivery.copied
         self._delivery.copied = 0
         self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
-        self._errors.passed(items)
+        self._service.errors.passed(items)
         return Hand((made,), place, delivered)
 
     def _replace(self, lane: int) -> None:
@@ -221,25 +217,21 @@ class StreamRun:
         self._tally.restarts += 1
         with self._pool.section():
             self._ledger.bury(lane)
-            taken = self._words[self._dims.lane(lane) + W.L_QUOTA] - len(self._queues[lane])
-            # The slots are the facts: it may have died between finishing a batch and counting it.
-            made = taken + sum(1 for slot in self._queues[lane] if self._ledger.is_ready(slot))
-            self._words[self._dims.lane(lane) + W.L_MADE] = made
-        ready = list(self._queues[lane])[: made - taken]
+            made = self._streams.count_made(lane, self._queues[lane])
         given = self._given.streams[lane]
-        now = replace(given, batches=given.batches + made - taken, generation=self._words[W.GENERATION])
-        for slot in ready:
-            note, last = (self._words[self._dims.slot(slot) + word] for word in (S_STATE, S_LAST))
-            now = replace(now, ended=bool(last))
-            if note:
-                state, began, random = self._delivery.state(slot, note - 1)
+        now = replace(given, batches=given.batches + made, generation=self._streams.generation)
+        for slot in list(self._queues[lane])[:made]:
+            _, _, note, last = self._streams.outcome(slot)
+            now = replace(now, ended=last)
+            if note >= 0:
+                state, began, random = self._delivery.state(slot, note)
                 now = replace(now, state=state, began=began, random=random)
         batch = now.batches
         deaths = self._deaths[lane][1] + 1 if self._deaths[lane][0] == batch else 1
-        self._pool.start_one(lane, now)
+        self._pool.restart(lane, now)
         self._deaths[lane] = batch, deaths
         self._pool.ring([lane])
-        if deaths > W.DEATHS_ALLOWED:
+        if deaths > DEATHS_ALLOWED:
             msg = (
                 f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}, for the "
                 f"second time, while it made batch {batch} of the stream of worker {lane}"

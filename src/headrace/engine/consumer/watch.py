@@ -11,7 +11,6 @@ from headrace.engine.consumer.tally import Tally
 from headrace.engine.worker.job import Resume
 from headrace.plan import cost
 from headrace.plan.lanes import Observed, fullness
-from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 
 RETHINK_NS = 50_000_000
@@ -67,13 +66,13 @@ class Watch:
         """``spares``: lanes that may be aside at once, from the number of lanes. What earlier epochs cost is known."""
         self._pool, self._ledger, self._tally, self._spares = pool, ledger, tally, spares
         self._automatic = automatic
-        self._words = pool.memory.words
-        self._threshold = cost.Threshold(self._words[W.THRESHOLD])
+        self._gauges = pool.gauges()
+        self._threshold = cost.Threshold(self._gauges.threshold)
         self._patience = 1.0
         self._rethought = self._looked = 0
         self._due: int | None = None
         self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
-        self._finished, self._slow = self._words[W.FINISHED], self._words[W.SLOW]  # those in the tally
+        self._finished, self._slow = self._gauges.counts()  # those in the tally
         self._period: _Period | None = None  # from the first batch on: before it, workers are starting
 
     def look(self, *, draining: bool = False) -> None:
@@ -95,7 +94,7 @@ class Watch:
                 self._consider(now, self._automatic, self._period)
                 if self._is_growing():
                     return
-        spares = self._spares(self._words[W.LIMIT])
+        spares = self._spares(self._gauges.limit)
         if spares == 0 or self._threshold.cost_ns == 0 or self._cores_are_full(now):
             # Cores that are full may not stay so, and what is slow may be known by then.
             self._due = now + MEASURE_NS if self._full else self._rethought + RETHINK_NS if spares else None
@@ -104,7 +103,7 @@ class Watch:
 
     def _is_growing(self) -> bool:
         """Whether processes are missing for the lanes there may be."""
-        return self._automatic is not None and self._pool.lanes < self._words[W.LIMIT]
+        return self._automatic is not None and self._pool.lanes < self._gauges.limit
 
     def _grow(self) -> None:
         """Start one of the missing: batches that are ready meanwhile need not wait for all of them."""
@@ -115,16 +114,15 @@ class Watch:
     def _hand_over(self, now: int, spares: int) -> None:
         pool = self._pool
         with pool.section():
-            parked = pool.lanes > self._words[W.LIMIT]
+            parked = pool.lanes > self._gauges.limit
             bar = int(self._patience * self._threshold.cost_ns)
             threshold = max(bar, WAKING_NS if parked else STARTING_NS)
             self._due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
-            vacant = self._words[W.LIMIT] - self._words[W.FOREGROUND]
-            asleep = self._ledger.rouse(pool.lanes) if vacant > 0 else []
+            asleep = self._ledger.rouse(pool.lanes) if self._gauges.vacant > 0 else []
             self._tally.aside = self._ledger.aside(pool.lanes)
             available = pool.lanes - self._tally.aside
         pool.ring(asleep)
-        for _ in range(min(self._words[W.LIMIT] - available, pool.memory.dims.lanes - pool.lanes)):
+        for _ in range(min(self._gauges.limit - available, pool.memory.dims.lanes - pool.lanes)):
             pool.add(Resume())
             self._tally.spares += 1
 
@@ -138,7 +136,7 @@ class Watch:
         use = self._cores.ask(self._pool.pids())
         self._measured = now
         ran, queued = use.running / use.seconds, use.queued / use.seconds
-        self._full = fullness(self._words[W.LIMIT], ran, queued, own_cores()) > FULL
+        self._full = fullness(self._gauges.limit, ran, queued, own_cores()) > FULL
         if self._period is not None:
             self._period.running += use.running
             self._period.queued += use.queued
@@ -175,7 +173,7 @@ class Watch:
         if now < period.began:  # processes are starting
             self._begin_period(period.began, period.length)
             return
-        elapsed, lanes = now - period.began, self._words[W.LIMIT]
+        elapsed, lanes = now - period.began, self._gauges.limit
         finished = self._tally.fast + self._tally.slow - period.finished
         few = finished < SAMPLES * lanes and elapsed < PATIENCE * period.length
         if elapsed < period.length or few or finished == 0:
@@ -201,7 +199,7 @@ class Watch:
     def _change(self, lanes: int) -> None:
         pool = self._pool
         with pool.section():
-            self._words[W.LIMIT] = lanes
+            self._gauges.limit = lanes
             asleep = self._ledger.rouse(pool.lanes)  # also when there are fewer: those awake may lose their places
         pool.ring(asleep)
         self._tally.lane_changes.note(lanes)
@@ -213,28 +211,26 @@ class Watch:
             self._tally.aside = self._ledger.aside(self._pool.lanes)
 
     def _count(self) -> None:
-        w = self._words
-        self._tally.hand_offs += w[W.HANDOFFS]
-        finished, slow = w[W.FINISHED] - self._finished, w[W.SLOW] - self._slow
-        self._tally.slow += slow
-        self._tally.fast += finished - slow
-        w[W.HANDOFFS], self._finished, self._slow = 0, w[W.FINISHED], w[W.SLOW]
+        self._tally.hand_offs += self._gauges.take_handoffs()
+        finished, slow = self._gauges.counts()
+        self._tally.slow += slow - self._slow
+        self._tally.fast += finished - self._finished - (slow - self._slow)
+        self._finished, self._slow = finished, slow
 
     def _rethink(self) -> None:
-        w = self._words
+        gauges = self._gauges
         with self._pool.section():
-            histogram = w[W.HISTOGRAM : W.HISTOGRAM + cost.BINS].tolist()
-            finished, slow = w[W.FINISHED], w[W.SLOW]
-            self._threshold = cost.threshold(histogram, finished, slow, self._threshold)
-            w[W.THRESHOLD] = self._threshold.cost_ns
-            if w[W.RETURNS] >= cost.RETURNS:
-                self._patience = cost.patience(self._patience, w[W.RETURNS], w[W.EXCESS])
-                w[W.RETURNS] = w[W.EXCESS] = 0
+            costs = gauges.costs()
+            self._threshold = cost.threshold(costs.histogram, costs.finished, costs.slow, self._threshold)
+            gauges.threshold = self._threshold.cost_ns
+            if costs.returns >= cost.RETURNS:
+                self._patience = cost.patience(self._patience, costs.returns, costs.excess)
+                gauges.restart_returns()
             self._count()
-            if finished >= cost.MEMORY // 8:
-                w[W.FINISHED] = w[W.SLOW] = self._finished = self._slow = 0
-            faded = cost.faded(histogram)
+            if costs.finished >= cost.MEMORY // 8:
+                gauges.restart_counts()
+                self._finished = self._slow = 0
+            faded = cost.faded(costs.histogram)
             if faded is not None:
-                for cost_bin, count in enumerate(faded):
-                    w[W.HISTOGRAM + cost_bin] = count
+                gauges.fade(faded)
         self._tally.thresholds.note(self._threshold.cost_ns / 1e9)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from headrace.engine.memory.layout import Layout, Leaf, Node, Unstackable, describe
 from headrace.engine.memory.reservation import RECORD, Reservation
-from headrace.sched import words as W
 
 REMEMBERED = 256
 
@@ -25,7 +24,7 @@ class Layouts:
 
     def __init__(self, memory: Reservation) -> None:
         """Knows none."""
-        self._memory, self._words = memory, memory.words
+        self._memory = memory
         self._known: dict[int, Layout] = {}
         self._described: dict[Leaf | Node, tuple[int, bytes]] = {}
 
@@ -47,9 +46,8 @@ class Layouts:
             known = _keep(self._known, number, Layout(shape))
         return (number, known) if known.leaves else None
 
-    def at(self, slot: int) -> Layout:
-        """The layout of a slot that holds rows."""
-        number = self._words[self._memory.dims.slot(slot) + W.S_LAYOUT] - 2
+    def at(self, slot: int, number: int) -> Layout:
+        """The layout of a slot that holds rows, by its number."""
         known = self._known.get(number)
         if known is None:
             at = self._memory.record(slot)

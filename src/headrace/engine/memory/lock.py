@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from headrace.engine.memory.reservation import Reservation
 from headrace.sched import twin
-from headrace.sched import words as W
 
 
 class Descriptor:
@@ -72,7 +71,7 @@ class Mutex:
 
     def __init__(self, memory: Reservation) -> None:
         """It is among the memory's words. Of those that come to it, none is there before ``make``."""
-        self._memory, self._mutex = memory, twin.module.Mutex(memory.words, W.MUTEX)
+        self._memory, self._mutex = memory, twin.mutex(memory.words)
 
     def make(self) -> None:
         """Free, whatever became of it. No process of an earlier run is left."""

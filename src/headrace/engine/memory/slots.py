@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.engine.memory.reservation import Reservation
-from headrace.sched import words as W
+from headrace.sched.slots import SlotView
 
 Register = Callable[[int, int], None]
 """(address, size): page-lock this memory for a device."""
@@ -27,6 +27,7 @@ class Slots:
         """``limit``: bytes that all slots together may touch; ``register`` is told of memory before it is lent."""
         self._register = register
         self._memory, self._limit = memory, limit
+        self._view = SlotView(memory.words, memory.dims)
         self._free: list[int] = []
         self._kept: list[int] = []  # free but for a worker's user code that still refers to them
         self._returned: deque[Lease] = deque()
@@ -51,7 +52,7 @@ class Slots:
                 self._put(slot)
 
     def _put(self, slot: int) -> None:
-        (self._kept if self._memory.words[self._memory.dims.slot(slot) + W.S_KEPT] else self._free).append(slot)
+        (self._kept if self._view.is_kept(slot) else self._free).append(slot)
 
     def reclaim(self, held: Collection[int] = ()) -> None:
         """Whatever is neither ``held`` nor the user's is free, whatever was being done with it when that broke off."""
@@ -65,10 +66,8 @@ class Slots:
 
     def forget(self, lane: int | None = None) -> None:
         """A worker has ended (None: all have): its user code refers to nothing any more."""
-        words, dims = self._memory.words, self._memory.dims
-        for at in (dims.slot(slot) + W.S_KEPT for slot in range(self._count)):
-            if words[at] and lane in (None, words[at] - 1):
-                words[at] = 0
+        for slot in range(self._count):
+            self._view.let_go(slot, lane)
 
     def _may_grow(self) -> bool:
         largest = max(self._touched.values(), default=0)
@@ -123,6 +122,6 @@ class Slots:
         return self._memory.bytes[self._memory.slot(slot) : self._memory.slot(slot) + used]
 
     def _note(self, slot: int) -> int:
-        used = max(self._memory.words[self._memory.dims.slot(slot) + W.S_BUMP], 64)
+        used = max(self._view.used(slot), 64)
         self._touched[slot] = max(used, self._touched.get(slot, 0))
         return used

@@ -8,7 +8,6 @@ from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
-from headrace.sched import words as W
 
 COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample
 
@@ -34,14 +33,13 @@ class Collator:
                 if callable(samples):
                     samples = samples()
                 if self._seeded and seed is not None:
-                    epoch = desk.slot_word(slot, W.S_EPOCH)
-                    seeding.seed_sample(desk.words[W.SEED], epoch, seed, COLLATION)
+                    seeding.seed_sample(desk.ledger.seed, desk.ledger.slot_epoch(slot), seed, COLLATION)
                 began = time.monotonic_ns()
                 encoded = codec.Encoded(self._collated(samples), desk.locate)
                 offset, size = desk.write_object(slot, encoded), encoded.size
                 if self._stream is not None:
                     many = 0 if samples is None else len(samples)
-                    self._stream.collate(desk.slot_word(slot, W.S_BATCH), many, began, time.monotonic_ns() - began)
+                    self._stream.collate(desk.ledger.number(slot), many, began, time.monotonic_ns() - began)
                 del encoded, samples
         except failure.LEAVING:
             raise

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from headrace.engine.memory.reservation import BLOB
 from headrace.engine.worker import failure
 from headrace.engine.worker.job import Job
 from headrace.sched import twin
-from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Rows
+from headrace.sched.moves import File, Rows
+from headrace.sched.streams import LaneStream
 
 CROWDED = BLOB - 4096
 """Where in a group's blob the error stands that is filed for those that find no room."""
@@ -37,28 +38,22 @@ class Desk:
     def __init__(self, job: Job) -> None:
         """Maps nothing new: the reservation came with the job."""
         memory = job.wiring.memory
-        self.memory, self.words = memory, memory.words
+        self.memory = memory
         self.lock, self.bell, self.consumer = job.wiring.lock, job.bell, job.wiring.consumer
         kind = twin.NativeLane if isinstance(self.lock, Mutex) else LaneLedger
         self.ledger = kind(memory.words, memory.dims, job.lane, self.lock)
         self.layouts = Layouts(memory)
-        self.number, self.lane = job.lane, memory.dims.lane(job.lane)
+        self.number = job.lane
         self._base = np.frombuffer(memory.map, np.uint8).ctypes.data
         self._views: dict[tuple[int, int, int], list[Any]] = {}
-        self._slot0, self._slot_stride = memory.dims.slot0, memory.dims.slot_stride
         self._collating = -1
         self._view: memoryview | None = None  # of the slot being collated
         self._resting: list[weakref.ref[Any]] = []  # what user code kept of slots
         self._cautious = False  # user code keeps what it was given: give it memory of its own
 
-    def account(self, operations: int) -> W.Words:
-        """What so many operations of this lane cost: see ``headrace.plan.operations``."""
-        first = self.memory.dims.account(self.number)
-        return self.words[first : first + (operations + 1) * W.COSTS]
-
-    def slot_word(self, slot: int, word: int) -> int:
-        """One word of a slot's header."""
-        return self.words[self._slot0 + slot * self._slot_stride + word]
+    def stream(self) -> LaneStream:
+        """The worker's side of an iterable dataset's ledger."""
+        return LaneStream(self.memory.words, self.memory.dims, self.number, self.lock)
 
     def layout_of(self, sample: Any) -> tuple[int, Layout] | None:
         """The sample's layout and its number; None when it must travel as an object."""
@@ -66,7 +61,7 @@ class Desk:
 
     def views(self, slot: int, number: int, layout: Layout) -> list[Any]:
         """The leaf arrays of a slot: tensors for tensor leaves, numpy arrays for the rest."""
-        rows = self.slot_word(slot, W.S_EXPECTED)
+        rows = self.ledger.expected(slot)
         key = slot, number, rows
         if key not in self._views:
             offsets, size = layout.plan(rows)
@@ -126,19 +121,23 @@ class Desk:
         encoded.write(self.memory.bytes[at : at + encoded.size])
         return offset, encoded.size
 
-    def error_room(self, group: int) -> int:
-        """Bytes that the next error of a group may have, so that all its samples can fail and each can say why."""
-        at = self.memory.dims.group(group)
-        if self.words[at + W.G_BLOB] + 8 + failure.MOST <= HALF:
-            return failure.MOST
-        return max(failure.LEAST, HALF // self.words[at + W.G_COUNT] - 8)
+    def filing(self, group: int, packed: bytes) -> File:
+        """How an error of a group's sample is filed, later and with the lock held; it is cut to size now."""
+        return partial(self._file_error, group, failure.within(packed, self._error_room(group)))
 
-    def file_error(self, group: int, packed: bytes) -> int:
-        """Where an error stands in its group's blob, now. The caller holds the lock."""
-        at, blob = self.memory.dims.group(group) + W.G_BLOB, self.memory.blob(group)
-        size, offset = 8 + len(packed), self.words[at]
+    def _error_room(self, group: int) -> int:
+        """Bytes that the next error of a group may have, so that all its samples can fail and each can say why."""
+        if self.ledger.blob_used(group) + 8 + failure.MOST <= HALF:
+            return failure.MOST
+        return max(failure.LEAST, HALF // max(1, self.ledger.group(group).count) - 8)
+
+    def _file_error(self, group: int, packed: bytes) -> int:
+        """Where an error stands in its group's blob, now."""
+        packed = failure.within(packed, self._error_room(group))  # others may have filed theirs meanwhile
+        blob, offset = self.memory.blob(group), self.ledger.blob_used(group)
+        size = 8 + len(packed)
         if offset + size <= CROWDED:
-            self.ledger.write_blob(group, size)
+            self.ledger.use_blob(group, offset + size)
         elif offset == BLOB:
             return CROWDED
         else:
@@ -146,16 +145,17 @@ class Desk:
         self.memory.bytes[blob + offset + 8 : blob + offset + 8 + len(packed)] = packed
         self.memory.bytes[blob + offset : blob + offset + 8] = len(packed).to_bytes(8, "little")
         if offset == CROWDED:
-            self.words[at] = BLOB
+            self.ledger.use_blob(group, BLOB)
         return offset
 
     def read_sample(self, slot: int, row: int) -> Any:
         """A sample another worker may have put into a slot; its tensors are views."""
-        state = self.words[self.memory.dims.row_state(slot) + row]
-        if state & 255 == W.AS_OBJECT:
-            return codec.decode(self._seen(slot)[state >> 8 :], self._seen(slot))
-        layout, values = self.layouts.at(slot), []
-        views = self.views(slot, self.slot_word(slot, W.S_LAYOUT) - 2, layout)
+        offset = self.ledger.object_at(slot, row)
+        if offset >= 0:
+            return codec.decode(self._seen(slot)[offset:], self._seen(slot))
+        number = self.ledger.layout(slot)
+        layout, values = self.layouts.at(slot, number), []
+        views = self.views(slot, number, layout)
         for leaf, view in zip(layout.leaves, views, strict=True):
             if leaf.kind is np.ndarray:
                 values.append(np.array(view[row]))
@@ -167,7 +167,7 @@ class Desk:
         """A slot's memory as user code may see it."""
         at = self.memory.slot(slot)
         if self._cautious:
-            used = self.slot_word(slot, W.S_BUMP)
+            used = self.ledger.used(slot)
             copied: Any = np.array(self.memory.bytes[at : at + used])
             return memoryview(copied)
         return self.memory.bytes[at : at + self.memory.slot_bytes] if self._view is None else self._view
@@ -180,8 +180,7 @@ class Desk:
         """
         owner: Any = np.frombuffer(self.memory.map, np.uint8, self.memory.slot_bytes, self.memory.slot(slot))
         self._collating, self._view = slot, memoryview(owner)
-        word, words = self.memory.dims.slot(slot) + W.S_KEPT, self.words
-        kept = weakref.ref(owner)
+        kept, let_go = weakref.ref(owner), self.ledger.let_go
         del owner
         try:
             yield
@@ -190,8 +189,8 @@ class Desk:
             owner = kept()
             if owner is not None:
                 self._cautious = True
-                words[word] = self.number + 1
-                self._resting.append(weakref.ref(owner, lambda _: words.__setitem__(word, 0)))
+                self.ledger.keep(slot, self.number)
+                self._resting.append(weakref.ref(owner, lambda _: let_go(slot)))
 
     def allocate(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
         """Memory in the slot being collated; None outside collation or where it would not fit."""
@@ -211,8 +210,3 @@ class Desk:
             return None
         offset = tensor.data_ptr() - self._base - self.memory.slot(self._collating)
         return offset if 0 <= offset < self.memory.slot_bytes else None
-
-    def report(self, wake: bool) -> None:
-        """Wake the consumer if it sleeps for what was done."""
-        if wake:
-            self.consumer.ring()

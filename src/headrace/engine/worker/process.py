@@ -22,7 +22,6 @@ from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import seed_worker
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.streaming import StreamMaker
-from headrace.sched import words as W
 
 
 def main(job: Job) -> None:
@@ -39,7 +38,7 @@ def main(job: Job) -> None:
         id=job.lane, num_workers=job.lanes, seed=job.base_seed + job.lane, dataset=task.dataset
     )
     desk = Desk(job)
-    desk.words[desk.lane + W.L_STAGE] = W.INITIALIZING
+    desk.ledger.initialize()
     collation.install(desk.allocate)
     seeds = generators.Watch()
     refusal = _refusal(job, task.worker_init_fn)
@@ -56,7 +55,7 @@ def main(job: Job) -> None:
         maker = StreamMaker(job, desk, observer, refusal)
     else:
         maker = SampleMaker(job, desk, observer, refusal, staged)
-    desk.words[desk.lane + W.L_STAGE] = W.AT_WORK
+    desk.ledger.work()
     maker.run()
 
 

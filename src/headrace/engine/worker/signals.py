@@ -1,8 +1,15 @@
-"""Whose signals they are: the trainer's handlers run in the trainer, never in a process forked from it."""
+"""Whose signals they are: the trainer's handlers run in the trainer, never in a process forked from it, and not there
+while one is being started or ended.
+"""
 
+import ctypes
+import os
 import signal
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 TIMERS = frozenset({signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF})
 """Sent by a timer that a process set for itself: the handler it inherited is the one it expects."""
@@ -12,14 +19,109 @@ FATAL = frozenset({signal.SIGTERM, signal.SIGCHLD})
 ALL = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 
 
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class _Gate:
+    """Stands before the handlers of this process, and lets nobody through while it is ``shut``.
+
+    A mask keeps signals from one thread, and the system gives them to another; Python then runs their handlers in the
+    main thread all the same. Open, it only passes on: where an interrupt keeps it from standing aside, it may stay.
+    """
+
+    def __init__(self) -> None:
+        self.shut = False
+        self._behind: dict[int, tuple[Handler, _Action]] = {}
+        self._came: dict[int, FrameType | None] = {}
+
+    def __call__(self, kind: int, frame: FrameType | None) -> None:
+        if self.shut:
+            self._came[kind] = frame
+        else:
+            self._behind[kind][0](kind, frame)
+
+    def stand_in(self) -> None:
+        """Before every handler, that of Ctrl-C first: it is the likeliest to be wanted."""
+        for kind in _KINDS:
+            handler = signal.getsignal(kind)
+            if callable(handler) and handler is not self:
+                self._behind[kind] = handler, _Action(kind)
+                signal.signal(kind, self)
+
+    def open(self) -> None:
+        """Whoever came is let through. All of them are, whatever one of them raises."""
+        self.shut = False
+        try:
+            self.stand_aside()
+        finally:
+            try:
+                self.stand_aside()  # a handler may have run in the first attempt, and raised
+            finally:
+                self._let_in()
+
+    def stand_aside(self) -> None:
+        """Leave everything as it was."""
+        for kind, (handler, action) in list(self._behind.items()):
+            if signal.getsignal(kind) is self:
+                signal.signal(kind, handler)
+                action.restore()
+
+    def _let_in(self) -> None:
+        if self._came:
+            kind, frame = self._came.popitem()
+            try:
+                self._behind[kind][0](kind, frame)
+            finally:
+                self._let_in()
+
+    def forked(self) -> None:
+        """In a new process: nobody waits here."""
+        self.shut = False
+        self._came.clear()
+        self.stand_aside()
+
+
+class _Action:
+    """What the system does about a signal. Python's table does not know it all: a library may have a handler in C."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind, self._struct = kind, ctypes.create_string_buffer(256)  # which is larger than any sigaction
+        _libc.sigaction(kind, None, self._struct)
+
+    def restore(self) -> None:
+        _libc.sigaction(self._kind, self._struct, None)
+
+
+_libc = ctypes.CDLL(None)
+_KINDS = sorted(ALL, key=lambda kind: kind != signal.SIGINT)
+_gate = _Gate()
+os.register_at_fork(after_in_child=_gate.forked)
+
+
 @contextmanager
-def held(kinds: Iterable[int]) -> Iterator[set[int]]:
-    """Signals sent to this thread come after the block; gives the mask that was in force, to be handed to children."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
+def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
+    """No handler runs in the block, whatever thread of the process takes its signal: they run at its end.
+
+    ``kinds`` are also masked, for processes that are forked in the block; gives the mask that was in force, to be
+    handed to them.
+    """
+    if _gate.shut or threading.current_thread() is not threading.main_thread():  # handlers run in the main thread
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
+        try:
+            yield set(before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
     try:
-        yield set(before)
+        _gate.shut = True
+        _gate.stand_in()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
+        try:
+            yield set(before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _gate.open()
 
 
 def disown(mask: Iterable[int]) -> None:

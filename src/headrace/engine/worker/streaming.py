@@ -11,8 +11,7 @@ from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job, Resume
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
-from headrace.sched import words as W
-from headrace.sched.streams import LaneStream
+from headrace.sched.moves import Next
 
 
 class StreamMaker:
@@ -22,7 +21,7 @@ class StreamMaker:
         """``refusal``: what the first batch fails with because the worker could not start properly."""
         self._task, self._desk, self._refusal = job.task, desk, refusal
         self._what = job.task.dataset, job.task.batch_size if job.task.batched else None
-        self._lane = LaneStream(desk.words, desk.memory.dims, job.lane)
+        self._lane = desk.stream()
         self._collator = Collator(job, desk, observer)
         self._observer, self._next = observer, observer.items()
         self._where = f"in DataLoader worker process {job.lane}"
@@ -32,26 +31,21 @@ class StreamMaker:
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        w, desk = self._desk.words, self._desk
+        desk, stream = self._desk, self._observer.stream
         while True:
-            with desk.lock:
-                if w[W.STOP]:
-                    return
-                if self._lane.renew():
-                    self._stream = None
-                slot = self._lane.take()
-                if slot is None:
-                    w[desk.lane + W.L_WAITING] = W.FOR_ROOM
-            if slot is None:
+            what, slot, fresh = self._lane.visit()
+            if fresh:
+                self._stream = None
+            if what == Next.STOP:
+                return
+            if what == Next.ASLEEP:
                 self._observer.settle()
                 desk.bell.wait()
                 continue
-            if self._observer.stream is not None:
-                self._observer.stream.run(w[W.RUN], time.monotonic_ns())
+            if stream is not None:
+                stream.run(desk.ledger.first_run, time.monotonic_ns())
             made = self._make(slot)
-            with desk.lock:
-                wake = self._lane.end() if made is None else self._lane.ready(slot, *made)
-            if wake:
+            if self._lane.end() if made is None else self._lane.ready(slot, *made):
                 desk.consumer.ring()
 
     def _make(self, slot: int) -> tuple[int, int, int, bool] | None:
@@ -81,7 +75,7 @@ class StreamMaker:
         if stream.ended:
             self._lane.mark_last(slot)
         if self._observer.stream is not None:
-            batch = self._desk.slot_word(slot, W.S_BATCH)
+            batch = self._desk.ledger.number(slot)
             self._observer.stream.rows(batch, 0, len(items), time.monotonic_ns(), 0)
         offset, size, failed = self._collator.collate(slot, items, None)
         self._observer.tell(len(items), size // max(1, len(items)))
@@ -90,8 +84,7 @@ class StreamMaker:
 
     def _begun(self) -> Stream:
         """The pass of the epoch that has begun."""
-        generation = self._desk.words[self._desk.lane + W.L_GENERATION]
-        resume = self._resume if self._resume.generation == generation else None
+        resume = self._resume if self._resume.generation == self._lane.generation else None
         if resume is None:
             began = generators.captured()
             resume = Resume(began=None if began == self._fresh else began)

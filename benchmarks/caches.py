@@ -1,0 +1,36 @@
+"""Caches in shared memory that last as long as what is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import headrace
+from headrace.cache import options, shm
+from headrace.cache.local_book import ledgers
+
+
+@contextmanager
+def cache(size: int, **given: object) -> Iterator[headrace.Cache]:
+    """An empty one; its memory goes back at the end, whatever became of those who used it."""
+    made = headrace.Cache(f"shm://benchmark-{os.getpid()}", size=size, **given)  # type: ignore[arg-type]
+    clear(made)
+    try:
+        yield made
+    finally:
+        clear(made)
+
+
+def clear(made: headrace.Cache) -> None:
+    """Forget all that is in it; nobody may be using it."""
+    shm.remove(made.name)
+    for path in ledgers(made.name):
+        path.unlink(missing_ok=True)
+
+
+def fill(made: headrace.Cache, size: int) -> None:
+    """Let entries take so many bytes and no more, in this process and those it forks, whatever the memory allows."""
+    tier = options.open_tier(made)
+    options.FULL = size / tier.usage().limit
+    tier.close()

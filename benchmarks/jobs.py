@@ -1,0 +1,95 @@
+"""Training jobs side by side: processes of their own that each go through a dataset several times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+import torch
+
+import headrace
+from benchmarks.arms import Arm
+from benchmarks.measure import Figures, Isolated, Meter, OutOfTime
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job does; all of it is loading, but for ``step`` seconds that it sleeps with each batch."""
+
+    arm: Arm
+    dataset: Any
+    epochs: int
+    batch: int = 32
+    step: float = 0.0
+    cache: headrace.Cache | None = None
+    seed: int = 0
+    """Jobs that are forked would all shuffle alike."""
+
+    def run(self) -> Figures:
+        """Seconds and CPU seconds of each epoch, the start of workers in the first; what its cache counted after each.
+
+        Samples end with their index, and each must come once per epoch.
+        """
+        count = len(self.dataset)
+        torch.manual_seed(self.seed)
+        options: dict[str, Any] = {"batch_size": self.batch, "shuffle": True, "persistent_workers": True}
+        if self.cache is not None:
+            options["cache"] = self.cache
+        walls, cpus, uses = [], [], []
+        with self.arm.open(self.dataset, **options) as loader:
+            for _ in range(self.epochs):
+                came: list[int] = []
+                with Meter() as meter:
+                    for *_, indices in loader:
+                        came += indices.tolist()
+                        if self.step:
+                            time.sleep(self.step)
+                if sorted(came) != list(range(count)):
+                    raise RuntimeError("an epoch did not deliver every sample once")
+                walls.append(meter.wall)
+                cpus.append(meter.cpu)
+                uses.append(counted(loader) if self.cache is not None else {})
+        return {"walls": walls, "cpus": cpus, "uses": uses}
+
+
+def counted(loader: Any) -> dict[str, int]:
+    """What a loader's cache has counted so far."""
+    return dict(loader.stats().as_dict()["cache"])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a queue of jobs."""
+
+    makespan: float
+    """Seconds from the start of the first to the end of the last."""
+    jobs: list[Figures]
+    others: float
+    """Cores that the rest of the machine kept busy meanwhile."""
+
+
+def together(queue: Sequence[Callable[[], Figures]], at_once: int, *, limit: float = 300.0) -> Outcome:
+    """Run jobs in order, so many at a time; one that fails ends all."""
+    waiting = list(queue)
+    running: dict[Any, tuple[int, Isolated]] = {}
+    found: dict[int, Figures] = {}
+    try:
+        with Meter() as meter:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    one = Isolated(waiting.pop(0), limit=limit)
+                    running[one.pipe] = len(found) + len(running), one
+                patience = min(one.until for _, one in running.values()) - time.monotonic()
+                ended = wait(list(running), max(patience, 0.0))
+                if not ended:
+                    raise OutOfTime
+                for pipe in ended:
+                    number, one = running.pop(pipe)
+                    found[number] = one.result()
+    finally:
+        for _, one in running.values():
+            one.end()
+    return Outcome(meter.wall, [found[number] for number in sorted(found)], meter.others)

@@ -1,0 +1,53 @@
+"""The indices of a group, where workers read them."""
+
+import pickle
+from array import array
+
+from headrace.core.errors import SlabError
+from headrace.engine.consumer.arriving import Planned
+from headrace.engine.memory.reservation import BLOB, Reservation
+from headrace.engine.staging.plans import Allotted
+from headrace.sched.book import Group
+from headrace.sched.consumer import ConsumerLedger, Kind
+
+
+class IndexWriter:
+    """Of one run."""
+
+    def __init__(self, memory: Reservation, ledger: ConsumerLedger) -> None:
+        """Writes nothing yet."""
+        self._memory, self._ledger = memory, ledger
+
+    def write(self, group: Group) -> tuple[Kind, int]:
+        """How its indices are written now, and bytes that its blob begins with."""
+        memory, number, indices = self._memory, group.number, group.indices
+        if len(indices) > memory.dims.rows:
+            msg = f"a batch of {len(indices)} samples is larger than the {memory.dims.rows} a batch may have"
+            raise SlabError(msg)
+        if number >= memory.dims.groups:
+            msg = f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor"
+            raise SlabError(msg)
+        if set(map(type, indices)) == {int} and max(indices) < 1 << 63 and min(indices) >= -(1 << 63):
+            self._ledger.write_indices(number, array("q", indices))
+            return self._planned(group, Kind.INTEGERS, 0)
+        packed = pickle.dumps(list(indices))
+        size = -(-(8 + len(packed)) // 64) * 64
+        if size > BLOB:
+            msg = f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
+            raise SlabError(msg)
+        at = memory.blob(number)
+        memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
+        memory.bytes[at + 8 : at + 8 + len(packed)] = packed
+        return self._planned(group, Kind.PICKLED, size)
+
+    def _planned(self, group: Group, kind: Kind, used: int) -> tuple[Kind, int]:
+        """Behind the ``used`` bytes of the blob, what the group's samples are made of: rows brought, or a cache's."""
+        if not isinstance(group.indices, (Planned, Allotted)):
+            return kind, max(64, used)
+        packed = group.indices.packed()
+        at = self._memory.blob(group.number) + used
+        if used + len(packed) > BLOB:
+            msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"
+            raise SlabError(msg)
+        self._memory.bytes[at : at + len(packed)] = packed
+        return kind | Kind.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)

@@ -1,0 +1,100 @@
+"""What lanes measure of samples, and the numbers that follow from it. Methods that write want the lock held."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims, Words
+
+
+class Costs(NamedTuple):
+    """What samples took."""
+
+    histogram: list[int]
+    finished: int
+    slow: int
+    """Those of them that took longer than the threshold in force."""
+    returns: int
+    """Lanes that came back from aside."""
+    excess: int
+    """Nanoseconds that these had been there, in all."""
+
+
+class Gauges:
+    """Those of a run."""
+
+    def __init__(self, words: Words, dims: Dims) -> None:
+        """``words`` is shared."""
+        self._w, self._dims = words, dims
+
+    @property
+    def threshold(self) -> int:
+        """Nanoseconds after which a sample counts as slow; 0 while unknown."""
+        return self._w[W.THRESHOLD]
+
+    @threshold.setter
+    def threshold(self, cost: int) -> None:
+        self._w[W.THRESHOLD] = cost
+
+    @property
+    def limit(self) -> int:
+        """Lanes that may take tickets at once."""
+        return self._w[W.LIMIT]
+
+    @limit.setter
+    def limit(self, lanes: int) -> None:
+        self._w[W.LIMIT] = lanes
+
+    @property
+    def vacant(self) -> int:
+        """Places of lanes that nobody has."""
+        return self._w[W.LIMIT] - self._w[W.FOREGROUND]
+
+    @property
+    def generation(self) -> int:
+        """Counts epochs, and each time that one is begun again."""
+        return self._w[W.GENERATION]
+
+    def name_run(self, number: int) -> None:
+        """What the trace calls the iteration's first epoch."""
+        self._w[W.RUN] = number
+
+    def costs(self) -> Costs:
+        """As they are now."""
+        w = self._w
+        histogram = w[W.HISTOGRAM : W.HISTOGRAM + W.BINS].tolist()
+        return Costs(histogram, w[W.FINISHED], w[W.SLOW], w[W.RETURNS], w[W.EXCESS])
+
+    def counts(self) -> tuple[int, int]:
+        """Samples finished, and the slow ones among them."""
+        return self._w[W.FINISHED], self._w[W.SLOW]
+
+    def restart_counts(self) -> None:
+        """They are counted from 0 again."""
+        self._w[W.FINISHED] = self._w[W.SLOW] = 0
+
+    def restart_returns(self) -> None:
+        """Lanes that come back from aside are counted from 0 again."""
+        self._w[W.RETURNS] = self._w[W.EXCESS] = 0
+
+    def fade(self, histogram: Sequence[int]) -> None:
+        """Old costs count for less."""
+        for cost_bin, count in enumerate(histogram):
+            self._w[W.HISTOGRAM + cost_bin] = count
+
+    def take_handoffs(self) -> int:
+        """Lanes that were put aside since the last call."""
+        found, self._w[W.HANDOFFS] = self._w[W.HANDOFFS], 0
+        return found
+
+    def accounts(self, operations: int) -> list[list[int]]:
+        """What so many operations cost, lane by lane: see ``headrace.plan.operations``."""
+        found = []
+        for lane in range(self._w[W.LANES]):
+            first = self._dims.account(lane)
+            found.append(self._w[first : first + (operations + 1) * W.COSTS].tolist())
+        return found
+
+    def put_aside_at(self, operation: int) -> int:
+        """Lanes put aside while they were at this operation."""
+        return self._w[W.ASIDE_AT + operation]

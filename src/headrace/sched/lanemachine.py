@@ -1,0 +1,214 @@
+"""Which operation of the ledger follows which in a lane: events in, commands out.
+
+``next()`` visits the ledger once at most and says what is to be done outside it; what was done is told before it is
+called again. A lane may be killed inside any of these calls and between any two of them. There are no samples here:
+whoever has them counts them off, in the order of their positions.
+"""
+
+from enum import IntEnum
+
+from headrace.plan.cost import bin_of
+from headrace.sched.lane import LaneLedger
+from headrace.sched.moves import File, Found, Next, Outcome, Room, Rows, Tickets, Written
+from headrace.sched.pace import Pace
+
+Failures = list[tuple[int, File]]
+"""Positions whose samples cannot be had, and why."""
+
+
+class Do(IntEnum):
+    """What a lane does before it asks again."""
+
+    GO_ON = 0
+    """Nothing: others may have their turn."""
+    RING = 1
+    """Wake the consumer."""
+    SLEEP = 2
+    """Wait until woken."""
+    STOP = 3
+    MAKE = 4
+    """Make the samples of ``tickets``, each after ``begin``; then ``made``."""
+    MAKE_WHOLE = 5
+    """Make a batch alone, all of ``tickets``; then ``made_whole``."""
+    PLACE = 6
+    """Say how the next samples that were made look: ``place``, or ``refuse``."""
+    WRITE = 7
+    """Put the next ``rows.count`` of them into ``rows``; then ``wrote``, or ``unwritten``."""
+    COLLATE = 8
+    """Collate the samples in ``slot``; then ``collated``."""
+    COLLATE_WHOLE = 9
+    """Collate what was made for ``slot``, which is not there yet; then ``collated``."""
+
+
+class LaneMachine:
+    """One lane's."""
+
+    def __init__(self, ledger: LaneLedger, pace: Pace, *, alone: bool) -> None:
+        """``alone``: it makes a batch alone wherever it holds all its tickets, and not only where it must."""
+        self._ledger, self._pace, self.alone = ledger, pace, alone
+        self.begin = ledger.begin  # hot: called for every sample
+        self.tickets = Tickets(0, 0, 0, -1)
+        self.rows = Rows(-1, 0, 0, -1)
+        self.slot = -1
+        self._then = Do.GO_ON  # what follows after the consumer was woken
+        self._cost: tuple[int, int, int] | None = None  # samples, nanoseconds each, bin: to be told with the next visit
+        self._written: Written | None = None  # to be filed before more rows are claimed, or with the next visit
+        self._unplaced = 0  # samples made that have no row yet
+        self._start, self._left, self._layout = 0, 0, -1  # those of them that were said to look alike
+        self._room: Room = _no_room
+        self._gives_back = False
+        self._failures: Failures = []
+        self._collating = -1  # a slot to be collated
+        self._whole: list[int] | None = None  # positions of a batch made alone, to be collated
+        self._made: list[int] | None = None  # those of the batch being collated; None: it stands in its slot
+        self._result: tuple[int, int, bool] | None = None  # of a collation, to be filed
+
+    def next(self) -> Do:
+        """What is to be done now."""
+        if self._then:
+            then, self._then = self._then, Do.GO_ON
+            return then
+        if self._result is not None or self._collating >= 0:
+            return self._collate()
+        if self._gives_back or self._failures:
+            return self._withdraw()
+        if self._left:
+            return self._claim()
+        if self._unplaced:
+            return Do.PLACE
+        return self._visit() if self._whole is None else self._collate_whole()
+
+    def made(self, failed: Failures, elapsed: int, worst: int) -> None:
+        """All tickets but ``failed`` were made, in so many nanoseconds, the ``worst`` in so many."""
+        count = self.tickets.end - self.tickets.start
+        self._ledger.end(self.tickets.end)
+        self._note(elapsed, count, worst)
+        self._failures, self._unplaced = failed, count - len(failed)
+
+    def expect(self, now: int) -> None:
+        """All tickets of a batch are made in one call, which begins: the last one when the others should be done."""
+        self._ledger.expect(now + int(self._pace.cost * 1e9) * (self.tickets.end - 1))
+
+    def made_whole(self, made: list[int], failed: Failures, elapsed: int, *, collate: bool) -> None:
+        """Of a batch, positions ``made`` were. ``collate``: as they are; else they are placed as others are."""
+        self._ledger.end(self.tickets.end)
+        self._note(elapsed, self.tickets.end, 0)
+        self._failures = failed
+        if collate and made:
+            self._whole = made
+        else:
+            self._unplaced = len(made)
+
+    def _note(self, elapsed: int, samples: int, worst: int) -> None:
+        cost = elapsed // samples
+        self._cost = samples, cost, bin_of(cost)
+        self._pace.note(cost, worst)
+
+    def place(self, start: int, count: int, layout: int = -1, room: Room | None = None) -> None:
+        """The next ``count`` samples, from position ``start`` on, look alike; -1: they travel as objects."""
+        self._start, self._left, self._layout = start, count, layout
+        self._room = _no_room if room is None else room
+
+    def wrote(self, objects: list[int] | None) -> None:
+        """The rows were written; ``objects``: where their samples stand if not in place."""
+        rows = self.rows
+        self._written = Written(rows.slot, rows.first, rows.count, self.tickets.group, self._start, objects)
+        self._start += rows.count
+        self._left -= rows.count
+        self._unplaced -= rows.count
+
+    def unwritten(self) -> None:
+        """The rows cannot be written with what was to go there: how that is to be placed will be said again."""
+        self._left = 0
+        self._gives_back = self.tickets.slot < 0
+
+    def refuse(self, position: int, file: File) -> None:
+        """The next sample, at ``position``, cannot be sent."""
+        self._left = 0
+        self._unplaced -= 1
+        self._failures.append((position, file))
+
+    def collated(self, offset: int, size: int, failed: bool) -> None:
+        """What the slot's samples became stands there; ``failed``: it is an error."""
+        self._result = offset, size, failed
+
+    def _visit(self) -> Do:
+        visit = self._ledger.visit(self._written, self._cost, self._pace.appetite())
+        what, group, start, end, slot, wake = visit
+        self._written = None
+        if what != Next.COLLATE or not start:
+            self._cost = None
+        if what == Next.TICKETS:
+            self.tickets = Tickets(group, start, end, slot)
+            then = Do.MAKE_WHOLE if self._is_whole() else Do.MAKE
+        elif what == Next.COLLATE:
+            self._collating, then = group, Do.GO_ON
+        else:
+            then = Do.SLEEP if what == Next.ASLEEP else Do.STOP
+        if wake:
+            self._then = then
+            return Do.RING
+        return then
+
+    def _is_whole(self) -> bool:
+        group, start, end, slot = self.tickets
+        if slot < 0 or not (self.alone or self._ledger.is_local):
+            return False
+        return end - start == self._ledger.group(group).count
+
+    def _claim(self) -> Do:
+        """Rows for the samples that were said to look alike."""
+        if self._written is not None:
+            written, self._written = self._written, None
+            return self._followed(self._ledger.finish(written))
+        slot = self.tickets.slot
+        if slot >= 0:
+            decided = self._ledger.shape(slot, self._layout, self._room)
+            self.rows = Rows(slot, self._start, self._left, decided)
+            return Do.WRITE
+        found, self.rows = self._ledger.claim(self._left, self._layout, self._room)
+        if found == Found.ROWS:
+            return Do.WRITE
+        if found == Found.NO_ROW:
+            return Do.SLEEP
+        self._left = self._unplaced = 0  # the epoch was given up
+        return Do.GO_ON
+
+    def _withdraw(self) -> Do:
+        """Rows that will not be written, then samples that cannot be had."""
+        if self._gives_back:
+            self._gives_back = False
+            self._ledger.give_back()
+            return Do.GO_ON
+        return self._followed(self._ledger.fail(self.tickets, *self._failures.pop(0)))
+
+    def _collate(self) -> Do:
+        """A slot whose samples are all there; then what became of them."""
+        if self._result is not None:
+            return self._file_result(self._result)
+        self.slot, self._collating, self._made = self._collating, -1, None
+        if not self._ledger.stale:
+            return Do.COLLATE
+        self._ledger.drop_collation()
+        return Do.GO_ON
+
+    def _collate_whole(self) -> Do:
+        self._made, self._whole, self.slot = self._whole, None, self.tickets.slot
+        self._ledger.collate_alone(self.slot)
+        return Do.COLLATE_WHOLE
+
+    def _file_result(self, result: tuple[int, int, bool]) -> Do:
+        self._result = None
+        if self._made is not None:
+            wake = self._ledger.whole(self.slot, self.tickets.group, self._made, result)
+        else:
+            wake = self._ledger.ready(self.slot, result[0], result[1], failed=result[2])
+        return Do.RING if wake else Do.GO_ON
+
+    def _followed(self, outcome: Outcome) -> Do:
+        self._collating = outcome.collate
+        return Do.RING if outcome.wake else Do.GO_ON
+
+
+def _no_room(_: int) -> int:
+    return 0

@@ -1,0 +1,40 @@
+"""How many tickets a lane takes at once, from what its samples took."""
+
+from headrace.sched.moves import Appetite, Eats
+
+CHUNK_SECONDS = 0.0005
+"""Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
+EVEN_SECONDS, EVEN = 0.004, 4.0
+"""And for this long while none took so many times what they take on average: then nothing waits behind a slow one."""
+FORGETS = 0.98
+"""By this factor a chunk's worst sample counts less with every further chunk."""
+WHOLE_SECONDS = 0.02
+"""A batch for a user's collate_fn that takes no longer than this is made by one worker, so samples need not travel."""
+
+
+class Pace:
+    """One lane's."""
+
+    def __init__(self, eats: Eats, lanes: int) -> None:
+        """``lanes``: those that share a group's tickets."""
+        self._eats, self._share = eats, max(1, min(lanes, 4))
+        self.cost = 0.0
+        """Seconds a sample takes, smoothed; 0 while unknown."""
+        self._worst = 0.0  # and the worst of them, which is forgotten slowly
+
+    def note(self, cost: int, worst: int) -> None:
+        """The samples of a chunk took ``cost`` nanoseconds each, one of them ``worst``; 0 where that is not known."""
+        seconds = cost / 1e9
+        self.cost = seconds if self.cost == 0.0 else 0.8 * self.cost + 0.2 * seconds
+        if worst:
+            self._worst = max(FORGETS * self._worst, worst / 1e9)
+
+    def appetite(self) -> Appetite:
+        """How many tickets to take next."""
+        if self._eats == Eats.EVERYTHING or self.cost == 0.0:
+            return Appetite(self._eats)
+        chunk = int(CHUNK_SECONDS / self.cost)
+        if chunk > 1 and self._worst < EVEN * self.cost:
+            chunk = int(EVEN_SECONDS / self.cost)
+        whole = int(WHOLE_SECONDS / self.cost) if self._eats == Eats.WHOLE else 0
+        return Appetite(self._eats, chunk, self._share, whole)

@@ -1,0 +1,56 @@
+"""The lanes as those who start and end their workers see them. Without the lock: a lane's words are its own."""
+
+from headrace.sched import words as W
+from headrace.sched.words import Dims, Words
+
+
+class Roster:
+    """All lanes of a run."""
+
+    def __init__(self, words: Words, dims: Dims) -> None:
+        """``words`` is shared."""
+        self._w, self._dims = words, dims
+
+    def open(self) -> None:
+        """Nobody is at work."""
+        self._w[W.FOREGROUND] = 0
+
+    def add(self, lane: int) -> None:
+        """A lane that has had no worker yet in this run."""
+        for word in range(self._dims.lane(lane), self._dims.lane(lane + 1)):
+            self._w[word] = 0
+        self._w[W.LANES] = max(self._w[W.LANES], lane + 1)
+
+    def started(self, lane: int) -> None:
+        """A process was started for it."""
+        self._w[self._dims.lane(lane) + W.L_STAGE] = W.STARTING
+
+    def is_at_work(self, lane: int) -> bool:
+        """Whether its worker has come that far."""
+        return self._w[self._dims.lane(lane) + W.L_STAGE] == W.AT_WORK
+
+    def is_initializing(self, lane: int) -> bool:
+        """Whether its worker is in ``worker_init_fn``."""
+        return self._w[self._dims.lane(lane) + W.L_STAGE] == W.INITIALIZING
+
+    def begun(self, lane: int) -> int:
+        """When the sample it makes was begun, in nanoseconds of the monotonic clock; 0 when it makes none."""
+        w, at = self._w, self._dims.lane(lane)
+        making = w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END] and not w[at + W.L_WAITING]
+        return w[at + W.L_BEGAN] if making else 0
+
+    def index(self, lane: int) -> int | None:
+        """The index of that sample, if it is a number; a hint."""
+        w, at = self._w, self._dims.lane(lane)
+        group = w[at + W.L_GROUP] - 1
+        if group < 0 or w[self._dims.group(group) + W.G_KIND] != W.INTEGERS:
+            return None
+        return w[self._dims.index(group) + w[at + W.L_POS]]
+
+    def stop(self) -> None:
+        """Lanes leave when they next visit the ledger."""
+        self._w[W.STOP] = 1
+
+    def stopped(self) -> None:
+        """They have left."""
+        self._w[W.STOP] = 0

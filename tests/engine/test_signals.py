@@ -1,0 +1,132 @@
+"""Handlers that wait until something has been done: whatever thread takes a signal, and however often."""
+
+import faulthandler
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from headrace.engine.worker.signals import held
+
+KINDS = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Interrupt(BaseException):
+    """What a handler raises."""
+
+
+@pytest.fixture
+def ran() -> Iterator[list[int]]:
+    """The kinds whose handler ran; each raises."""
+    kinds: list[int] = []
+
+    def handler(kind: int, frame: FrameType | None) -> None:
+        assert frame is not None
+        kinds.append(kind)
+        raise Interrupt
+
+    before = [signal.signal(kind, handler) for kind in KINDS]
+    yield kinds
+    for kind, old in zip(KINDS, before, strict=True):
+        signal.signal(kind, old)
+
+
+def elsewhere(act: Callable[[], object]) -> None:
+    """Have another thread do it: a signal that it takes is handled here."""
+
+    def work() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # it began with that of the one that started it
+        act()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_one_that_another_thread_takes_waits(ran: list[int]) -> None:
+    handler, mask = signal.getsignal(signal.SIGUSR1), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(Interrupt), held(KINDS) as before:
+        for _ in range(3):
+            elsewhere(lambda: signal.raise_signal(signal.SIGUSR1))
+        assert before == mask
+        assert not ran
+    assert ran == [signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGUSR1) is handler
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
+
+
+def test_those_that_this_thread_takes_wait(ran: list[int]) -> None:
+    with pytest.raises(Interrupt), held():
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert not ran
+    assert ran == [signal.SIGUSR2]
+
+
+def test_all_that_came_are_handled(ran: list[int]) -> None:
+    with pytest.raises(Interrupt), held(KINDS):
+        for kind in KINDS:
+            signal.raise_signal(kind)
+    assert sorted(ran) == sorted(KINDS)
+
+
+def test_they_wait_for_the_outermost(ran: list[int]) -> None:
+    with pytest.raises(Interrupt), held():
+        with held(KINDS):
+            elsewhere(lambda: signal.raise_signal(signal.SIGUSR1))
+        assert not ran
+    assert ran
+
+
+def test_in_another_thread_they_do_not_wait(ran: list[int]) -> None:
+    def work() -> None:
+        with held():
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    with pytest.raises(Interrupt):
+        elsewhere(work)
+        pytest.fail("it came")
+    assert ran
+
+
+def test_an_error_is_not_lost(ran: list[int]) -> None:
+    with pytest.raises(Interrupt) as caught, held():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        raise ValueError
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_a_process_that_is_forked_meanwhile_handles_its_own(ran: list[int]) -> None:
+    """By another thread of the user's, say."""
+
+    def fork() -> None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            except Interrupt:
+                os._exit(5)
+            os._exit(0)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    codes: list[int] = []
+    with held():
+        fork()
+    assert codes == [5]
+    assert not ran
+
+
+def test_handlers_that_python_does_not_know_stay(ran: list[int], tmp_path: Path) -> None:
+    with (tmp_path / "said").open("w+") as file:
+        faulthandler.register(signal.SIGUSR1, file)
+        try:
+            with held():
+                pass
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+        assert "most recent call first" in (tmp_path / "said").read_text()
+    assert not ran

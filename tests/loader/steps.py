@@ -1,0 +1,62 @@
+"""Doing something before a certain line or opcode of the package's code."""
+
+import dis
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import headrace
+from headrace.engine.iteration import Iteration
+
+PACKAGE = str(Path(headrace.__file__).parent)
+TESTS = str(Path(__file__).parent)
+RETURNS = {code for name, code in dis.opmap.items() if name in ("RETURN_VALUE", "RETURN_CONST")}
+
+
+def leaves(frame: FrameType, what: str) -> bool:
+    """Whether this opcode returns, or cleans up after an exception (which has no line): no handler can run with it."""
+    return what == "opcode" and (frame.f_code.co_code[frame.f_lasti] in RETURNS or frame.f_lineno is None)
+
+
+@contextmanager
+def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[int]]:
+    """``act`` is called before the ``number``-th step of this package's code; how many there were."""
+    steps, owner = [0], os.getpid()
+
+    def local(frame: FrameType, what: str, _: object) -> Any:
+        if what == event and os.getpid() == owner and not leaves(frame, what):
+            steps[0] += 1
+            if steps[0] == number:
+                sys.settrace(None)
+                frame.f_trace = None
+                act()
+        return local
+
+    def call(frame: FrameType, *_: object) -> Any:
+        if os.getpid() != owner:
+            sys.settrace(None)
+            return None
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = event == "opcode", event == "line"
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
+
+
+def inside(frame: FrameType | None) -> bool:
+    """Whether ``next()`` has not returned yet: what comes after is the caller's. Nobody sees what destructors raise."""
+    if frame is None or not frame.f_code.co_filename.startswith((PACKAGE, TESTS)):
+        return False
+    while frame is not None and frame.f_code is not Iteration.__next__.__code__:
+        frame = frame.f_back
+    return frame is not None

@@ -1,0 +1,114 @@
+"""Interrupts while processes are started and ended, in a trainer with threads that take the signals."""
+
+import gc
+import itertools
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import psutil
+import pytest
+
+import headrace
+from tests.loader.data import Pairs
+from tests.loader.steps import at_step
+
+SAMPLES = 24
+KINDS = {
+    "in order": {"num_workers": 1, "in_order": True},
+    "persistent": {"num_workers": 2, "in_order": False, "shuffle": True, "persistent_workers": True},
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+class Interrupt(BaseException):
+    """What the handler raises."""
+
+
+@pytest.fixture
+def shoot() -> Iterator[Callable[[], None]]:
+    """Has another thread take a signal, whose handler raises in this one."""
+    orders: queue.SimpleQueue = queue.SimpleQueue()
+    done: queue.SimpleQueue = queue.SimpleQueue()
+
+    def handler(_: int, __: FrameType | None) -> None:
+        raise Interrupt
+
+    def work() -> None:
+        while orders.get():
+            signal.raise_signal(signal.SIGUSR1)
+            done.put(True)
+
+    def shooting() -> None:
+        orders.put(True)
+        done.get()
+
+    before, thread = signal.signal(signal.SIGUSR1, handler), threading.Thread(target=work)
+    thread.start()
+    yield shooting
+    orders.put(False)
+    thread.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+def held_now() -> tuple[int, int]:
+    """Processes and descriptors."""
+    return len(psutil.Process().children(recursive=True)), psutil.Process().num_fds()
+
+
+def made(kind: str) -> headrace.DataLoader:
+    return headrace.DataLoader(Pairs(SAMPLES), **{"batch_size": 4, "timeout": 60} | KINDS[kind])
+
+
+def numbers(batches) -> list[int]:
+    return sorted(number for batch in batches for number in batch[0].tolist())
+
+
+@each_kind
+def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
+    hits = 0
+    with made(kind) as loader:
+        loader.close()
+        before = held_now()
+        for line in itertools.count(1, 37):
+            try:
+                with at_step(line, shoot, "line") as steps:
+                    iterator = iter(loader)
+            except Interrupt:
+                hits += 1
+                iterator = iter(loader)
+            assert numbers(iterator) == list(range(SAMPLES))
+            del iterator
+            loader.close()
+            if held_now() != before:
+                gc.collect()  # an exception may still refer to something
+            assert held_now() == before
+            if steps[0] < line:
+                break
+    assert hits > 5
+
+
+@each_kind
+def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
+    hits = 0
+    with made(kind) as loader:
+        loader.close()
+        before = held_now()
+        for line in itertools.count(1, 11):
+            iterator = iter(loader)
+            next(iterator)
+            try:
+                with at_step(line, shoot, "line") as steps:
+                    loader.close()
+            except Interrupt:
+                hits += 1
+            del iterator
+            loader.close()
+            if held_now() != before:
+                gc.collect()  # an exception may still refer to something
+            assert held_now() == before
+            if steps[0] < line:
+                break
+    assert hits > 5

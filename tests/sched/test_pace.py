@@ -1,0 +1,50 @@
+"""How many tickets a lane takes at once."""
+
+import pytest
+
+from headrace.sched.moves import Appetite, Eats
+from headrace.sched.pace import Pace
+
+MICRO, MILLI = 1_000, 1_000_000
+
+
+def paced(eats: Eats, *chunks: tuple[int, int], lanes: int = 2) -> Appetite:
+    """After chunks whose samples took so many nanoseconds each, the worst so many."""
+    pace = Pace(eats, lanes)
+    for cost, worst in chunks:
+        pace.note(cost, worst)
+    return pace.appetite()
+
+
+@pytest.mark.parametrize("eats", list(Eats))
+def test_one_at_a_time_while_nothing_is_known(eats: Eats) -> None:
+    assert paced(eats) == Appetite(eats)
+
+
+@pytest.mark.parametrize(
+    ("cost", "worst", "chunk"),
+    [
+        (100 * MICRO, 100 * MICRO, 40),
+        (100 * MICRO, 399 * MICRO, 40),
+        (100 * MICRO, 400 * MICRO, 5),
+        (MILLI, MILLI, 0),
+    ],
+    ids=["even", "nearly even", "one was slow", "dear"],
+)
+def test_cheap_samples_are_taken_several_at_a_time(cost: int, worst: int, chunk: int) -> None:
+    assert paced(Eats.CHUNKS, (cost, worst)) == Appetite(Eats.CHUNKS, chunk, 2)
+
+
+def test_a_slow_sample_is_forgotten() -> None:
+    slow, even = (100 * MICRO, 500 * MICRO), (100 * MICRO, 100 * MICRO)
+    assert paced(Eats.CHUNKS, slow, even).chunk == 5
+    assert paced(Eats.CHUNKS, slow, *[even] * 20).chunk == 40
+
+
+def test_small_batches_are_made_by_one_lane() -> None:
+    assert paced(Eats.WHOLE, (MILLI, 0)).whole == 20
+    assert paced(Eats.CHUNKS, (MILLI, 0)).whole == 0
+
+
+def test_a_few_lanes_share_a_group() -> None:
+    assert [paced(Eats.CHUNKS, (MILLI, 0), lanes=lanes).share for lanes in (1, 3, 16)] == [1, 3, 4]
