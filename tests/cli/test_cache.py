@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from headrace.cache import shm
@@ -73,6 +74,18 @@ def test_ls(cache, capsys):
     found = json.loads(said(capsys, "ls", "--json"))
     assert f"shm://{cache}" in [each["url"] for each in found]
     assert f"shm://{cache}" in said(capsys, "ls")
+
+
+def test_a_cache_of_another_version_is_listed_and_hides_no_other(cache, capsys):
+    old = shm.path_of(f"{cache}.old")
+    try:
+        old.write_bytes(np.array([shm.MAGIC, shm.VERSION - 1, 4096], np.int64).tobytes().ljust(4 << 20, b"\0"))
+        shown = said(capsys, "ls")
+        assert f"shm://{cache} " in shown
+        assert f"shm://{cache}.old: " in shown
+        assert "was made by another version: remove it with `headrace cache clear" in shown
+    finally:
+        old.unlink()
 
 
 def test_clear_gives_the_memory_back(cache, capsys):

@@ -181,13 +181,15 @@ def _table(found: list[dict[str, Any]]) -> None:
         table.add_column(heading, justify="left" if heading == "cache" else "right", no_wrap=True)
     for each in found:
         if "error" in each:
-            table.add_row(each["url"], "", each["error"])
             continue
         forms = [bytes_text(form["bytes"]) if form["entries"] else "" for form in each["forms"].values()]
         limit = "" if each["limit"] is None else bytes_text(each["limit"])
         users = "" if each["processes"] is None else str(each["processes"])
         table.add_row(each["url"], f"{each['entries']:,}", bytes_text(each["bytes"]), limit, *forms[:3], users)
     screen().print(table)
+    for each in found:
+        if "error" in each:  # below: in the table it would leave no room for the others
+            print(f"{each['url']}: {each['error']}")
 
 
 def bytes_text(count: float) -> str:
