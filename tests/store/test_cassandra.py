@@ -1,7 +1,9 @@
 import pytest
 
 from headrace import store
+from headrace.core.errors import StoreRefused, StoreUnavailable
 from headrace.store import LabelKind
+from headrace.store.cassandra import driver
 from headrace.testing.stores import StoreConformance, WritableConformance, fill, sample_records
 
 pytestmark = pytest.mark.service
@@ -39,3 +41,14 @@ class TestWriting(WritableConformance):
         self.records = sample_records(6)
         self.store = store.open_writable(cassandra_server.url(keyspace))
         fill(self.store, self.records)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Provided username a and/or password are incorrect", StoreRefused),
+        ("Unable to perform authentication: Cannot achieve consistency level QUORUM", StoreUnavailable),
+    ],
+)
+def test_a_login_that_nodes_cannot_look_up_is_no_wrong_password(said, kind):
+    assert type(driver.told(driver.Failure(said), "cassandra://a")) is kind

@@ -43,6 +43,8 @@ TRANSIENT = (
     errors.CassErrorServerWriteTimeout,
     errors.CassErrorSslClosed,
 )
+NO_REPLICAS = "Cannot achieve consistency level"
+"""In the refusal of a login whose role cannot be looked up while nodes are down: the password may well be right."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,8 @@ async def connect(reach: Options, login: Login, store: str) -> Connection:
 
 def told(error: Exception, store: str, key: str | None = None) -> StoreError:
     """A driver's error in our words."""
-    kind = StoreUnavailable if isinstance(error, TRANSIENT) else StoreRefused
+    passing = isinstance(error, TRANSIENT) or NO_REPLICAS in str(error)
+    kind = StoreUnavailable if passing else StoreRefused
     at = "" if key is None else f", key {key!r}"
     name = type(error).__name__.removeprefix("CassError").removeprefix("CassException")
     return kind(f"{store}{at}: {str(error) or 'no reason given'} ({name})", server=store, key=key)
