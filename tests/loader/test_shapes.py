@@ -16,7 +16,7 @@ from headrace.sched.words import Dims
 from tests.loader.support import PATIENCE
 from tests.parity.support import assert_same
 
-SHAPES = 6000
+SHAPES = 4000
 DTYPES = [torch.float32, torch.int64, torch.uint8, torch.bool, torch.complex64]
 
 
