@@ -1,9 +1,11 @@
 """Handlers that wait until something has been done: whatever thread takes a signal, and however often."""
 
 import faulthandler
+import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -134,3 +136,23 @@ def test_handlers_that_python_does_not_know_stay(ran: list[int], tmp_path: Path)
             faulthandler.unregister(signal.SIGUSR1)
         assert "most recent call first" in (tmp_path / "said").read_text()
     assert not ran
+
+
+def test_handlers_are_not_kept_alive() -> None:
+    """A trainer's may hold the trainer, and that its loaders."""
+
+    class Trainer:
+        def stop(self, *_: object) -> None:
+            pass
+
+    trainer = Trainer()
+    seen = weakref.ref(trainer)
+    before = signal.signal(signal.SIGUSR1, trainer.stop)
+    try:
+        with held():
+            pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    del trainer
+    gc.collect()
+    assert seen() is None

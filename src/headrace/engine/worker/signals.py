@@ -57,7 +57,10 @@ class _Gate:
             try:
                 self.stand_aside()  # a handler may have run in the first attempt, and raised
             finally:
-                self._let_in()
+                try:
+                    self._let_in()
+                finally:
+                    self._forget()
 
     def stand_aside(self) -> None:
         """Leave everything as it was."""
@@ -74,11 +77,18 @@ class _Gate:
             finally:
                 self._let_in()
 
+    def _forget(self) -> None:
+        """Whom it does not stand before any more: a handler may be all that keeps a trainer and its loaders alive."""
+        for kind in list(self._behind):
+            if signal.getsignal(kind) is not self:
+                del self._behind[kind]
+
     def forked(self) -> None:
         """In a new process: nobody waits here."""
         self.shut = False
         self._came.clear()
         self.stand_aside()
+        self._forget()
 
 
 class _Action:
