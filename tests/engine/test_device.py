@@ -387,7 +387,9 @@ class TestLoader:
 
     @each_order
     def test_slots_come_back_as_copies_are_done(self, scripted, in_order):
-        loader = headrace.DataLoader(Squares(400), 4, num_workers=2, in_order=in_order, device="cuda")
+        loader = headrace.DataLoader(
+            Squares(400), 4, num_workers=2, in_order=in_order, device="cuda", prefetch_factor=2
+        )
         for _ in loader:
             scripted.advance(scripted.under_way)
         used = loader.stats().slab_bytes

@@ -251,7 +251,7 @@ class TestLoader:
         loader.close()
 
     def test_slots_come_back_while_the_user_keeps_batches(self, host):
-        loader = headrace.DataLoader(Pairs(400), 4, num_workers=1, pin_memory=True)
+        loader = headrace.DataLoader(Pairs(400), 4, num_workers=1, pin_memory=True, prefetch_factor=2)
         kept = list(loader)
         assert loader.stats().slab_bytes <= 8 * 256
         assert loader.stats().copied_out == 0

@@ -131,7 +131,7 @@ class TestKeeping:
     @pytest.mark.parametrize("kept", [0, 1, 3])
     def test_slots_go_round(self, kept):
         """The memory touched does not grow with the number of batches."""
-        loader = headrace.DataLoader(Pairs(800, wide), 4, num_workers=2, in_order=True)
+        loader = headrace.DataLoader(Pairs(800, wide), 4, num_workers=2, in_order=True, prefetch_factor=2)
         held, sizes = [], []
         for number, batch in enumerate(loader):
             held = [*held, batch][-kept:] if kept else []
@@ -143,7 +143,7 @@ class TestKeeping:
         assert loader.stats().copied_out == 0
 
     def test_the_next_epoch_uses_the_same_memory(self):
-        loader = headrace.DataLoader(Pairs(200, wide), 4, num_workers=2, in_order=True)
+        loader = headrace.DataLoader(Pairs(200, wide), 4, num_workers=2, in_order=True, prefetch_factor=2)
         sizes = []
         for _ in range(4):
             for _ in loader:

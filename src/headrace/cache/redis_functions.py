@@ -58,8 +58,11 @@ local function abandon(seat, into)
   local arriving = call('HGETALL', P .. ':arriving')
   for i = 1, #arriving, 2 do
     if string.match(arriving[i + 1], '^%d+') == seat then
-      into[#into + 1] = arriving[i]
-      into[#into + 1] = remove(arriving[i])
+      local form = remove(arriving[i])
+      if form then  -- the server itself may have evicted its place
+        into[#into + 1] = arriving[i]
+        into[#into + 1] = form
+      end
     end
   end
 end
