@@ -131,14 +131,15 @@ def test_a_bulk_call_is_repeated_as_a_bulk_call(in_order, tmp_path):
 @each_mode
 def test_all_workers_killed_at_once(mode: Mode, in_order: bool, workers):
     loader = mode.loader(N, seconds=0.001, in_order=in_order)
-    rows = []
+    rows, victims = [], []
     for number, batch in enumerate(loader):
         rows += mode.rows(batch)
         if number == 2:
-            for worker in workers():
+            victims = workers()  # with a spare, where a sample was slow
+            for worker in victims:
                 assert kill(worker)
     mode.check(rows, list(range(N)), ordered=in_order)
-    assert loader.stats().restarts <= 2  # none is missed if all was made in time
+    assert loader.stats().restarts <= len(victims)  # none is missed if all was made in time
 
 
 @each_order
