@@ -3,6 +3,7 @@
 import dis
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,5 +59,7 @@ def inside(frame: FrameType | None) -> bool:
     if frame is None or not frame.f_code.co_filename.startswith((PACKAGE, TESTS)):
         return False
     while frame is not None and frame.f_code is not Iteration.__next__.__code__:
+        if frame.f_code is weakref.finalize.__call__.__code__:
+            return False
         frame = frame.f_back
     return frame is not None

@@ -3,6 +3,7 @@ while one is being started or ended.
 """
 
 import ctypes
+import inspect
 import os
 import signal
 import threading
@@ -32,11 +33,11 @@ class _Gate:
     def __init__(self) -> None:
         self.shut = False
         self._behind: dict[int, tuple[Handler, _Action]] = {}
-        self._came: dict[int, FrameType | None] = {}
+        self._came: dict[int, None] = {}  # in the order in which they came
 
     def __call__(self, kind: int, frame: FrameType | None) -> None:
         if self.shut:
-            self._came[kind] = frame
+            self._came[kind] = None
         else:
             self._behind[kind][0](kind, frame)
 
@@ -71,9 +72,9 @@ class _Gate:
 
     def _let_in(self) -> None:
         if self._came:
-            kind, frame = self._came.popitem()
+            kind, _ = self._came.popitem()
             try:
-                self._behind[kind][0](kind, frame)
+                self._behind[kind][0](kind, inspect.currentframe())  # it runs here: where it came is over
             finally:
                 self._let_in()
 
