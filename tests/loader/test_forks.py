@@ -3,11 +3,13 @@
 import gc
 import os
 import signal
+import threading
 from collections.abc import Callable
 
 import pytest
 
 import headrace
+from headrace.engine.consumer.forking import alone
 from tests.loader.data import Pairs
 
 SAMPLES = 400
@@ -94,3 +96,24 @@ def test_closing_there_closes_nothing_here():
 
         assert ended_well(forked(work))
         assert sorted(found + numbers(iterator)) == list(range(SAMPLES))
+
+
+def test_one_fork_at_a_time():
+    """There are libraries that refuse a fork while another thread forks; in the new process it is anybody's turn."""
+
+    def fork() -> None:
+        with alone():
+            order.append("other")
+
+    def have_a_turn() -> bool:
+        with alone():
+            return True
+
+    order: list[str] = []
+    other = threading.Thread(target=fork)
+    with alone():
+        other.start()
+        assert ended_well(forked(have_a_turn))
+        order.append("first")
+    other.join()
+    assert order == ["first", "other"]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
+from headrace.engine.consumer.forking import alone
 from headrace.engine.worker import nursery
 from headrace.engine.worker.job import Job, Resume
 from headrace.engine.worker.signals import ALL, held
@@ -44,7 +45,8 @@ class Nursery:
                 stream.flush()
         with there:
             try:
-                self.pid = os.fork()
+                with alone():
+                    self.pid = os.fork()
             except BaseException:
                 self._channel.close()
                 raise

@@ -10,12 +10,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import TracebackType
 
 from headrace.engine.consumer.children import Child, Nursed, Own, kill
+from headrace.engine.consumer.forking import alone
 from headrace.engine.consumer.nursery import Nursery, NurseryGone
 from headrace.engine.consumer.rollcall import RollCall
 from headrace.engine.memory.limits import explained
@@ -183,7 +184,8 @@ class Pool:
         job = replace(self._job(lane, resume), bell=self._bells[lane], mask=frozenset(mask))
         process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
         try:
-            process.start()
+            with alone() if self._forks else nullcontext():
+                process.start()
         except (TypeError, AttributeError, pickle.PicklingError):
             warnings.warn(
                 "Got pickle error when attempting to start a worker Process. The dataset, collate_fn and "
