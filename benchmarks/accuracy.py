@@ -91,13 +91,19 @@ class Digits(Dataset[Any]):
         return self.images[index], label
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
-    """Five seeds of every setting, alternating."""
-    report = Report("accuracy", __doc__ or "", quick=quick)
-    for module in ("headrace.loader", "torch._dynamo"):  # once, before the runs are forked; optimisers load the latter
+def prepared(report: Report) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images and labels, said in the report; what runs need is imported once, before they are forked."""
+    for module in ("headrace.loader", "torch._dynamo"):  # optimisers load the latter
         importlib.import_module(module)
     images, labels, source = digits()
     report.notes.append(f"data: {source}, {len(labels)} images, a quarter of them for the test")
+    return images, labels
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """Five seeds of every setting, alternating."""
+    report = Report("accuracy", __doc__ or "", quick=quick)
+    images, labels = prepared(report)
     epochs = 10 if quick else 30
     results = {name: Runs() for name in SETTINGS}
     for seed in range(SEEDS):

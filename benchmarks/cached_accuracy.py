@@ -12,7 +12,6 @@ Digits come from scikit-learn where it is installed; otherwise glyphs are drawn.
 
 from __future__ import annotations
 
-import importlib
 import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from torch.utils.data import Dataset
 
 import headrace
 from benchmarks import caches
-from benchmarks.accuracy import BATCH, CLASSES, SEEDS, composition, digits, pairs, spread
+from benchmarks.accuracy import BATCH, CLASSES, SEEDS, composition, pairs, prepared, spread
 from benchmarks.jobs import together
 from benchmarks.measure import Figures, RunError, Runs
 from benchmarks.report import Check, Report, Table
@@ -92,10 +91,7 @@ class Digits(Dataset[Any]):
 def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """Five seeds of every setting, alternating."""
     report = Report("cached_accuracy", __doc__ or "", quick=quick)
-    for module in ("headrace.loader", "torch._dynamo"):  # once, before the runs are forked; optimisers load the latter
-        importlib.import_module(module)
-    images, labels, source = digits()
-    report.notes.append(f"data: {source}, {len(labels)} images, a quarter of them for the test")
+    images, labels = prepared(report)
     epochs = 10 if quick else 30
     results = {name: Runs() for name in SETTINGS}
     for seed in range(SEEDS):

@@ -67,6 +67,13 @@ def numbers(batches) -> list[int]:
     return sorted(number for batch in batches for number in batch[0].tolist())
 
 
+def assert_held(before: object) -> None:
+    """No more than then."""
+    if held_now() != before:
+        gc.collect()  # an exception may still refer to something
+    assert held_now() == before
+
+
 @each_kind
 def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
     hits = 0
@@ -83,9 +90,7 @@ def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None])
             assert numbers(iterator) == list(range(SAMPLES))
             del iterator
             loader.close()
-            if held_now() != before:
-                gc.collect()  # an exception may still refer to something
-            assert held_now() == before
+            assert_held(before)
             if steps[0] < line:
                 break
     assert hits > 5
@@ -107,9 +112,7 @@ def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]
                 hits += 1
             del iterator
             loader.close()
-            if held_now() != before:
-                gc.collect()  # an exception may still refer to something
-            assert held_now() == before
+            assert_held(before)
             if steps[0] < line:
                 break
     assert hits > 5

@@ -117,22 +117,26 @@ def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
     handed to them.
     """
     if _gate.shut or threading.current_thread() is not threading.main_thread():  # handlers run in the main thread
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
-        try:
-            yield set(before)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with _masked(kinds) as before:
+            yield before
         return
     try:
         _gate.shut = True
         _gate.stand_in()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
-        try:
-            yield set(before)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with _masked(kinds) as before:
+            yield before
     finally:
         _gate.open()
+
+
+@contextmanager
+def _masked(kinds: Iterable[int]) -> Iterator[set[int]]:
+    """They are kept from this thread in the block; gives the mask that was in force."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
+    try:
+        yield set(before)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def disown(mask: Iterable[int]) -> None:
