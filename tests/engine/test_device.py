@@ -102,16 +102,17 @@ class Interruption:
         return self
 
 
-def interrupted_at(n):
+def interrupted_at(n, *, light):
     """(What was delivered of six batches, whether the interrupt came)."""
     # An exception where the interpreter itself raises none may leave the one before it on the thread's stack of those
     # that are being handled, for good: every later one, and every forked process, would show it as its cause.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_interrupted_at, n).result()
+        return thread.submit(_interrupted_at, n, light=light).result()
 
 
-def _interrupted_at(n):
+def _interrupted_at(n, *, light):
     device = ScriptedAccelerator()
+    device.light = light
     ahead = Ahead(ScriptedRun(*[batch(i) for i in range(6)]), device)
     got, interruption = [], Interruption(n)
     before = sys.gettrace()
@@ -170,6 +171,26 @@ class TestAhead:
             before = device.log.index(("copy", number + AHEAD - 1))
             assert before < device.log.index(("hand over", number))
 
+    def test_small_ones_are_sent_a_few_at_a_time(self, device):
+        device.light = True
+        run = ScriptedRun(*map(batch, range(8)))
+        ahead = Ahead(run, device)
+        sent, got = [], []
+        for _ in range(8):
+            got.append(delivered(ahead))
+            sent.append(run.taken)
+            device.advance(8)
+        assert sent == [5, 5, 5, 5, 8, 8, 8, 8]
+        assert [there[0].item() for there in got] == list(range(8))
+
+    def test_without_workers_nothing_is_made_early_however_small(self, device):
+        device.light = True
+        run = ScriptedRun(*map(batch, range(3)))
+        ahead = Ahead(run, device, ahead=1)
+        for taken in range(1, 4):
+            delivered(ahead)
+            assert run.taken == taken
+
     def test_handing_over_does_not_wait(self, device):
         ahead = Ahead(ScriptedRun(*map(batch, range(5))), device)
         for _ in range(5):
@@ -223,11 +244,12 @@ class TestAhead:
         device.finish()
         assert [there[0].item() for there in got] == [0.0, 1.0, 2.0]
 
-    def test_an_interrupt_at_any_step_loses_and_repeats_nothing(self):
+    @pytest.mark.parametrize("light", [False, True], ids=["large", "small"])
+    def test_an_interrupt_at_any_step_loses_and_repeats_nothing(self, light):
         """Raises before the n-th instruction of the module, for every n there is."""
         n, struck = 0, True
         while struck:
-            got, struck = interrupted_at(n)
+            got, struck = interrupted_at(n, light=light)
             assert got == [float(i) for i in range(6)], f"interrupted at instruction {n}"
             n += 1
         assert n > 500

@@ -273,11 +273,22 @@ class SimRun:
                     self.can_stop = False
                     machine.start()
                 act = machine.next()
+            self._assert_nobody_idles()
             self.asleep = self.can_stop = True
             yield
             self.can_stop = False
             while self.dead:
                 yield from self._replace(self.dead[-1])
+
+    def _assert_nobody_idles(self) -> None:
+        """Before the consumer sleeps, all have been woken who find something to take."""
+        words, lanes = self.words, self.world.lanes
+        if self.ledger.is_taken or self.plan.ahead:
+            return
+        for number, lane in enumerate(lanes):
+            at = DIMS.lane(number)
+            idles = words[at + W.L_WAITING] == W.FOR_WORK and words[at + W.L_ROLE] == W.WORKING
+            assert not (idles and lane.alive and not lane.bell), "a lane sleeps while there is something to take"
 
     def _settle(self) -> None:
         """The user has had all but the last of what was handed out."""

@@ -358,6 +358,28 @@ def test_no_more_are_woken_than_there_are_tickets(strict: Ledger) -> None:
     assert woken(2, 1) == [0, 1, 2], "the first to come may lose their places"
 
 
+@pytest.mark.parametrize(
+    ("want", "waiting", "woken"),
+    [(1, 0, 3), (4, 0, 1), (2, 0, 2), (4, 1, 2)],
+    ids=["one by one", "whole groups", "halves", "one group still waits"],
+)
+def test_no_more_are_woken_than_will_find_something(strict: Ledger, want: int, waiting: int, woken: int) -> None:
+    strict.words[W.LIMIT] = DIMS.lanes
+    strict.publish(0, 4)
+    while strict.lanes[0].take(want) is not None:  # so many it takes at once
+        pass
+    for group in range(1, 1 + waiting):
+        strict.publish(group, 4)
+    for lane in range(DIMS.lanes):
+        strict.words[DIMS.lane(lane) + W.L_WAITING] = W.FOR_WORK
+    batch = Batch(3, 4, False, 3, 4, W.INTEGERS, 64, free_order=False)
+    assert len(strict.consumer.publish(batch, DIMS.lanes)) == woken
+    assert not strict.consumer.is_taken
+    while strict.lanes[0].take(want) is not None:
+        pass
+    assert strict.consumer.is_taken
+
+
 def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
     strict.publish(0, 8)
     strict.words[W.LIMIT] = 2

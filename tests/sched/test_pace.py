@@ -22,17 +22,17 @@ def test_one_at_a_time_while_nothing_is_known(eats: Eats) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "worst", "chunk"),
+    ("cost", "worst", "chunk", "least"),
     [
-        (100 * MICRO, 100 * MICRO, 40),
-        (100 * MICRO, 399 * MICRO, 40),
-        (100 * MICRO, 400 * MICRO, 5),
-        (MILLI, MILLI, 0),
+        (100 * MICRO, 100 * MICRO, 40, 5),
+        (100 * MICRO, 399 * MICRO, 40, 5),
+        (100 * MICRO, 400 * MICRO, 5, 5),
+        (MILLI, MILLI, 0, 0),
     ],
     ids=["even", "nearly even", "one was slow", "dear"],
 )
-def test_cheap_samples_are_taken_several_at_a_time(cost: int, worst: int, chunk: int) -> None:
-    assert paced(Eats.CHUNKS, (cost, worst)) == Appetite(Eats.CHUNKS, chunk, 2)
+def test_cheap_samples_are_taken_several_at_a_time(cost: int, worst: int, chunk: int, least: int) -> None:
+    assert paced(Eats.CHUNKS, (cost, worst)) == Appetite(Eats.CHUNKS, chunk, 2, least)
 
 
 def test_a_slow_sample_is_forgotten() -> None:

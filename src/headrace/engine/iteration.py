@@ -3,7 +3,7 @@
 import os
 import time
 import weakref
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol, Self
 
 import torch
@@ -189,7 +189,11 @@ class Iteration:
     def __next__(self) -> Any:
         """The next batch. It counts as delivered from the store before it is returned; nothing comes after that."""
         self._check_owner()
-        hand, batch = self._handed()
+        if _autograd._profiler_enabled():  # noqa: SLF001  (as torch asks itself)
+            with _profiled():
+                hand, batch = self._handed()
+        else:
+            hand, batch = self._handed()
         load = hand.load
         try:
             hand.load = None
@@ -210,20 +214,21 @@ class Iteration:
 
     def _handed(self) -> tuple[Hand[Any], Any]:
         """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""
-        with _profiled() if _autograd._profiler_enabled() else nullcontext():  # noqa: SLF001  (as torch asks itself)
-            asked = time.monotonic_ns()
-            with self._assembly.tally.waiting():
-                hand = self._take()
-            if not isinstance(hand.load, tuple):
-                return hand, None
-            batch = hand.load[0]
-            resources = self.resources
-            if resources.counted[0] is not hand:
-                resources.counted = hand, resources.counted[1] + 1
-                self._assembly.tally.batches += 1
-                self._show(hand.delivered, asked)
-                self._assembly.check_length(resources.counted[1])
-            return hand, batch
+        asked, tally = time.monotonic_ns(), self._assembly.tally
+        try:
+            hand = self._take()
+        finally:
+            tally.wait_seconds += (time.monotonic_ns() - asked) / 1e9
+        if not isinstance(hand.load, tuple):
+            return hand, None
+        batch = hand.load[0]
+        resources = self.resources
+        if resources.counted[0] is not hand:
+            resources.counted = hand, resources.counted[1] + 1
+            tally.batches += 1
+            self._show(hand.delivered, asked)
+            self._assembly.check_length(resources.counted[1])
+        return hand, batch
 
     def _show(self, delivered: Delivered, asked: int) -> None:
         """Tell those who look on that a batch was delivered."""

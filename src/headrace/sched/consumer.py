@@ -80,6 +80,11 @@ class ConsumerLedger(Mending):
         return self.w[W.RETRIES]
 
     @property
+    def is_taken(self) -> bool:
+        """Whether no ticket waits to be taken. Without the lock: a hint."""
+        return not self.w[W.RETRIES] and self.w[W.CURSOR] >> 24 >= self.w[W.TAIL]
+
+    @property
     def is_resolved(self) -> bool:
         """Whether every ticket of the epoch being delivered is done or failed."""
         return self.w[W.UNRESOLVED] == 0
@@ -146,7 +151,7 @@ class ConsumerLedger(Mending):
             self._publish(batch, ahead)
             if batch.free_order:
                 self._offer(batch.slot)
-            return self.rouse(lanes, batch.count)
+            return self.rouse(lanes, self._mouths(batch.count))
 
     def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
         """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
@@ -215,6 +220,13 @@ class ConsumerLedger(Mending):
         self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
         self.w[W.FILL_TAIL] += 1
 
+    def _mouths(self, count: int) -> int:
+        """Lanes that find something among all that waits to be taken, groups of ``count``, if each takes its usual."""
+        w = self.w
+        if not w[W.BITE] or w[W.RETRIES]:
+            return count
+        return (w[W.TAIL] - (w[W.CURSOR] >> 24)) * -(-count // w[W.BITE])
+
     def stragglers(self, since: int) -> tuple[int, list[int]]:
         """How many samples of extraordinary cost were logged, and the indices of those after the first ``since``."""
         w = self.w
@@ -236,30 +248,50 @@ class ConsumerLedger(Mending):
         rows = self.w[first : first + self.w[self.dims.slot(slot) + W.S_EXPECTED]]
         return [ticket - 1 for ticket in rows.tolist()]
 
-    def rouse(self, lanes: int, tickets: int = W.NEVER) -> list[int]:
+    def rouse(self, lanes: int, most: int = W.NEVER) -> list[int]:
         """The lanes that sleep and have a place; they count as awake from now on, so each must be woken.
 
-        For work, no more of them than ``tickets``; all where some will lose their place when they come for it.
+        For work, ``most`` of them; all where some will lose their place when they come for it.
         """
         w, found = self.w, []
         places = w[W.LIMIT] - w[W.FOREGROUND]
         if places < 0:
-            tickets = lanes
+            most = lanes
         for lane in range(lanes):
             at = self.dims.lane(lane)
             if not w[at + W.L_WAITING]:
                 continue
             if w[at + W.L_WAITING] == W.FOR_WORK:
-                if tickets <= 0:
+                if most <= 0:
                     continue
                 if w[at + W.L_ROLE] != W.WORKING:
                     if places <= 0:
                         continue
                     places -= 1
-                tickets -= 1
+                most -= 1
             w[at + W.L_WAITING] = 0
             found.append(lane)
         return found
+
+    def becomes_slow(self, lanes: int, now: int, threshold: int) -> int | None:
+        """When the first sample under way will have taken ``threshold``; None while all lanes sleep or are aside.
+
+        Without the lock: a hint.
+        """
+        soonest = None
+        for lane in range(lanes):
+            due = self._slow_from(lane, now, threshold)
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
+
+    def _slow_from(self, lane: int, now: int, threshold: int) -> int | None:
+        w, at = self.w, self.dims.lane(lane)
+        if w[at + W.L_WAITING] or w[at + W.L_ROLE] == W.ASIDE:
+            return None
+        making = w[at + W.L_ROLE] == W.WORKING and w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
+        # One that is between two samples, or starting, begins its next one now at the earliest.
+        return (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
 
     def put_aside(self, lanes: int, now: int, threshold: int, most: int) -> int | None:
         """Hand the places of lanes whose sample takes longer than ``threshold`` to others, ``most`` of them at most.
@@ -269,12 +301,10 @@ class ConsumerLedger(Mending):
         """
         w = self.w
         aside, soonest = self.aside(lanes), None
-        for at in map(self.dims.lane, range(lanes)):
-            if w[at + W.L_WAITING] or w[at + W.L_ROLE] == W.ASIDE:
+        for lane in range(lanes):
+            at, due = self.dims.lane(lane), self._slow_from(lane, now, threshold)
+            if due is None:
                 continue
-            making = w[at + W.L_ROLE] == W.WORKING and w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
-            # One that is between two samples, or starting, begins its next one now at the earliest.
-            due = (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
             if due <= now and aside < most:
                 w[W.BAR] = threshold
                 w[at + W.L_ROLE] = W.ASIDE

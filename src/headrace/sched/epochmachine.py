@@ -8,13 +8,16 @@ not delivered stands in ``facts``, changed by single stores, and everything else
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from itertools import islice, takewhile
+from itertools import islice
 from typing import ClassVar, Generic, TypeVar
 
 from headrace.sched.acts import Act, Arrangement, Failed, Handed, Ready, Staff, Terms
 from headrace.sched.book import Book, Group, Numbers, Settled
 from headrace.sched.consumer import Batch, ConsumerLedger
 from headrace.sched.repair import Repair
+
+BURST = 4
+"""Batches to draw one after the other while enough are ready."""
 
 Source = TypeVar("Source")
 """What groups of indices are drawn from."""
@@ -71,6 +74,8 @@ class EpochMachine(Generic[Source]):
         self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         self._size, self._lost = 1, 0  # samples of a batch; samples that failed, and left room for others
         self._seen = self._examined = 0  # failures, of those that the ledger counts
+        self._run = 0  # batches at the head of ``open`` that are ready, or fewer
+        self._draws = True  # until as many are outstanding as may be
         self._unjudged: list[Failed] = []
 
     @property
@@ -135,7 +140,7 @@ class EpochMachine(Generic[Source]):
         self.facts = source, Book(Numbers())
         self.open.clear()
         self.follower = self._batch = None
-        self._lost = self._seen = self._examined = 0
+        self._lost = self._seen = self._examined = self._run = 0
         self._one_more = self.exhausted = False
         self._at = _At.DRAW
 
@@ -182,8 +187,15 @@ class EpochMachine(Generic[Source]):
     def count_ready(self) -> int:
         """Batches that could be delivered one after the other, now."""
         if self.arrangement is Arrangement.BATCHES:
-            return sum(map(self._ledger.is_ready, self.open))
-        return sum(1 for _ in takewhile(self._ledger.is_ready, self.open))
+            self._run = sum(map(self._ledger.is_ready, self.open))
+            return self._run
+        run = min(self._run, len(self.open))  # what is ready stays so: only what follows is looked at
+        for slot in islice(self.open, run, None):
+            if not self._ledger.is_ready(slot):
+                break
+            run += 1
+        self._run = run
+        return run
 
     def repair(self, lane: int) -> Repair:
         """A lane died: what it held is queued again, or held against it."""
@@ -205,14 +217,21 @@ class EpochMachine(Generic[Source]):
         return Act.RING if lanes else Act.GO_ON
 
     def _draw(self) -> Act:
-        """As many batches are outstanding as may be; samples that failed leave room for others."""
-        outstanding = len(self.open)
+        """As many batches are outstanding as may be; samples that failed leave room for others.
+
+        While most of them are ready, nobody waits for the next: a few are drawn one after the other, which is cheaper.
+        """
+        outstanding, share = len(self.open), self.share
         if not self.exhausted:
-            if self._one_more or outstanding < self.share + self._lost // max(1, self._size):
+            room = share + self._lost // max(1, self._size) - outstanding
+            if room >= min(BURST, share // 4) or 2 * self._run < share:
+                self._draws = True
+            if self._one_more or (self._draws and room > 0):
                 self.must = self._one_more or not outstanding
                 return Act.DRAW
+            self._draws = False
             return self._examine_then(_At.WATCH)
-        self._at, self._then, self.room = _At.EXAMINE, _At.WATCH, self.share - outstanding
+        self._at, self._then, self.room = _At.EXAMINE, _At.WATCH, share - outstanding
         return Act.DRAW_EARLY if self.room > 0 and not self._ledger.is_local else Act.GO_ON
 
     def _draw_ahead(self) -> Act:
@@ -291,6 +310,7 @@ class EpochMachine(Generic[Source]):
             return self._rouse()
         self.dropped, self._at = [], _At.LOOK_AGAIN
         with ledger.lock:
+            self._run = 0
             for slot in list(self.open):
                 if ledger.is_filling(slot) and (self._terms.drop_last or not ledger.close(slot)):
                     self.book.settle(self._in_rows(slot, ledger.present(slot)))
@@ -307,9 +327,10 @@ class EpochMachine(Generic[Source]):
 
     def _rouse(self) -> Act:
         self._at, self._then = _At.EXAMINE, _At.FOUND
-        if self._found is not None or not self.exhausted:
+        if self._found is not None or (not self.exhausted and self._ledger.is_taken):
             return self._examine()
-        # No batch will be published any more that would wake those who wait.
+        # No batch will be published any more that would wake those who wait, or fewer were woken than there is work
+        # for: lanes took less at once than they used to.
         return self._rings(self._ledger.wake(self._staff.lanes))
 
     def _take(self) -> Act:
@@ -333,6 +354,7 @@ class EpochMachine(Generic[Source]):
         return Act.WAIT if self.open or not self.exhausted else Act.GO_ON
 
     def _deliver(self, slot: int) -> Act:
+        self._run = max(0, self._run - 1)
         ledger, group = self._ledger, self.open.pop(slot)
         rows, failed = ledger.present(slot), []
         if group is None:

@@ -122,7 +122,7 @@ class LaneLedger(LaneView):
         count = w[self._group0 + w[self._order + sequence % self._ring] * self._group_stride + W.G_COUNT]
         if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
             return ALL if count <= appetite.whole else 1
-        return max(1, min(appetite.chunk, count // appetite.share))
+        return max(1, min(appetite.chunk, max(count // appetite.share, appetite.least)))
 
     def _take(self, want: int) -> Tickets | int | None:
         """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
@@ -144,6 +144,7 @@ class LaneLedger(LaneView):
             group, start, end = self._in_turn(want)
             if group < 0:
                 return None
+            w[W.BITE] = want
             self._hold(group, start, end)
         slot = w[self._group0 + group * self._group_stride + W.G_SLOT] - 1
         if slot >= 0:

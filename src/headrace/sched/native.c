@@ -112,7 +112,7 @@ static int stale(Ledger *l, i64 lane) { return l->w[lane + W_L_GENERATION] != l-
 
 typedef struct { i64 slot, first, count, group, start; const i64 *objects; } Written;
 typedef struct { i64 samples, cost, bin; } Made;
-typedef struct { i64 mode, chunk, share, whole; } Appetite;
+typedef struct { i64 mode, chunk, share, least, whole; } Appetite;
 typedef struct { i64 what, a, b, c, d; int wake; } Answer;
 enum { ASLEEP, TICKETS, COLLATE, STOP };
 enum { EVERYTHING, CHUNKS, WHOLE };
@@ -239,6 +239,7 @@ static i64 wanted(Ledger *l, const Appetite *appetite)
     count = w[GROUP(w[l->order + (sequence < tail ? sequence : tail) % l->ring]) + W_G_COUNT];
     if (appetite->mode == WHOLE && !w[W_FREE_ORDER]) return count <= appetite->whole ? ALL : 1;
     want = count / appetite->share;
+    if (want < appetite->least) want = appetite->least;
     if (appetite->chunk < want) want = appetite->chunk;
     return want > 1 ? want : 1;
 }
@@ -306,6 +307,7 @@ static int take(Ledger *l, i64 lane, i64 want, Answer *answer)
     } else {
         DO(in_turn(l, want, &group, &start, &end));
         if (group < 0) return 0;
+        PUT(W_BITE, want);
     }
     DO(hold(l, lane, group, start, end));
     slot = w[GROUP(group) + W_G_SLOT] - 1;
@@ -478,27 +480,34 @@ static int ready(Ledger *l, i64 lane, i64 slot, i64 offset, i64 size, i64 failed
 
 typedef struct { i64 *lanes; Py_ssize_t count; } Woken;
 
-static int wake_lanes(Ledger *l, i64 lanes, i64 tickets, Woken *woken)
+static int wake_lanes(Ledger *l, i64 lanes, i64 most, Woken *woken)
 {
     Cells w = l->w;
     i64 places = w[W_LIMIT] - w[W_FOREGROUND];
-    if (places < 0) tickets = lanes;
+    if (places < 0) most = lanes;
     woken->count = 0;
     for (i64 lane = 0; lane < lanes; lane++) {
         i64 at = LANE(lane), waiting = w[at + W_L_WAITING];
         if (!waiting) continue;
         if (waiting == W_FOR_WORK) {
-            if (tickets <= 0) continue;
+            if (most <= 0) continue;
             if (w[at + W_L_ROLE] != W_WORKING) {
                 if (places <= 0) continue;
                 places--;
             }
-            tickets--;
+            most--;
         }
         PUT(at + W_L_WAITING, 0);
         woken->lanes[woken->count++] = lane;
     }
     return 0;
+}
+
+static i64 mouths(Ledger *l, i64 count)
+{
+    Cells w = l->w;
+    if (!w[W_BITE] || w[W_RETRIES]) return count;
+    return (w[W_TAIL] - (w[W_CURSOR] >> 24)) * ((count + w[W_BITE] - 1) / w[W_BITE]);
 }
 
 typedef struct { i64 slot, expected, collate, group, count, kind, blob, epoch, free_order, lanes; } Batch;
@@ -557,7 +566,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
         PUT(l->fill + w[W_FILL_TAIL] % l->ring, b->slot);
         PUT(W_FILL_TAIL, w[W_FILL_TAIL] + 1);
     }
-    return wake_lanes(l, b->lanes, b->count, woken);
+    return wake_lanes(l, b->lanes, mouths(l, b->count), woken);
 }
 
 static int look(Ledger *l, const i64 *slots, i64 count, i64 *found)
@@ -619,17 +628,17 @@ static PyObject *answered(const Answer *a)
     }                                                                         \
     if (numbers(args, number, n) < 0) return NULL
 
-/* (lane, written or None, made or None, mode, chunk, share, whole): written is (slot, first, count, group, start, objects) */
+/* (lane, written or None, made or None, mode, chunk, share, least, whole): written is (slot, first, count, group, start, objects) */
 static PyObject *py_visit(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Ledger *l = (Ledger *)self;
-    i64 lane[1], hunger[4], place[5], figures[3], *objects = NULL;
+    i64 lane[1], hunger[5], place[5], figures[3], *objects = NULL;
     Written written;
     Made made;
     Answer answer = {0};
     int rc;
-    if (count != 7 || numbers(args, 1, lane) < 0 || numbers(args + 3, 4, hunger) < 0) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "visit takes seven arguments");
+    if (count != 8 || numbers(args, 1, lane) < 0 || numbers(args + 3, 5, hunger) < 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "visit takes eight arguments");
         return NULL;
     }
     if (args[1] != Py_None) {
@@ -651,7 +660,7 @@ static PyObject *py_visit(PyObject *self, PyObject *const *args, Py_ssize_t coun
         }
         made = (Made){figures[0], figures[1], figures[2]};
     }
-    Appetite appetite = {hunger[0], hunger[1], hunger[2] > 0 ? hunger[2] : 1, hunger[3]};
+    Appetite appetite = {hunger[0], hunger[1], hunger[2] > 0 ? hunger[2] : 1, hunger[3], hunger[4]};
     SECTION(rc, visit(l, LANE(lane[0]), args[1] == Py_None ? NULL : &written, args[2] == Py_None ? NULL : &made,
                       &appetite, &answer));
     PyMem_Free(objects);

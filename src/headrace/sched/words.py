@@ -40,6 +40,7 @@ RETURNS, EXCESS = 28, 29  # lanes that came back from aside, and the nanoseconds
 RUN = 30  # what the trace calls the iteration's first epoch (each further one is by one higher)
 LANES = 33  # lanes that ever had a worker
 BATCHES = 31  # slots opened, which numbers them
+BITE = 34  # tickets that a lane last wanted at once; 0 while unknown (a hint: so many lanes are woken for a batch)
 MUTEX = 40  # the lock, where it is one of POSIX threads: eight words on a line of their own
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256

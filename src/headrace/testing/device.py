@@ -34,6 +34,8 @@ class ScriptedAccelerator:
         self.marks: list[Mark] = []
         """Copies that were started and not let go of."""
         self._copies = 0
+        self.light = False
+        """What is said of batches."""
         self.before_finish: Callable[[], None] | None = None
         """Called when somebody waits for all copies."""
 
@@ -85,6 +87,10 @@ class ScriptedAccelerator:
         self.marks.append(mark)
         self.log.append(("copy", mark.number))
         return there, mark
+
+    def is_light(self, mark: Mark) -> bool:
+        """See ``Carrier``."""
+        return self.light
 
     def hand_over(self, batch: Any, mark: Mark) -> None:
         """See ``Carrier``."""

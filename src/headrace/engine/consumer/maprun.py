@@ -296,12 +296,12 @@ class MapRun:
         assert isinstance(machine.ready, Ready)
         if not machine.exhausted:
             self._terms.window.waited(waited, ledger.idle(self._pool.lanes) if waited else 0, ledger.limit)
-        made = self._outcomes.batch(machine.ready)
+        others = max(0, self._ready - 1)
+        made = self._outcomes.batch(machine.ready, others, len(machine.open))
         if made is None:
             machine.settle(machine.ready.settled)
             return None
-        made.delivered = made.delivered._replace(ready=max(0, self._ready - 1), outstanding=len(machine.open))
-        self._watch.delivered(made.delivered.ready / machine.share)
+        self._watch.delivered(others / machine.share)
         self._idle_deaths = 0
         return made
 

@@ -273,7 +273,8 @@ class Groups:
 
     def taken(self) -> None:
         """The head is in somebody else's care."""
-        self._at = self._at._replace(head=None)
+        _, kept, flat, drawn = self._at
+        self._at = _At(None, kept, flat, drawn)
 
     def _draw(self) -> None:
         at = self._at
@@ -293,7 +294,7 @@ class Groups:
             item = self._order.item(at.drawn + 1)
         except StopIteration:
             return
-        self._at = at._replace(head=list(item) if self._batched else [item], drawn=at.drawn + 1)
+        self._at = _At(list(item) if self._batched else [item], at.kept, at.flat, at.drawn + 1)
 
     def again(self, pending: list[list[Any]]) -> "Groups":
         """The same, but ``pending`` first."""

@@ -29,13 +29,16 @@ class Outcomes:
         self._errors, self._tally = service.errors, service.tally
         self._delivery = Delivery(memory, slots)
 
-    def batch(self, ready: Ready) -> Hand[Settled] | None:
-        """A complete slot's, or why there is none; None when nothing of it is left."""
+    def batch(self, ready: Ready, others: int, outstanding: int) -> Hand[Settled] | None:
+        """A complete slot's, or why there is none; None when nothing of it is left.
+
+        ``others``: batches that are ready besides, of so many ``outstanding``.
+        """
         slot, rows, expected = ready.slot, ready.rows, ready.expected
         error = self._failure(ready)
         if error is not None:
             self._slots.release(slot)
-            return Hand(error, ready.settled, Delivered())
+            return Hand(error, ready.settled, Delivered(0, 0, others, outstanding))
         number = self._ledger.number(slot)
         if not rows and expected:
             self._slots.release(slot)
@@ -46,7 +49,7 @@ class Outcomes:
         self._tally.copied_out += self._delivery.copied
         self._delivery.copied = 0
         self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
-        return Hand(made, ready.settled, Delivered(number, len(rows)))
+        return Hand(made, ready.settled, Delivered(number, len(rows), others, outstanding))
 
     def _made(self, slot: int, keep: list[int] | None) -> tuple[Any] | Exception:
         """The batch, or why it cannot be had from what workers sent."""

@@ -3,8 +3,6 @@
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
@@ -126,15 +124,6 @@ class Tally(Counters):
             failed=self.skipped.count,
             skipped=self.skipped.newest(),
         )
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Time spent here is the caller's wait."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.wait_seconds += time.perf_counter() - began
 
 
 PROBATION = 100

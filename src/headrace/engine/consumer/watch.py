@@ -95,11 +95,17 @@ class Watch:
                 if self._is_growing():
                     return
         spares = self._spares(self._gauges.limit)
-        if spares == 0 or self._threshold.cost_ns == 0 or self._cores_are_full(now):
-            # Cores that are full may not stay so, and what is slow may be known by then.
-            self._due = now + MEASURE_NS if self._full else self._rethought + RETHINK_NS if spares else None
+        if spares == 0 or self._threshold.cost_ns == 0:
+            self._due = self._rethought + RETHINK_NS if spares else None  # what is slow may be known by then
             return
-        self._hand_over(now, spares)
+        threshold = self._bar()
+        self._due = self._ledger.becomes_slow(self._pool.lanes, now, threshold)
+        if (self._due is None or self._due > now) and self._gauges.vacant <= 0:
+            return
+        if self._cores_are_full(now):  # only now: asking takes longer than all the rest
+            self._due = now + MEASURE_NS  # they may not stay so
+            return
+        self._hand_over(now, threshold, spares)
 
     def _is_growing(self) -> bool:
         """Whether processes are missing for the lanes there may be."""
@@ -111,12 +117,14 @@ class Watch:
         if self._period is not None and not self._is_growing():
             self._begin_period(time.monotonic_ns() + SETTLE_NS, PERIOD_NS)
 
-    def _hand_over(self, now: int, spares: int) -> None:
+    def _bar(self) -> int:
+        """Nanoseconds that a sample may take before its lane is put aside."""
+        parked = self._pool.lanes > self._gauges.limit
+        return max(int(self._patience * self._threshold.cost_ns), WAKING_NS if parked else STARTING_NS)
+
+    def _hand_over(self, now: int, threshold: int, spares: int) -> None:
         pool = self._pool
         with pool.section():
-            parked = pool.lanes > self._gauges.limit
-            bar = int(self._patience * self._threshold.cost_ns)
-            threshold = max(bar, WAKING_NS if parked else STARTING_NS)
             self._due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
             asleep = self._ledger.rouse(pool.lanes) if self._gauges.vacant > 0 else []
             self._tally.aside = self._ledger.aside(pool.lanes)
@@ -208,7 +216,6 @@ class Watch:
         """Bring the tally up to date."""
         with self._pool.section():
             self._count()
-            self._tally.aside = self._ledger.aside(self._pool.lanes)
 
     def _count(self) -> None:
         self._tally.hand_offs += self._gauges.take_handoffs()
@@ -216,6 +223,7 @@ class Watch:
         self._tally.slow += slow - self._slow
         self._tally.fast += finished - self._finished - (slow - self._slow)
         self._finished, self._slow = finished, slow
+        self._tally.aside = self._ledger.aside(self._pool.lanes)
 
     def _rethink(self) -> None:
         gauges = self._gauges

@@ -2,6 +2,7 @@
 
 import pickle
 from array import array
+from contextlib import suppress
 
 from headrace.core.errors import SlabError
 from headrace.engine.consumer.arriving import Planned
@@ -27,9 +28,10 @@ class IndexWriter:
         if number >= memory.dims.groups:
             msg = f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor"
             raise SlabError(msg)
-        if set(map(type, indices)) == {int} and max(indices) < 1 << 63 and min(indices) >= -(1 << 63):
-            self._ledger.write_indices(number, array("q", indices))
-            return self._planned(group, Kind.INTEGERS, 0)
+        if set(map(type, indices)) == {int}:
+            with suppress(OverflowError):
+                self._ledger.write_indices(number, array("q", indices))
+                return self._planned(group, Kind.INTEGERS, 0)
         packed = pickle.dumps(list(indices))
         size = -(-(8 + len(packed)) // 64) * 64
         if size > BLOB:

@@ -9,6 +9,10 @@ from headrace.core.errors import DeviceUnavailable
 from headrace.engine.device.containers import tensors
 from headrace.engine.device.pieces import Flat, Move, moved
 
+AMONG = 256 << 10
+"""Bytes of a batch that the consumer's own stream copies: the device takes less time for them than the host would take
+to have another stream do it and to make the two wait for each other."""
+
 
 class Carrier(Protocol):
     """Brings batches somewhere, in the order in which they were given to it. Used from the consumer's thread only."""
@@ -19,6 +23,9 @@ class Carrier(Protocol):
         The host's memory must stay as it is until then. Interrupted, it has kept alive what a copy may write to until
         ``finish``, and may be called again after that.
         """
+
+    def is_light(self, mark: Any) -> bool:
+        """Whether the batch is so small that it makes no difference how many like it are there early."""
 
     def hand_over(self, batch: Any, mark: Any) -> None:
         """Whoever asked last may use the batch from now on. Does nothing new when it is called again."""
@@ -53,6 +60,8 @@ class Mark:
     done: Any
     began: Any
     consumer: Any
+    among: bool
+    """It is copied by that stream itself, in its turn."""
 
 
 class Cuda:
@@ -66,10 +75,12 @@ class Cuda:
         """``timed``: let the device tell how long copies take."""
         self._timed = timed
         index: int | None = device.index
-        self._device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
+        self._index = torch.cuda.current_device() if index is None else index
+        self._device = torch.device("cuda", self._index)
         self._cuda: Any = torch.cuda  # its own annotations are incomplete
         self._stream: Any = None
         self._asked: Any = None  # reached when the consumer's stream has done what came before a copy
+        self._consumers: list[Any] = []  # streams that copied in their turn
         self._unused: list[Any] = []
         self._targets: Any = None  # of copies that no mark stands for yet
 
@@ -88,8 +99,6 @@ class Cuda:
         is done when the copy starts, and the copy is done before that stream touches it. A recorded tensor would end a
         forked worker that inherits it and lets go of it.
         """
-        if self._stream is None:
-            self._asked, self._stream = self._cuda.Event(), self._cuda.Stream(self._device)
         single: list[Move] = []
 
         def block(size: int) -> torch.Tensor:
@@ -102,27 +111,50 @@ class Cuda:
 
         there, moves = moved(batch, flat, block, alone)
         self._targets = there
-        consumer = self._cuda.current_stream(self._device)
-        self._asked.record(consumer)
-        self._stream.wait_event(self._asked)
-        mark = Mark(self._event(), self._event() if self._timed else None, consumer)
-        with self._cuda.stream(self._stream):
-            if mark.began is not None:
-                mark.began.record(self._stream)
-            for target, source in (*moves, *single):
-                target.copy_(source, non_blocking=True)
-            mark.done.record(self._stream)
+        moves += single
+        consumer = self._cuda.current_stream(self._index)
+        among = sum(source.nbytes for _, source in moves) <= AMONG
+        mark = Mark(self._event(), self._event() if self._timed else None, consumer, among)
+        if among:
+            if consumer not in self._consumers:
+                self._consumers.append(consumer)
+            self._run(moves, mark, consumer)
+        else:
+            self._run_beside(moves, mark)
         self._targets = None
         return there, mark
+
+    def _run_beside(self, moves: list[Move], mark: Mark) -> None:
+        """On a stream of its own, while the consumer's is at work on other batches."""
+        if self._stream is None:
+            self._asked, self._stream = self._cuda.Event(), self._cuda.Stream(self._device)
+        self._asked.record(mark.consumer)
+        self._stream.wait_event(self._asked)
+        with self._cuda.stream(self._stream):
+            self._run(moves, mark, self._stream)
+
+    def _run(self, moves: list[Move], mark: Mark, stream: Any) -> None:
+        """On the current stream, which is ``stream``."""
+        if mark.began is not None:
+            mark.began.record(stream)
+        for target, source in moves:
+            target.copy_(source, non_blocking=True)
+        mark.done.record(stream)
 
     def _event(self) -> Any:
         return self._unused.pop() if self._unused else self._cuda.Event(enable_timing=self._timed)
 
+    def is_light(self, mark: Mark) -> bool:
+        """See ``Carrier``."""
+        return mark.among
+
     def hand_over(self, batch: Any, mark: Mark) -> None:
         """See ``Carrier``."""
-        stream = self._cuda.current_stream(self._device)
-        stream.wait_event(mark.done)
-        if stream != mark.consumer:
+        stream = self._cuda.current_stream(self._index)
+        same = stream == mark.consumer
+        if not (same and mark.among):
+            stream.wait_event(mark.done)
+        if not same:
             for tensor in tensors(batch):
                 tensor.record_stream(stream)
 
@@ -142,12 +174,13 @@ class Cuda:
 
     def finish(self) -> None:
         """See ``Carrier``."""
-        stream = self._stream
         try:
-            if stream is not None:
-                stream.synchronize()
+            for stream in (self._stream, *self._consumers):
+                if stream is not None:
+                    stream.synchronize()
         finally:
             self._stream = self._asked = self._targets = None
+            self._consumers.clear()
             self._unused.clear()
 
 

@@ -12,6 +12,9 @@ from headrace.engine.device.pieces import Flat, no_slab
 
 AHEAD = 2
 """Batches that are there or on their way before they are asked for."""
+LIGHT = 3
+"""And so many more of small ones, once there are fewer: one after the other they cost half of what they cost one at a
+time, between which the trainer's own work drives all of this out of the processor's caches."""
 
 
 class Parcel:
@@ -38,6 +41,7 @@ class Ahead:
     ) -> None:
         """``run``: where host batches come from; ``flat``: the slab they lie in; ``ahead``: how many to take early."""
         self._run, self._carrier, self._flat, self._trace, self._ahead = run, carrier, flat, trace, ahead
+        self._light = False  # batches are small
         self._parcels: deque[Parcel] = deque()  # of hands not delivered, or copies not done; oldest first
 
     @property
@@ -77,11 +81,12 @@ class Ahead:
 
     def _fill(self, *, block: bool) -> bool:
         """Have batches on their way, as many as are wanted and ready; whether there is one to deliver."""
+        most = self._ahead
         while True:
             hands = self._waiting()
             for hand in hands:
                 self._send(hand)
-            if len(hands) >= self._ahead or any(isinstance(hand.load, BaseException) for hand in hands):
+            if len(hands) >= most or any(isinstance(hand.load, BaseException) for hand in hands):
                 return True
             try:
                 made = self._run.next(block=block and not hands)
@@ -91,6 +96,8 @@ class Ahead:
                 return True
             if made is NOT_YET:
                 return bool(hands)
+            if self._light and self._ahead > 1:
+                most = self._ahead + LIGHT
 
     def _send(self, hand: Hand[Any]) -> None:
         """Start copying, once."""
@@ -104,6 +111,7 @@ class Ahead:
             self._carrier.finish()
         parcel.begun, parcel.began = True, time.monotonic_ns()
         there, parcel.mark = self._carrier.copy(parcel.host, self._flat)
+        self._light = self._carrier.is_light(parcel.mark)
         hand.load = there, parcel
 
     def _release(self) -> None:

@@ -83,6 +83,10 @@ class Pinning:
         self._jobs.put(copying)
         return there, copying
 
+    def is_light(self, mark: Copying) -> bool:
+        """See ``Carrier``."""
+        return mark is _DONE
+
     def hand_over(self, batch: Any, mark: Copying) -> None:
         """See ``Carrier``: the user may read it at once, so this waits."""
         mark.done.wait()

@@ -27,18 +27,20 @@ class Slots:
         """``limit``: bytes that all slots together may touch; ``register`` is told of memory before it is lent."""
         self._register = register
         self._memory, self._limit = memory, limit
+        self._base: int = np.frombuffer(memory.map, np.uint8, 1).ctypes.data
         self._view = SlotView(memory.words, memory.dims)
         self._free: list[int] = []
         self._kept: list[int] = []  # free but for a worker's user code that still refers to them
         self._returned: deque[Lease] = deque()
         self._leases: dict[int, Lease] = {}
         self._touched: dict[int, int] = {}
+        self._total = self._largest = 0  # of what they touched
         self._count = 0
 
     @property
     def touched(self) -> int:
         """Bytes that batches have touched in this slab."""
-        return sum(self._touched.values())
+        return self._total
 
     def _collect(self) -> None:
         while self._returned:
@@ -70,9 +72,8 @@ class Slots:
             self._view.let_go(slot, lane)
 
     def _may_grow(self) -> bool:
-        largest = max(self._touched.values(), default=0)
         unknown = self._count - len(self._touched)
-        within = self.touched + (unknown + 1) * largest <= self._limit
+        within = self._total + (unknown + 1) * self._largest <= self._limit
         return self._count < self._memory.dims.slots and (within or self._count == 0)
 
     def spare(self) -> bool:
@@ -104,7 +105,7 @@ class Slots:
         used = self._note(slot)
         owner: Any = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
         if self._register is not None:
-            self._register(owner.ctypes.data, used)
+            self._register(self._base + self._memory.slot(slot), used)
         # The callback is not one of Python's own: a signal handler that runs in it could raise, which nobody would see.
         lease = Lease(owner, self._returned.append)
         lease.slot = slot
@@ -123,5 +124,7 @@ class Slots:
 
     def _note(self, slot: int) -> int:
         used = max(self._view.used(slot), 64)
-        self._touched[slot] = max(used, self._touched.get(slot, 0))
+        if used > self._touched.get(slot, 0):
+            self._touched[slot] = used
+            self._total, self._largest = sum(self._touched.values()), max(self._touched.values())
         return used
