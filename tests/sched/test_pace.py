@@ -27,9 +27,11 @@ def test_one_at_a_time_while_nothing_is_known(eats: Eats) -> None:
         (100 * MICRO, 100 * MICRO, 40, 5),
         (100 * MICRO, 399 * MICRO, 40, 5),
         (100 * MICRO, 400 * MICRO, 5, 5),
-        (MILLI, MILLI, 0, 0),
+        (MILLI, MILLI, 4, 0),
+        (MILLI, 4 * MILLI, 0, 0),
+        (5 * MILLI, 5 * MILLI, 0, 0),
     ],
-    ids=["even", "nearly even", "one was slow", "dear"],
+    ids=["even", "nearly even", "one was slow", "a millisecond each", "not each", "dear"],
 )
 def test_cheap_samples_are_taken_several_at_a_time(cost: int, worst: int, chunk: int, least: int) -> None:
     assert paced(Eats.CHUNKS, (cost, worst)) == Appetite(Eats.CHUNKS, chunk, 2, least)

@@ -221,7 +221,7 @@ class ConsumerLedger(Mending):
         self.w[W.FILL_TAIL] += 1
 
     def _mouths(self, count: int) -> int:
-        """Lanes that find something among all that waits to be taken, groups of ``count``, if each takes its usual."""
+        """Lanes worth waking up for all that waits to be taken, groups of ``count``."""
         w = self.w
         if not w[W.BITE] or w[W.RETRIES]:
             return count

@@ -49,12 +49,14 @@ class LaneLedger(LaneView):
             self._release()
             if self.w[W.STOP]:
                 return Visit(Next.STOP, 0, 0, 0, 0, outcome.wake)
-            item = self._take(self._wanted(appetite))
+            want = self._wanted(appetite)
+            item = self._take(want)
             if item is None:
                 self.w[self.lane + W.L_WAITING] = W.FOR_WORK
                 return Visit(Next.ASLEEP, 0, 0, 0, 0, outcome.wake)
             if isinstance(item, int):
                 return Visit(Next.COLLATE, item, 0, 0, 0, outcome.wake)
+            self.w[W.BITE] = max(want, appetite.least)
             return Visit(Next.TICKETS, *item, outcome.wake)
 
     def finish(self, written: Written) -> Outcome:
@@ -122,7 +124,7 @@ class LaneLedger(LaneView):
         count = w[self._group0 + w[self._order + sequence % self._ring] * self._group_stride + W.G_COUNT]
         if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
             return ALL if count <= appetite.whole else 1
-        return max(1, min(appetite.chunk, max(count // appetite.share, appetite.least)))
+        return max(1, min(appetite.chunk, count // appetite.share))
 
     def _take(self, want: int) -> Tickets | int | None:
         """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
@@ -144,7 +146,6 @@ class LaneLedger(LaneView):
             group, start, end = self._in_turn(want)
             if group < 0:
                 return None
-            w[W.BITE] = want
             self._hold(group, start, end)
         slot = w[self._group0 + group * self._group_stride + W.G_SLOT] - 1
         if slot >= 0:

@@ -53,9 +53,9 @@ class Appetite(NamedTuple):
     chunk: int = 1
     """Tickets at most."""
     share: int = 1
-    """And at most this part of a group,"""
+    """And at most this part of a group."""
     least: int = 0
-    """unless that is less than this: a part is not worth another lane's waking up."""
+    """For fewer, another lane is not worth waking up."""
     whole: int = 0
     """``WHOLE``: groups of so many tickets are small enough."""
 

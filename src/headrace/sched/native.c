@@ -239,7 +239,6 @@ static i64 wanted(Ledger *l, const Appetite *appetite)
     count = w[GROUP(w[l->order + (sequence < tail ? sequence : tail) % l->ring]) + W_G_COUNT];
     if (appetite->mode == WHOLE && !w[W_FREE_ORDER]) return count <= appetite->whole ? ALL : 1;
     want = count / appetite->share;
-    if (want < appetite->least) want = appetite->least;
     if (appetite->chunk < want) want = appetite->chunk;
     return want > 1 ? want : 1;
 }
@@ -307,7 +306,6 @@ static int take(Ledger *l, i64 lane, i64 want, Answer *answer)
     } else {
         DO(in_turn(l, want, &group, &start, &end));
         if (group < 0) return 0;
-        PUT(W_BITE, want);
     }
     DO(hold(l, lane, group, start, end));
     slot = w[GROUP(group) + W_G_SLOT] - 1;
@@ -339,8 +337,10 @@ static int visit(Ledger *l, i64 lane, const Written *written, const Made *made, 
         answer->what = STOP;
         return 0;
     }
-    DO(take(l, lane, wanted(l, appetite), answer));
+    i64 want = wanted(l, appetite);
+    DO(take(l, lane, want, answer));
     if (answer->what == ASLEEP) PUT(lane + W_L_WAITING, W_FOR_WORK);
+    if (answer->what == TICKETS) PUT(W_BITE, want > appetite->least ? want : appetite->least);
     return 0;
 }
 

@@ -34,7 +34,7 @@ class Pace:
         if self._eats == Eats.EVERYTHING or self.cost == 0.0:
             return Appetite(self._eats)
         chunk = least = int(CHUNK_SECONDS / self.cost)
-        if chunk > 1 and self._worst < EVEN * self.cost:
+        if 0.0 < self._worst < EVEN * self.cost:
             chunk = int(EVEN_SECONDS / self.cost)
         whole = int(WHOLE_SECONDS / self.cost) if self._eats == Eats.WHOLE else 0
         return Appetite(self._eats, chunk, self._share, least, whole)
