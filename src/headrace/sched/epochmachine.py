@@ -16,7 +16,7 @@ from headrace.sched.book import Book, Group, Numbers, Settled
 from headrace.sched.consumer import Batch, ConsumerLedger
 from headrace.sched.repair import Repair
 
-BURST = 4
+BURST = 3
 """Batches to draw one after the other while enough are ready."""
 
 Source = TypeVar("Source")
