@@ -1,10 +1,12 @@
 """Rules every test lives under: repeatable randomness, one native thread, and nothing left behind."""
 
+import ctypes
 import gc
 import multiprocessing.forkserver
 import multiprocessing.resource_sharer
 import multiprocessing.resource_tracker
 import os
+import platform
 import random
 import signal
 import sys
@@ -61,10 +63,11 @@ class Holdings:
     descriptors: dict[object, str]
     shared_memory: dict[object, str]
     exceptions: dict[object, str]
+    locks: dict[object, str]
 
     @classmethod
     def now(cls) -> "Holdings":
-        return cls(_threads(), _processes(), _descriptors(), _shared_memory(), _exceptions())
+        return cls(_threads(), _processes(), _descriptors(), _shared_memory(), _exceptions(), _locks())
 
     def still(self, later: "Holdings") -> "Holdings":
         """What of this is held later too. What came in between is somebody else's: the machine is shared."""
@@ -73,7 +76,7 @@ class Holdings:
         )
 
     def __iter__(self) -> Iterator[dict[object, str]]:
-        yield from (self.threads, self.processes, self.descriptors, self.shared_memory, self.exceptions)
+        yield from (self.threads, self.processes, self.descriptors, self.shared_memory, self.exceptions, self.locks)
 
     def beyond(self, before: "Holdings") -> list[str]:
         """One line per kind of thing held now and not before; empty when nothing leaked."""
@@ -92,6 +95,7 @@ class Holdings:
             "file descriptors": descriptors,
             "/dev/shm entries": shared,
             "exceptions, as if they were still being handled": _new(self.exceptions, before.exceptions),
+            "locks in shared memory": _new(self.locks, before.locks),
         }
         return [f"{kind}: {', '.join(sorted(new.values()))}" for kind, new in kinds.items() if new]
 
@@ -104,6 +108,24 @@ def _threads() -> dict[object, str]:
     # Python threads only: the native ones of torch and OpenMP start on first use and stay by design.
     # tqdm (under Lightning's progress bar) keeps one monitor thread per process.
     return {t: t.name for t in threading.enumerate() if type(t).__name__ != "TMonitor"}
+
+
+GET_ROBUST_LIST = {"x86_64": 274, "aarch64": 100}
+
+
+def _locks() -> dict[object, str]:
+    """The robust mutex that this thread took last and has not let go of.
+
+    In memory that is unmapped then, it would have the thread's next one write to whatever lies there.
+    """
+    number = GET_ROBUST_LIST.get(platform.machine())
+    if number is None:
+        return {}
+    head, size = ctypes.c_void_p(), ctypes.c_size_t()
+    if ctypes.CDLL(None).syscall(number, 0, ctypes.byref(head), ctypes.byref(size)) or not head.value:
+        return {}
+    first = ctypes.c_void_p.from_address(head.value).value
+    return {} if first in (None, head.value) else {first: f"at {first:#x}"}
 
 
 def _processes() -> dict[object, str]:

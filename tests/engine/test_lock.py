@@ -11,6 +11,7 @@ from multiprocessing import reduction
 import pytest
 
 from headrace.engine.memory import lock as locks
+from headrace.engine.memory import reservation
 from headrace.engine.memory.lock import Lock, Mutex, new_lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.sched import twin
@@ -113,6 +114,40 @@ class _Handle:
 
     def detach(self):
         return self.fd
+
+
+@needs_native
+def test_what_an_interrupt_left_locked_is_free_when_the_lock_is_closed(memory):
+    """Else the thread's next lock would write to this memory, which is somebody else's by then."""
+    mutex = new_lock(memory)
+    mutex.__enter__()
+    mutex.close()
+    assert not memory.stays
+    entered = threading.Thread(target=lambda: (mutex.__enter__(), mutex.__exit__(None, None, None)))
+    entered.start()
+    entered.join(20)
+    assert not entered.is_alive()
+
+
+@needs_native
+def test_memory_with_a_lock_that_another_thread_holds_stays(memory, monkeypatch):
+    staying = []
+    monkeypatch.setattr(reservation, "_STAYING", staying)
+    mutex, entered, over = new_lock(memory), threading.Event(), threading.Event()
+
+    def hold():
+        with mutex:
+            entered.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait()
+    mutex.close()
+    over.set()
+    thread.join()
+    assert memory.stays
+    assert staying == [memory.map]
 
 
 @needs_native

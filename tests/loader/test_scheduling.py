@@ -163,6 +163,37 @@ def test_occupancy_tells_who_waits(tmp_path):
     assert starved.stats().occupancy < 1.0
 
 
+class Cheap(Gate):
+    """Samples that cost nothing, but for those held: many are taken at once."""
+
+    def __call__(self, index: int) -> None:
+        if index in self.held:
+            super().__call__(index)
+        else:
+            with (self.folder / "made").open("a") as file:
+                file.write(f"{index}\n")
+
+    def made(self) -> list[int]:
+        return list(map(int, (self.folder / "made").read_text().split()))
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["in order", "as ready"])
+def test_nothing_waits_behind_a_slow_sample_that_it_was_taken_with(tmp_path, in_order):
+    n, size, slow = 1280, 64, 640
+    gate = Cheap(tmp_path, slow)
+    loading = loader(
+        n, gate, batch_size=size, in_order=in_order, prefetch_factor=64, scheduling=headrace.Scheduling(hand_off=False)
+    )
+    iterator = iter(loading)
+    batches = [next(iterator) for _ in range(4)]
+    words = loading._latest.run._ledger.w
+    thread = _opens_when(lambda: words[W.UNRESOLVED] == 1, gate)
+    batches += iterator
+    thread.join()
+    check(batches, range(n))
+    assert sorted([*gate.made(), slow]) == list(range(n)), "none is made twice"
+
+
 def test_in_order_the_place_is_given_away_too(tmp_path):
     gate = Gate(tmp_path, WARM_UP)
     loading = loader(WARM_UP + 40, gate, num_workers=1, prefetch_factor=8, in_order=True)

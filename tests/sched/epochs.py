@@ -163,7 +163,7 @@ class SimRun:
         shared.collate, shared.whole = plan.collate, plan.whole
         shared.collate_deaths |= plan.collate_deaths
         self.due: int | None = None
-        self.hand_offs = 0
+        self.hand_offs = self.relieved = 0
         self._steps = self._run()
         if after is not None:
             self.machine.follow(self.epoch)
@@ -357,6 +357,7 @@ class SimRun:
         if not self.plan.threshold:
             return
         now, words = self.world.shared.now, self.words
+        self.relieved += self.ledger.relieve(DIMS.lanes, now, self.plan.threshold)[0]
         roles = [words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
         self.due = self.ledger.put_aside(DIMS.lanes, now, self.plan.threshold, self.plan.spares)
         for lane, before in enumerate(roles):

@@ -57,7 +57,7 @@ class SimLane:
         self.shared, self.words, self.dims, self.slab = shared, shared.words, shared.dims, shared.slab
         self.number, self.pace = number, FixedPace(chunk)
         self.ledger = shared.words.lane(shared.dims, number)
-        self.machine = LaneMachine(self.ledger, self.pace, alone=False)
+        self.machine = LaneMachine(self.ledger, self.pace, alone=False, patience=0)
         self.at = shared.dims.lane(number)
         self.alive, self.asleep, self.bell = True, False, 0
         self.to_report = False
@@ -90,8 +90,8 @@ class SimLane:
         """Whether it took this ticket (of this use of the group) and did not come back yet."""
         if self._tickets is None or self._tickets[1] != self.words[self.dims.group(group) + W.G_SERIAL]:
             return False
-        tickets = self._tickets[0]
-        return tickets.group == group and tickets.start <= position < tickets.end
+        tickets, end = self._tickets[0], self.words[self.at + W.L_END]  # the rest may have been taken away
+        return tickets.group == group and tickets.start <= position < min(tickets.end, end)
 
     @property
     def is_making(self) -> bool:
@@ -200,20 +200,25 @@ class SimLane:
         failed = []
         for position in range(start, end):
             self._begun = True
-            self.machine.begin(position, self.shared.now)
+            if not self.machine.begin(position, self.shared.now):
+                end = position
+                break
             yield
             index, kind = self._made_one(indices, position)
             if kind == "raises":
                 failed.append((position, self._filing(group, index)))
             else:
                 self._samples.append((position, index, kind))
-        self.machine.made(failed, 1 + 1000 * (end % 3), 1)
+        wanted = self.machine.made(end - start, failed, 1 + 1000 * (end % 3), 1)
+        while self._samples and self._samples[-1][0] >= wanted:
+            self._samples.pop()
         yield
 
     def _make_whole(self) -> Steps:
         group, _, end, _ = self.machine.tickets
         indices = self._indices(group)
         made, failed = [], []
+        self.machine.expect(self.shared.now)
         for position in range(end):
             self._begun = True
             self.machine.begin(position, self.shared.now)

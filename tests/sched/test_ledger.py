@@ -380,6 +380,41 @@ def test_no_more_are_woken_than_will_find_something(strict: Ledger, want: int, w
     assert strict.consumer.is_taken
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_the_rest_of_what_a_slow_lane_took_is_made_by_others(strict: Ledger, at: int) -> None:
+    strict.publish(0, 3)
+    assert strict.lanes[0].take(3) == Tickets(0, 0, 3, 0)
+    for position in range(at + 1):
+        assert strict.lanes[0].begin(position, 100 + position)
+    assert strict.consumer.relieve(DIMS.lanes, 100 + at + 9, 10) == (0, 100 + at + 10 if at < 2 else None)
+    assert strict.consumer.relieve(DIMS.lanes, 100 + at + 10, 10) == (2 - at, None)
+    assert strict.consumer.relieve(DIMS.lanes, 1000, 10) == (0, None), "there is nothing left to take"
+    taken = [strict.lanes[1].take(3) for _ in range(at + 1, 3)]
+    assert taken == [Tickets(0, position, position + 1, 0) for position in range(at + 1, 3)]
+    assert strict.lanes[1].take(3) is None
+    if at < 2:
+        assert not strict.lanes[0].begin(at + 1, 1000)
+    assert strict.lanes[0].end_long() == at + 1
+    assert strict.lanes[0].finish(Rows(0, 0, at + 1, 0), 0, 0) == Outcome(-1, wake=False)
+    assert not strict.words[DIMS.lane(0) + W.L_SLOT], "it writes nothing else there"
+
+
+def test_what_is_made_together_stays_together(strict: Ledger) -> None:
+    strict.publish(0, 3)
+    strict.lanes[0].take(3)
+    strict.lanes[0].expect(100)
+    assert strict.consumer.relieve(DIMS.lanes, 1000, 10) == (0, None)
+    assert strict.lanes[0].end_long() == 3
+
+
+def test_nothing_is_taken_for_an_old_epoch(strict: Ledger) -> None:
+    strict.publish(0, 3)
+    strict.lanes[0].take(3)
+    strict.lanes[0].begin(0, 100)
+    strict.consumer.reset(free_order=False)
+    assert strict.consumer.relieve(DIMS.lanes, 1000, 10) == (0, None)
+
+
 def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
     strict.publish(0, 8)
     strict.words[W.LIMIT] = 2

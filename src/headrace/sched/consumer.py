@@ -273,14 +273,16 @@ class ConsumerLedger(Mending):
             found.append(lane)
         return found
 
-    def becomes_slow(self, lanes: int, now: int, threshold: int) -> int | None:
+    def becomes_slow(self, lanes: int, now: int, threshold: int, *, before_others: bool = False) -> int | None:
         """When the first sample under way will have taken ``threshold``; None while all lanes sleep or are aside.
 
-        Without the lock: a hint.
+        ``before_others``: only those that their lanes took with others, which wait. Without the lock: a hint.
         """
         soonest = None
         for lane in range(lanes):
             due = self._slow_from(lane, now, threshold)
+            if before_others and not self._has_rest(lane):
+                continue
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest
@@ -292,6 +294,33 @@ class ConsumerLedger(Mending):
         making = w[at + W.L_ROLE] == W.WORKING and w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
         # One that is between two samples, or starting, begins its next one now at the earliest.
         return (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
+
+    def _has_rest(self, lane: int) -> bool:
+        w, at = self.w, self.dims.lane(lane)
+        return w[at + W.L_POS] + 1 < w[at + W.L_END] and not w[at + W.L_WHOLE] and not w[W.LOCAL]
+
+    def relieve(self, lanes: int, now: int, threshold: int) -> tuple[int, int | None]:
+        """Take the rest of their tickets from lanes whose sample takes longer than ``threshold``, for others to make.
+
+        How many they were, and when to look again: as ``put_aside``, of lanes that have a rest. ``threshold``: what a
+        lane waits for before it ends a chunk without asking (``CUT_NS``), or longer.
+        """
+        w, taken, soonest = self.w, 0, None
+        for lane in range(lanes):
+            at, due = self.dims.lane(lane), self._slow_from(lane, now, threshold)
+            if due is None or not self._has_rest(lane) or not self._holds(at):
+                continue
+            if due > now:
+                soonest = due if soonest is None else min(soonest, due)
+                continue
+            group, first, end = w[at + W.L_GROUP] - 1, w[at + W.L_POS] + 1, w[at + W.L_END]
+            w[at + W.L_END] = first
+            if w[at + W.L_SLOT]:
+                w[at + W.L_ROWS] = first - w[at + W.L_ROW]
+            for position in range(end - 1, first - 1, -1):
+                self._push(W.RETRIES, self.dims.retry, group << 32 | position)
+            taken += end - first
+        return taken, soonest
 
     def put_aside(self, lanes: int, now: int, threshold: int, most: int) -> int | None:
         """Hand the places of lanes whose sample takes longer than ``threshold`` to others, ``most`` of them at most.

@@ -64,6 +64,13 @@ class LaneLedger(LaneView):
         with self.lock:
             return self._finish(written)
 
+    def end_long(self) -> int:
+        """``end`` of a chunk that took long: where the tickets end that were not taken away. Takes the lock."""
+        w, lane = self.w, self.lane
+        with self.lock:
+            w[lane + W.L_POS] = w[lane + W.L_END]
+            return w[lane + W.L_END]
+
     def claim(self, want: int, layout: int, room: Room) -> tuple[int, Rows]:
         """Free order: up to ``want`` rows of the first slot that has some for this lane's tickets. Takes the lock.
 
@@ -221,7 +228,7 @@ class LaneLedger(LaneView):
 
     def _hold(self, group: int, start: int, end: int) -> None:
         w, lane = self.w, self.lane
-        w[lane + W.L_GROUP] = w[lane + W.L_BEGAN] = 0
+        w[lane + W.L_GROUP] = w[lane + W.L_BEGAN] = w[lane + W.L_WHOLE] = 0
         w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
         w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
         w[lane + W.L_GROUP] = group + 1

@@ -10,7 +10,7 @@ from enum import IntEnum
 from headrace.plan.cost import bin_of
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import File, Found, Next, Outcome, Room, Rows, Tickets, Written
-from headrace.sched.pace import Pace
+from headrace.sched.pace import CUT_NS, Pace
 
 Failures = list[tuple[int, File]]
 """Positions whose samples cannot be had, and why."""
@@ -27,7 +27,7 @@ class Do(IntEnum):
     """Wait until woken."""
     STOP = 3
     MAKE = 4
-    """Make the samples of ``tickets``, each after ``begin``; then ``made``."""
+    """Make the samples of ``tickets``, each after ``begin``, until one is not to be made; then ``made``."""
     MAKE_WHOLE = 5
     """Make a batch alone, all of ``tickets``; then ``made_whole``."""
     PLACE = 6
@@ -43,9 +43,12 @@ class Do(IntEnum):
 class LaneMachine:
     """One lane's."""
 
-    def __init__(self, ledger: LaneLedger, pace: Pace, *, alone: bool) -> None:
-        """``alone``: it makes a batch alone wherever it holds all its tickets, and not only where it must."""
-        self._ledger, self._pace, self.alone = ledger, pace, alone
+    def __init__(self, ledger: LaneLedger, pace: Pace, *, alone: bool, patience: int = CUT_NS) -> None:
+        """``alone``: it makes a batch alone wherever it holds all its tickets, and not only where it must.
+
+        ``patience``: the shortest time (nanoseconds) after which tickets are taken away from a lane.
+        """
+        self._ledger, self._pace, self.alone, self._patience = ledger, pace, alone, patience
         self.begin = ledger.begin  # hot: called for every sample
         self.tickets = Tickets(0, 0, 0, -1)
         self.rows = Rows(-1, 0, 0, -1)
@@ -78,12 +81,21 @@ class LaneMachine:
             return Do.PLACE
         return self._visit() if self._whole is None else self._collate_whole()
 
-    def made(self, failed: Failures, elapsed: int, worst: int) -> None:
-        """All tickets but ``failed`` were made, in so many nanoseconds, the ``worst`` in so many."""
-        count = self.tickets.end - self.tickets.start
-        self._ledger.end(self.tickets.end)
+    def made(self, count: int, failed: Failures, elapsed: int, worst: int) -> int:
+        """The first ``count`` tickets but ``failed`` were made, in so many nanoseconds, the ``worst`` in so many.
+
+        Returns where those end that are wanted: somebody else makes the rest, which was taken away meanwhile.
+        """
+        group, start, end, slot = self.tickets
+        if end - start > 1 and elapsed >= self._patience:
+            end = self._ledger.end_long()
+            self.tickets = Tickets(group, start, end, slot)
+            failed = [each for each in failed if each[0] < end]
+        else:
+            self._ledger.end(end)
         self._note(elapsed, count, worst)
-        self._failures, self._unplaced = failed, count - len(failed)
+        self._failures, self._unplaced = failed, end - start - len(failed)
+        return end
 
     def expect(self, now: int) -> None:
         """All tickets of a batch are made in one call, which begins: the last one when the others should be done."""

@@ -276,6 +276,7 @@ static int hold(Ledger *l, i64 lane, i64 group, i64 start, i64 end)
     Cells w = l->w;
     PUT(lane + W_L_GROUP, 0);
     PUT(lane + W_L_BEGAN, 0);
+    PUT(lane + W_L_WHOLE, 0);
     PUT(lane + W_L_POS, start);
     PUT(lane + W_L_START, start);
     PUT(lane + W_L_END, end);
@@ -910,8 +911,20 @@ static PyObject *mutex_exit(PyObject *self, PyObject *const *args, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
+/* Lets it go if this thread holds it; whether it is free then. */
+static PyObject *mutex_leave(PyObject *self, PyObject *ignored)
+{
+    pthread_mutex_t *mutex = ((Mutex *)self)->mutex;
+    (void)ignored;
+    pthread_mutex_unlock(mutex);
+    if (try_lock(mutex)) Py_RETURN_FALSE;
+    pthread_mutex_unlock(mutex);
+    Py_RETURN_TRUE;
+}
+
 static PyMethodDef mutex_methods[] = {
     {"make", mutex_make, METH_NOARGS, NULL},
+    {"leave", mutex_leave, METH_NOARGS, NULL},
     {"__enter__", mutex_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)(void (*)(void))mutex_exit, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

@@ -8,6 +8,8 @@ EVEN_SECONDS, EVEN = 0.004, 4.0
 """And for this long while none took so many times what they take on average: then nothing waits behind a slow one."""
 FORGETS = 0.98
 """By this factor a chunk's worst sample counts less with every further chunk."""
+CUT_NS = 5_000_000
+"""A lane that was shorter than this at a chunk had nothing of it taken away, and ends it without asking."""
 WHOLE_SECONDS = 0.02
 """A batch for a user's collate_fn that takes no longer than this is made by one worker, so samples need not travel."""
 

@@ -96,13 +96,19 @@ class LaneView(SlotView):
         """Whether a sample is made again, after a death."""
         return self.w[self._ticket0 + group * self._group_stride + position] >> 4 & 7 > 0
 
-    def begin(self, position: int, now: int) -> None:
-        """It makes this one of its tickets from ``now`` on (nanoseconds): a death is held against it."""
-        self.w[self.lane + W.L_BEGAN] = now
-        self.w[self.lane + W.L_POS] = position
+    def begin(self, position: int, now: int) -> bool:
+        """It makes this one of its tickets from ``now`` on (nanoseconds): a death is held against it.
+
+        False when this one and the rest were taken away.
+        """
+        w, lane = self.w, self.lane
+        w[lane + W.L_BEGAN] = now
+        w[lane + W.L_POS] = position
+        return position < w[lane + W.L_END]
 
     def expect(self, now: int) -> None:
-        """All its tickets are made in one call, the last of which begins then."""
+        """All its tickets are made together, the last of which begins then."""
+        self.w[self.lane + W.L_WHOLE] = 1
         self.w[self.lane + W.L_BEGAN] = now
 
     def end(self, position: int) -> None:

@@ -55,7 +55,7 @@ HEADER = ASIDE_AT + OPERATIONS
 NOTHING, ANY = 0, -1
 
 # Lane (one per worker)
-L_GENERATION, L_GROUP, L_START, L_END = 0, 1, 2, 3  # tickets held: group + 1, [start, end)
+L_GENERATION, L_GROUP, L_START, L_END = 0, 1, 2, 3  # tickets held: group + 1, [start, end); the rest may be taken away
 L_POS = 4  # the one being made; = end once all are made
 L_SLOT, L_ROW, L_ROWS = 5, 6, 7  # rows held: slot + 1, [row, row + rows)
 L_COLLATE = 8  # slot being collated, + 1
@@ -65,7 +65,8 @@ L_ROLE, L_BEGAN = 14, 15  # PARKED, WORKING or ASIDE; when the sample being made
 L_SERIAL = 13  # G_SERIAL of the group held: a claim on an earlier use of the group's number is void
 L_OPERATION = 16  # the operation the sample being made is at
 L_STAGE = 17  # how far its worker has come: STARTING, INITIALIZING (in worker_init_fn) or AT_WORK
-LANE = 18
+L_WHOLE = 18  # 1: the tickets held are made together, and none of them can be taken away
+LANE = 19
 PARKED, WORKING, ASIDE = 0, 1, 2
 FOR_WORK, FOR_ROOM = 1, 2
 STARTING, INITIALIZING, AT_WORK = 0, 1, 2

@@ -94,18 +94,27 @@ class Watch:
                 self._consider(now, self._automatic, self._period)
                 if self._is_growing():
                     return
-        spares = self._spares(self._gauges.limit)
-        if spares == 0 or self._threshold.cost_ns == 0:
-            self._due = self._rethought + RETHINK_NS if spares else None  # what is slow may be known by then
+        if self._threshold.cost_ns == 0:
+            self._due = self._rethought + RETHINK_NS  # what is slow may be known by then
+        else:
+            self._attend(now)
+
+    def _attend(self, now: int) -> None:
+        """Nothing waits behind a sample that takes long; in its lane's place another works if it takes very long."""
+        pool, spares = self._pool, self._spares(self._gauges.limit)
+        brief = max(self._threshold.cost_ns, WAKING_NS)
+        self._due = self._ledger.becomes_slow(pool.lanes, now, brief, before_others=True)
+        if self._due is not None and self._due <= now:
+            self._due = self._relieve(now, brief)
+        if spares == 0:
             return
-        threshold = self._bar()
-        self._due = self._ledger.becomes_slow(self._pool.lanes, now, threshold)
-        if (self._due is None or self._due > now) and self._gauges.vacant <= 0:
-            return
-        if self._cores_are_full(now):  # only now: asking takes longer than all the rest
-            self._due = now + MEASURE_NS  # they may not stay so
-            return
-        self._hand_over(now, threshold, spares)
+        parked = pool.lanes > self._gauges.limit
+        bar = max(int(self._patience * self._threshold.cost_ns), WAKING_NS if parked else STARTING_NS)
+        slow = self._ledger.becomes_slow(pool.lanes, now, bar)
+        if (slow is not None and slow <= now) or self._gauges.vacant > 0:
+            # Only now, since asking takes longer than all the rest. Cores that are full may not stay so.
+            slow = now + MEASURE_NS if self._cores_are_full(now) else self._hand_over(now, bar, spares)
+        self._due = slow if self._due is None else min(self._due, self._due if slow is None else slow)
 
     def _is_growing(self) -> bool:
         """Whether processes are missing for the lanes there may be."""
@@ -117,15 +126,20 @@ class Watch:
         if self._period is not None and not self._is_growing():
             self._begin_period(time.monotonic_ns() + SETTLE_NS, PERIOD_NS)
 
-    def _bar(self) -> int:
-        """Nanoseconds that a sample may take before its lane is put aside."""
-        parked = self._pool.lanes > self._gauges.limit
-        return max(int(self._patience * self._threshold.cost_ns), WAKING_NS if parked else STARTING_NS)
-
-    def _hand_over(self, now: int, threshold: int, spares: int) -> None:
+    def _relieve(self, now: int, threshold: int) -> int | None:
+        """Others make what a lane took together with a slow sample; when to look again."""
         pool = self._pool
         with pool.section():
-            self._due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
+            taken, due = self._ledger.relieve(pool.lanes, now, threshold)
+            asleep = self._ledger.rouse(pool.lanes, taken) if taken else []
+        pool.ring(asleep)
+        return due
+
+    def _hand_over(self, now: int, threshold: int, spares: int) -> int | None:
+        """Put slow lanes aside and have others work in their places; when to look again."""
+        pool = self._pool
+        with pool.section():
+            due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
             asleep = self._ledger.rouse(pool.lanes) if self._gauges.vacant > 0 else []
             self._tally.aside = self._ledger.aside(pool.lanes)
             available = pool.lanes - self._tally.aside
@@ -133,6 +147,7 @@ class Watch:
         for _ in range(min(self._gauges.limit - available, pool.memory.dims.lanes - pool.lanes)):
             pool.add(Resume())
             self._tally.spares += 1
+        return due
 
     def _cores_are_full(self, now: int) -> bool:
         """Whether the lanes use up the cores: another runnable process would then only be in their way."""

@@ -88,7 +88,14 @@ class Mutex:
         self._mutex.__exit__()
 
     def close(self) -> None:
-        """It ends with the memory."""
+        """Nobody uses it any more. What an interrupt kept this thread from letting go of, it lets go of now.
+
+        The C library keeps a list of those that a thread holds, through the mutexes themselves: memory with one that
+        is held must not be unmapped, or the thread writes to whatever lies there next. So if another thread holds it,
+        the memory stays.
+        """
+        if not self._mutex.leave():
+            self._memory.stay()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Found again in the same memory."""

@@ -57,12 +57,15 @@ def fixed(dims: Dims) -> int:
 ANY_ROWS = 1 << 20
 
 
+_STAYING: list[mmap.mmap] = []
+
+
 class Reservation:
     """The mapping. Picklable while a process is being started: the child maps the same memory."""
 
     def __init__(self, dims: Dims = Dims(), fd: int | None = None, slot_bytes: int = SLOT) -> None:  # noqa: B008
         """Reserve address space, or map ``fd`` that another process reserved."""
-        self.dims, self.slot_bytes = dims, slot_bytes
+        self.dims, self.slot_bytes, self.stays = dims, slot_bytes, False
         self.blobs = _page(8 * dims.words)
         self.records = self.blobs + dims.groups * BLOB
         self.slots = self.records + dims.slots * RECORD
@@ -132,6 +135,11 @@ class Reservation:
         length = (offset + size - start) // PAGE * PAGE
         if length > 0:
             self.map.madvise(mmap.MADV_REMOVE, start, length)
+
+    def stay(self) -> None:
+        """It is mapped until the process ends, and not used again."""
+        self.stays = True
+        _STAYING.append(self.map)
 
     def close(self) -> None:
         """Close the descriptor and forget the mapping, which stays for as long as batches are views into it."""

@@ -75,7 +75,7 @@ class Shelf:
 
     def put(self, slab: Slab) -> None:
         """Keep one for the next iteration; further ones are given back."""
-        if self._closed or self._slabs:
+        if self._closed or self._slabs or slab.memory.stays:
             slab.close()
         else:
             self._slabs.append(slab)

@@ -112,7 +112,9 @@ class SampleMaker:
         worst = 0
         for position in range(start, end):
             now = clock()
-            begin(position, now)
+            if not begin(position, now):
+                end = position
+                break
             worst, last = max(worst, now - last), now
             if self._stream is not None:
                 self._observer.repeated = ledger.is_repeated(group, position)
@@ -134,9 +136,11 @@ class SampleMaker:
         now = clock()
         if samples:
             runs.append((first, samples))
+        wanted = machine.made(end - start, failed, now - began, max(worst, now - last))
+        if wanted < end:
+            runs = [(first, samples[: wanted - first]) for first, samples in runs if first < wanted]
         self._placer.take(runs)
         self._observer.tell(end - start, self._placer.size)
-        machine.made(failed, now - began, max(worst, now - last))
 
     def _filing(self, group: int, error: BaseException) -> Callable[[], int]:
         return self._desk.filing(group, self._refusal or failure.pack(error, self._where))
