@@ -186,10 +186,17 @@ def test_nothing_waits_behind_a_slow_sample_that_it_was_taken_with(tmp_path, in_
     )
     iterator = iter(loading)
     batches = [next(iterator) for _ in range(4)]
-    words = loading._latest.run._ledger.w
-    thread = _opens_when(lambda: words[W.UNRESOLVED] == 1, gate)
+    words, alone = loading._latest.run._ledger.w, threading.Event()
+
+    def all_others_are_made() -> bool:
+        if words[W.UNRESOLVED] == 1:
+            alone.set()
+        return alone.is_set()
+
+    thread = _opens_when(all_others_are_made, gate)
     batches += iterator
     thread.join()
+    assert alone.is_set()
     check(batches, range(n))
     assert sorted([*gate.made(), slow]) == list(range(n)), "none is made twice"
 
