@@ -2,18 +2,23 @@
 
 import gc
 import itertools
+import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 
 import psutil
 import pytest
 
 import headrace
+from headrace.engine.consumer.pool import Pool
 from tests.loader.data import Pairs
-from tests.loader.steps import at_step
+from tests.loader.steps import at_step, is_in
+from tests.parity.support import raises, wait_until
 
 SAMPLES = 24
 KINDS = {
@@ -116,3 +121,35 @@ def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]
             if steps[0] < line:
                 break
     assert hits > 5
+
+
+def stuck(reader: int, index: int) -> None:
+    """A hook: no sample ever comes."""
+    os.read(reader, 1)
+
+
+@each_kind
+def test_ctrl_c_while_a_dropped_iterator_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers end, and then the program knows of it: Python would print it and go on."""
+    printed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    before, main = held_now(), threading.get_ident()
+    reader, writer = os.pipe()
+
+    def press() -> None:
+        if wait_until(lambda: is_in(main, Pool._end)):  # which waits a while for a worker in mid-sample
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    dataset = Pairs(SAMPLES, hook=partial(stuck, reader))
+    loader = headrace.DataLoader(dataset, **{"batch_size": 4, "persistent_workers": True} | KINDS[kind])
+    iterator = iter(loader)
+    thread.start()
+    with raises(KeyboardInterrupt):
+        del iterator, loader
+        len(KINDS)  # a step at which a handler can run
+    thread.join()
+    os.close(reader)
+    os.close(writer)
+    assert_held(before)
+    assert not printed

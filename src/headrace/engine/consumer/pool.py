@@ -15,6 +15,7 @@ from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import TracebackType
 
+from headrace.core.errors import LoaderClosed
 from headrace.engine.consumer.children import Child, Nursed, Own, kill
 from headrace.engine.consumer.forking import alone
 from headrace.engine.consumer.nursery import Nursery, NurseryGone
@@ -98,7 +99,8 @@ class Pool:
         self._dead: set[int] = set()
         self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
-        self.closed = False
+        self.closed = self._dismissed = False
+        self._rope = threading.Lock()  # of the consumer's bell: nobody rings what is being closed
         self._roster.open()
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
@@ -222,6 +224,13 @@ class Pool:
         """The run's critical section, entered by the consumer: ``with pool.section():``."""
         return self._section
 
+    def dismiss(self) -> None:
+        """Whoever waits, or will, raises ``LoaderClosed``. May be called by any thread, at any time."""
+        self._dismissed = True
+        with self._rope:
+            if self._wiring.consumer.fd >= 0:
+                self._wiring.consumer.ring()
+
     def wait(self, seconds: float | None, besides: tuple[int, int] = (-1, 0)) -> list[int]:
         """Sleep until a worker rings, dies, time is up, or sooner; the lanes that died, until they are replaced.
 
@@ -240,6 +249,8 @@ class Pool:
                 del self._watched[fd]
             else:
                 self._poll.unregister(fd)  # ``besides``, or one that an interrupt left behind
+        if self._dismissed:
+            raise LoaderClosed
         if not events:
             self._roll.call()
         return sorted(self._dead)
@@ -296,7 +307,8 @@ class Pool:
             self._nursery.close()
         self._roster.stopped()
         self._wiring.lock.close()
-        self._wiring.consumer.close()
+        with self._rope:
+            self._wiring.consumer.close()
         for bell in self._bells:
             bell.close()
         self.closed = True
