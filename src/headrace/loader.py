@@ -21,7 +21,6 @@ from headrace.engine.assembly import IterationAssembly, Settings
 from headrace.engine.consumer import saved
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import automatic_workers
-from headrace.engine.consumer.sources import pack_random
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.course import Course
 from headrace.engine.farewell import Farewell
@@ -167,9 +166,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         assembly = IterationAssembly(
             self._settings(), self._tally, self._shelf, self._course, self._beacon, self._reported_length()
         )
-        self._latest = assembly.resources
         self._live = [*(live for live in self._live if live() is not None), weakref.ref(assembly.resources)]
-        return Iteration(assembly)
+        iteration = Iteration(assembly)
+        self._latest = assembly.resources  # until now, the state is that of the epoch before
+        return iteration
 
     def _settings(self) -> Settings:
         return Settings(
@@ -238,19 +238,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             return copy.deepcopy(self._course.saved)
         if self._latest is None:
             return {}
-        latest = self._latest
-        state: dict[str, Any] = {
-            "version": saved.VERSION,
-            "loader": self._settings().facts.plain(),
-            "epoch": latest.epoch,
-            "base_seed": latest.base_seed,
-            "yielded": latest.yielded,
-            "finished": latest.finished,
-        }
-        if not latest.finished:
-            state |= saved.plain(copy.deepcopy(latest.progress()))
-        elif self.generator is not None:
-            state["generator"] = pack_random(self.generator.get_state())
+        state: dict[str, Any] = {"version": saved.VERSION, "loader": self._settings().facts.plain()}
+        state |= saved.plain(copy.deepcopy(self._latest.standing(self.generator)))
         if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
         return saved.sealed(state)

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
 
@@ -99,6 +100,38 @@ def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None])
             if steps[0] < line:
                 break
     assert hits > 5
+
+
+@pytest.mark.parametrize(
+    "options", [{"in_order": True}, {"in_order": False, "shuffle": True}], ids=["in order", "as ready"]
+)
+def test_whatever_line_of_a_later_epochs_beginning_it_comes_at(options: dict[str, bool]) -> None:
+    """Workers are there already, and may have begun with it."""
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    def begun_anyway(line: int) -> bool:
+        """Whether ``iter()`` has such a line."""
+        try:
+            with at_step(line, interrupt, "line") as steps:
+                iterator = iter(loader)
+        except Interrupt:
+            iterator = iter(loader)
+        assert numbers(iterator) == list(range(SAMPLES))
+        return steps[0] >= line
+
+    with (
+        headrace.DataLoader(
+            Pairs(SAMPLES), batch_size=4, num_workers=2, persistent_workers=True, timeout=60, **options
+        ) as loader,
+        ThreadPoolExecutor(1) as thread,
+    ):  # which takes with it what raising in a trace function leaves behind
+        for line in itertools.count(1, 5):
+            assert thread.submit(lambda: numbers(loader)).result() == list(range(SAMPLES))
+            if not thread.submit(begun_anyway, line).result():
+                break
+        assert line > 100
 
 
 @each_kind

@@ -2,7 +2,9 @@
 
 import os
 import time
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol, Self
 
 import torch
@@ -14,6 +16,7 @@ from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.hand import Hand, Hands, waiting
 from headrace.engine.consumer.membership import Membership, Memberships
 from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.sources import pack_random
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered, RunTrace
 from headrace.engine.farewell import Farewell
@@ -67,12 +70,36 @@ class Resources:
         self.turn = Turn()
         """Whose is everything here but ``close``."""
         self._last: dict[str, Any] = {}
+        self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun
 
     @property
     def yielded(self) -> int:
         """Batches of this epoch that the user has."""
         hand, count = self.counted
         return count - (hand is not None and hand.load is not None)
+
+    def standing(self, generator: torch.Generator | None) -> dict[str, Any]:
+        """For a state: where the epoch stands, or ``generator`` after it. Right whenever it is asked for.
+
+        Until the next epoch has really begun, that is where this one stood.
+        """
+        if self._before is not None:
+            return self._before()
+        facts = {name: getattr(self, name) for name in ("epoch", "base_seed", "yielded", "finished")}
+        if not self.finished:
+            return facts | self.progress()
+        return facts if generator is None else facts | {"generator": pack_random(generator.get_state())}
+
+    @contextmanager
+    def beginning(self, generator: torch.Generator | None) -> Iterator[None]:
+        """An epoch is begun in the block; if that fails, it was not."""
+        try:
+            before = partial(dict[str, Any], self.standing(generator))
+        except Exception as error:  # noqa: BLE001  (of a sampler that cannot say where it stands: for whoever asks)
+            before = partial(_fail, error)
+        self._before = before
+        yield
+        self._before = None
 
     def progress(self) -> dict[str, Any]:
         """Where the epoch stands, or stood when it was left."""
@@ -169,6 +196,10 @@ class Resources:
             slab.close()
 
 
+def _fail(error: Exception) -> dict[str, Any]:
+    raise error
+
+
 class Iteration:
     """One pass over the loader's data; with persistent workers, one after the other."""
 
@@ -192,12 +223,13 @@ class Iteration:
         resources = self.resources
         if resources.closing:
             raise LoaderClosed
-        run, resources.run = resources.run, None
-        resources.counted, resources.finished = (None, 0), False
         try:
-            if run is not None:
-                run.abandon()
-            self._resumed = self._assembly.begin()
+            with resources.beginning(self._assembly.generator):
+                run, resources.run = resources.run, None
+                resources.counted, resources.finished = (None, 0), False
+                if run is not None:
+                    run.abandon()
+                self._resumed = self._assembly.begin()
         except BaseException:
             self._end()
             raise
@@ -336,6 +368,7 @@ class Assembly(Protocol):
     tally: Tally
     beacon: Beacon
     persistent: bool
+    generator: torch.Generator | None
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
