@@ -10,12 +10,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import TracebackType
 
-from headrace.core.errors import LoaderClosed
+from headrace.core.errors import LoaderClosed, WorkerDied
 from headrace.engine.consumer.children import Child, Nursed, Own, kill
 from headrace.engine.consumer.forking import alone
 from headrace.engine.consumer.nursery import Nursery, NurseryGone
@@ -31,6 +31,8 @@ from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.gauges import Gauges
 from headrace.sched.roster import Roster
 
+NEEDED = 5
+"""Descriptors: two pipes of multiprocessing's, and one by which the end of a process is seen."""
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
 
@@ -185,9 +187,13 @@ class Pool:
         """A worker forked or spawned from here."""
         job = replace(self._job(lane, resume), bell=self._bells[lane], mask=frozenset(mask))
         process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
+        _have_descriptors()
         try:
             with alone() if self._forks else nullcontext():
                 process.start()
+        except (EOFError, ConnectionError) as error:
+            msg = "multiprocessing's fork server ended while it started a worker, and has said on stderr why"
+            raise WorkerDied(msg) from error
         except (TypeError, AttributeError, pickle.PicklingError):
             warnings.warn(
                 "Got pickle error when attempting to start a worker Process. The dataset, collate_fn and "
@@ -312,6 +318,13 @@ class Pool:
         for bell in self._bells:
             bell.close()
         self.closed = True
+
+
+def _have_descriptors() -> None:
+    """OSError where there are too few to start a process: multiprocessing would keep those that it could have."""
+    with ExitStack() as spare:
+        for _ in range(NEEDED):
+            spare.callback(os.close, os.eventfd(0, os.EFD_CLOEXEC))
 
 
 def _await(running: dict[int, Child], seconds: float | None) -> None:
