@@ -16,8 +16,8 @@ from tests.parity.datasets import Failing, Gated, Squares
 ROOT = Path(__file__).resolve().parents[1]
 
 NAMES = {
-    *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "LimitReached", "SlabError"),
-    "StateMismatch",
+    *("BatchNotSendable", "DeviceUnavailable", "HeadraceError", "LimitReached", "LoaderClosed"),
+    *("SlabError", "StateMismatch"),
     *("TooManyErrors", "WorkerDied", "DataLoader", "Failure", "Stats", "Loading", "Raise", "Skip"),
     *("FilterError", "IngestError", "SplitError", "Splits", "StoreDataset", "split"),
     *("Network", "Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -20,9 +21,9 @@ from headrace.engine.assembly import IterationAssembly, Settings
 from headrace.engine.consumer import saved
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import automatic_workers
-from headrace.engine.consumer.sources import pack_random
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.course import Course
+from headrace.engine.farewell import Farewell
 from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.staging.stages import check_staged
@@ -51,8 +52,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``cache``: ``Cache(url, size=...)``, which keeps samples for later epochs and other jobs; for datasets in stages.
     ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
-    A loader is used from one thread at a time, may be iterated several times at once, and ends its workers with each
-    iteration, with ``close()``, or as a context manager.
+    A loader is used from one thread at a time (but any may close it), may be iterated several times at once, and ends
+    its workers with each iteration, with ``close()``, or as a context manager.
     """
 
     _is_accelerate_prepared = accelerate.Asked()
@@ -127,14 +128,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._tally = Tally()
         self._shelf = Shelf()
         self._course = Course()
-        weakref.finalize(self, self._course.memberships.close)
+        Farewell(self, partial(_give_back, self._shelf, self._course))
         self._iterator: Any = None
         self._recording: Recording | None = None
         self._beacon: Beacon | None = None
         self._latest: Resources | None = None
         self._owner = os.getpid()
         self._inherited: Any = None
-        self._live: weakref.WeakSet[Resources] = weakref.WeakSet()
+        self._live: list[weakref.ref[Resources]] = []  # replaced, never changed: another thread may close them
 
     def __iter__(self) -> Any:
         """Begin an epoch. A process forked from the one that used the loader gets workers and memory of its own."""
@@ -145,13 +146,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if isinstance(self.dataset, _PIPES):
             return super().__iter__()  # deprecated in torch; its own machinery shuffles and shards them
         if self.persistent_workers and self.num_workers > 0:
-            if self._iterator is None:
-                self._iterator = self._new_iteration()
+            iteration, self._iterator = self._iterator, None  # one that cannot begin is not tried again
+            if iteration is None or iteration.resources.closing:
+                iteration = self._new_iteration()
             else:
-                iteration, self._iterator = self._iterator, None  # one that cannot begin is not tried again
                 iteration.reset()
-                self._iterator = iteration
-            return self._iterator
+            self._latest, self._iterator = iteration.resources, iteration
+            return iteration
         return self._new_iteration()
 
     def _new_iteration(self) -> Iteration:
@@ -165,9 +166,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         assembly = IterationAssembly(
             self._settings(), self._tally, self._shelf, self._course, self._beacon, self._reported_length()
         )
-        self._latest = assembly.resources
-        self._live.add(assembly.resources)
-        return Iteration(assembly)
+        self._live = [*(live for live in self._live if live() is not None), weakref.ref(assembly.resources)]
+        iteration = Iteration(assembly)
+        self._latest = assembly.resources  # until now, the state is that of the epoch before
+        return iteration
 
     def _settings(self) -> Settings:
         return Settings(
@@ -236,19 +238,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             return copy.deepcopy(self._course.saved)
         if self._latest is None:
             return {}
-        latest = self._latest
-        state: dict[str, Any] = {
-            "version": saved.VERSION,
-            "loader": self._settings().facts.plain(),
-            "epoch": latest.epoch,
-            "base_seed": latest.base_seed,
-            "yielded": latest.yielded,
-            "finished": latest.finished,
-        }
-        if not latest.finished:
-            state |= saved.plain(copy.deepcopy(latest.progress()))
-        elif self.generator is not None:
-            state["generator"] = pack_random(self.generator.get_state())
+        state: dict[str, Any] = {"version": saved.VERSION, "loader": self._settings().facts.plain()}
+        state |= saved.plain(copy.deepcopy(self._latest.standing(self.generator)))
         if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
         return saved.sealed(state)
@@ -278,13 +269,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     def close(self) -> None:
         """End the workers of persistent and unfinished iterations and give the memory back; idempotent.
 
-        Batches stay valid. The loader can be iterated again.
+        Batches stay valid. The loader can be iterated again. Any thread may call it: whoever asks an iteration that had
+        not delivered all of its epoch for more, or waits for it, gets ``LoaderClosed``.
         """
         with held(), ExitStack() as closing:  # whatever raises, the others are closed
             self._iterator = None
             closing.callback(self._course.memberships.close)
             closing.callback(self._shelf.close)
-            for resources in list(self._live):
+            for resources in filter(None, [live() for live in self._live]):
                 closing.callback(resources.close)
             self._recording = self._beacon = None
 
@@ -310,6 +302,13 @@ _PIPES = (IterDataPipe, MapDataPipe)
 _LIFE = frozenset(
     {"_tally", "_shelf", "_course", "_iterator", "_recording", "_beacon", "_latest", "_live", "_owner", "_inherited"}
 )
+
+
+def _give_back(shelf: Shelf, course: Course) -> None:
+    """When a loader is gone: what it kept from one iteration to the next."""
+    with ExitStack() as closing:
+        closing.callback(course.memberships.close)
+        closing.callback(shelf.close)
 
 
 def _chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:

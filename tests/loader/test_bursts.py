@@ -2,18 +2,24 @@
 
 import gc
 import itertools
+import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import FrameType
 
 import psutil
 import pytest
 
 import headrace
+from headrace.engine.consumer.pool import Pool
 from tests.loader.data import Pairs
-from tests.loader.steps import at_step
+from tests.loader.steps import at_step, is_in
+from tests.parity.support import raises, wait_until
 
 SAMPLES = 24
 KINDS = {
@@ -96,6 +102,38 @@ def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None])
     assert hits > 5
 
 
+@pytest.mark.parametrize(
+    "options", [{"in_order": True}, {"in_order": False, "shuffle": True}], ids=["in order", "as ready"]
+)
+def test_whatever_line_of_a_later_epochs_beginning_it_comes_at(options: dict[str, bool]) -> None:
+    """Workers are there already, and may have begun with it."""
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    def begun_anyway(line: int) -> bool:
+        """Whether ``iter()`` has such a line."""
+        try:
+            with at_step(line, interrupt, "line") as steps:
+                iterator = iter(loader)
+        except Interrupt:
+            iterator = iter(loader)
+        assert numbers(iterator) == list(range(SAMPLES))
+        return steps[0] >= line
+
+    with (
+        headrace.DataLoader(
+            Pairs(SAMPLES), batch_size=4, num_workers=2, persistent_workers=True, timeout=60, **options
+        ) as loader,
+        ThreadPoolExecutor(1) as thread,
+    ):  # which takes with it what raising in a trace function leaves behind
+        for line in itertools.count(1, 5):
+            assert thread.submit(lambda: numbers(loader)).result() == list(range(SAMPLES))
+            if not thread.submit(begun_anyway, line).result():
+                break
+        assert line > 100
+
+
 @each_kind
 def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
     hits = 0
@@ -116,3 +154,35 @@ def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]
             if steps[0] < line:
                 break
     assert hits > 5
+
+
+def stuck(reader: int, index: int) -> None:
+    """A hook: no sample ever comes."""
+    os.read(reader, 1)
+
+
+@each_kind
+def test_ctrl_c_while_a_dropped_iterator_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers end, and then the program knows of it: Python would print it and go on."""
+    printed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    before, main = held_now(), threading.get_ident()
+    reader, writer = os.pipe()
+
+    def press() -> None:
+        if wait_until(lambda: is_in(main, Pool._end)):  # which waits a while for a worker in mid-sample
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    dataset = Pairs(SAMPLES, hook=partial(stuck, reader))
+    loader = headrace.DataLoader(dataset, **{"batch_size": 4, "persistent_workers": True} | KINDS[kind])
+    iterator = iter(loader)
+    thread.start()
+    with raises(KeyboardInterrupt):
+        del iterator, loader
+        len(KINDS)  # a step at which a handler can run
+    thread.join()
+    os.close(reader)
+    os.close(writer)
+    assert_held(before)
+    assert not printed

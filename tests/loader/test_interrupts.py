@@ -326,6 +326,31 @@ def test_a_handler_that_looks_at_any_line(kind: str) -> None:
             session.check(kind)
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("kind", ["strict", "free", "streams", "inline", "inline stream"])
+def test_a_handler_that_looks_at_any_line_of_iter(kind: str, persistent: bool) -> None:
+    """What it sees is how things stand before the epoch begins, or after: a state to go on from, whichever it is."""
+    inline = "inline" in kind
+    if inline and persistent:
+        pytest.skip("no workers")
+    with made(kind, persistent_workers=persistent) as loader:
+        expected = list(range(SAMPLES))
+        for line, epoch in zip(itertools.count(1, 7 if inline or persistent else 61), itertools.count()):
+            states: list[dict[str, Any]] = []
+            with at_step(line, lambda states=states: states.append(loader.state_dict()), "line") as steps:
+                iterator = iter(loader)
+            assert sorted(number for batch in iterator for number in batch[:, 0].tolist()) == expected
+            for state in filter(None, states):
+                assert (state["epoch"], state["finished"], state["yielded"]) in (
+                    (epoch - 1, True, -(-SAMPLES // SIZE) if kind != "streams" else state["yielded"]),
+                    (epoch, False, 0),
+                )
+                assert sorted(rest(kind, state).rows) == expected
+            if steps[0] < line:
+                break
+        assert epoch > 9
+
+
 @contextmanager
 def shooting(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """A signal every millisecond or two, which any thread of this process may take."""

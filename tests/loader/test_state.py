@@ -535,3 +535,14 @@ def test_sizes_are_kept_by_the_sequential_batch_sampler():
     resumed = headrace.DataLoader(Squares(N), SIZE, sampler=sampler, num_workers=2, in_order=False)
     resumed.load_state_dict(state)
     assert [len(batch) for batch in resumed] == [SIZE, SIZE, N - 4 * SIZE]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_state_of_an_epoch_after_an_empty_state_was_loaded(persistent):
+    with headrace.DataLoader(Pairs(12), batch_size=3, num_workers=1, persistent_workers=persistent) as loader:
+        assert len(list(loader)) == 4
+        loader.load_state_dict({})
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        assert (state["epoch"], state["yielded"]) == (0, 1)

@@ -4,6 +4,7 @@
     ├── WorkerDied          a sample killed its worker twice, or workers die before they work   (RuntimeError)
     ├── BatchNotSendable    a batch cannot cross the process boundary                           (RuntimeError)
     ├── TooManyErrors       more samples failed than ``Skip(max_fraction=...)`` allows          (RuntimeError)
+    ├── LoaderClosed        the loader was closed before this iteration's epoch was over        (RuntimeError)
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
     ├── LimitReached        descriptors, processes or memory that a limit does not allow        (OSError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
@@ -40,6 +41,17 @@ class BatchNotSendable(HeadraceError, RuntimeError):
 
 class TooManyErrors(HeadraceError, RuntimeError):
     """The share of failed samples is above the limit the user set."""
+
+
+class LoaderClosed(HeadraceError, RuntimeError):
+    """The loader was closed, perhaps by another thread, and this iteration has not delivered all of its epoch."""
+
+    def __init__(
+        self,
+        message: str = "the loader was closed while this iteration ran, so its epoch is not complete. iter(loader) "
+        "begins a new one; load_state_dict() with what state_dict() says now makes that one go on from here",
+    ) -> None:
+        super().__init__(message)
 
 
 class SlabError(HeadraceError, RuntimeError):

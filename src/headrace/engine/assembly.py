@@ -153,7 +153,7 @@ class IterationAssembly:
             raise AssertionError(msg)
         self._settings, self.tally, self._course, self.beacon = settings, tally, course, beacon
         self.resources = Resources(shelf, tally)
-        self.persistent = settings.persistent
+        self.persistent, self.generator = settings.persistent, settings.generator
         self._reported = reported_length
         timed = settings.recording is not None
         self._accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None

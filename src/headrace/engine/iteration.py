@@ -2,22 +2,30 @@
 
 import os
 import time
-import weakref
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol, Self
 
 import torch
 
+from headrace.core.errors import LoaderClosed
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.hand import Hand, Hands, waiting
 from headrace.engine.consumer.membership import Membership, Memberships
 from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.sources import pack_random
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered, RunTrace
+from headrace.engine.farewell import Farewell
 from headrace.engine.memory.slab import Shelf, Slab
+from headrace.engine.turn import Turn
 from headrace.engine.worker.signals import held
+
+PATIENCE_SECONDS = 3.0
+"""How long a close waits for a call in another thread to end; that one, or the next, then does what is left to do."""
 
 
 class Run(Protocol):
@@ -57,13 +65,41 @@ class Resources:
         self.base_seed = 0
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
         self.finished = False
+        self.closing = False
+        """Whether somebody asked for the end of it. It is never begun again then."""
+        self.turn = Turn()
+        """Whose is everything here but ``close``."""
         self._last: dict[str, Any] = {}
+        self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun
 
     @property
     def yielded(self) -> int:
         """Batches of this epoch that the user has."""
         hand, count = self.counted
         return count - (hand is not None and hand.load is not None)
+
+    def standing(self, generator: torch.Generator | None) -> dict[str, Any]:
+        """For a state: where the epoch stands, or ``generator`` after it. Right whenever it is asked for.
+
+        Until the next epoch has really begun, that is where this one stood.
+        """
+        if self._before is not None:
+            return self._before()
+        facts = {name: getattr(self, name) for name in ("epoch", "base_seed", "yielded", "finished")}
+        if not self.finished:
+            return facts | self.progress()
+        return facts if generator is None else facts | {"generator": pack_random(generator.get_state())}
+
+    @contextmanager
+    def beginning(self, generator: torch.Generator | None) -> Iterator[None]:
+        """An epoch is begun in the block; if that fails, it was not."""
+        try:
+            before = partial(dict[str, Any], self.standing(generator))
+        except Exception as error:  # noqa: BLE001  (of a sampler that cannot say where it stands: for whoever asks)
+            before = partial(_fail, error)
+        self._before = before
+        yield
+        self._before = None
 
     def progress(self) -> dict[str, Any]:
         """Where the epoch stands, or stood when it was left."""
@@ -81,6 +117,25 @@ class Resources:
             self.membership.count()
 
     def close(self) -> None:
+        """``end`` it, in whatever thread. A call that is under way in another one raises ``LoaderClosed`` soon.
+
+        If it does not end in time, or this comes from a signal handler inside it, what is left is done when it raises,
+        or by the next call, which does.
+        """
+        if os.getpid() != self.owner:
+            return
+        self.closing = True
+        for waited_for in (self.pool, self.fetcher):
+            if waited_for is not None:
+                waited_for.dismiss()
+        call = object()
+        try:
+            if self.turn.wait(call, PATIENCE_SECONDS):
+                self.end()
+        finally:
+            self.turn.leave(call)
+
+    def end(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent.
 
         In a process forked from the one that began it, nothing: it all belongs to that one.
@@ -141,13 +196,8 @@ class Resources:
             slab.close()
 
 
-def _close(resources: Resources) -> None:
-    """When an iteration was dropped. Nobody sees what is raised here, so nobody would try again."""
-    try:
-        resources.close()
-    except BaseException:
-        resources.close()
-        raise
+def _fail(error: Exception) -> dict[str, Any]:
+    raise error
 
 
 class Iteration:
@@ -156,27 +206,38 @@ class Iteration:
     def __init__(self, assembly: "Assembly") -> None:
         """Begins at once."""
         self._assembly, self.resources = assembly, assembly.resources
-        self._finalizer = weakref.finalize(self, _close, assembly.resources)
+        self._farewell = Farewell(self, assembly.resources.close)
         self.reset()
 
     def reset(self) -> None:
         """Begin an epoch."""
         self._check_owner()
-        resources = self.resources
-        run, resources.run = resources.run, None
-        resources.counted, resources.finished = (None, 0), False
+        call = object()
         try:
-            if run is not None:
-                run.abandon()
-            self._resumed = self._assembly.begin()
+            self._wait_for_turn(call)
+            self._begin()
+        finally:
+            self._leave(call)
+
+    def _begin(self) -> None:
+        resources = self.resources
+        if resources.closing:
+            raise LoaderClosed
+        try:
+            with resources.beginning(self._assembly.generator):
+                run, resources.run = resources.run, None
+                resources.counted, resources.finished = (None, 0), False
+                if run is not None:
+                    run.abandon()
+                self._resumed = self._assembly.begin()
         except BaseException:
-            self.close()
+            self._end()
             raise
 
-    def close(self) -> None:
-        """End it now; idempotent."""
-        self.resources.close()
-        self._finalizer.detach()
+    def _end(self) -> None:
+        self.resources.closing = True
+        self.resources.end()
+        self._farewell.detach()
 
     def __iter__(self) -> Self:
         """Itself."""
@@ -187,22 +248,47 @@ class Iteration:
         return self._assembly.length()
 
     def __next__(self) -> Any:
-        """The next batch. It counts as delivered from the store before it is returned; nothing comes after that."""
+        """The next batch. It counts as delivered from the store before it is returned; nothing comes after that.
+
+        Calls from several threads wait for each other.
+        """
         self._check_owner()
-        if _autograd._profiler_enabled():  # noqa: SLF001  (as torch asks itself)
-            with _profiled():
-                hand, batch = self._handed()
-        else:
-            hand, batch = self._handed()
-        load = hand.load
+        turn, call, hand, load, error = self.resources.turn, object(), None, None, None
         try:
-            hand.load = None
-            if isinstance(load, BaseException):
-                raise load
+            if turn.setdefault(0, call) is not call:
+                self._wait_for_turn(call)
+            if _autograd._profiler_enabled():  # noqa: SLF001  (as torch asks itself)
+                with _profiled():
+                    hand, batch = self._handed()
+            else:
+                hand, batch = self._handed()
+            load = hand.load
+            error = load if isinstance(load, BaseException) else None
+            hand.load = None  # from here on no handler runs: nothing is called
+            del turn[0]
+            if error is not None:
+                raise error
             return batch
         except BaseException as raised:
-            hand.load, load = (None if raised is load else load), None  # the traceback refers to this frame
+            if hand is not None and load is not None and raised is not error:
+                hand.load = load
+            load = error = None  # the traceback refers to this frame
+            self._leave(call)
             raise
+
+    def _wait_for_turn(self, call: object) -> None:
+        if not self.resources.turn.wait(call):
+            msg = "this iteration is in another call of this thread, which a signal handler must not begin again"
+            raise RuntimeError(msg)
+
+    def _leave(self, call: object) -> None:
+        """A call raised, or none waits for its result. If it was asked to, the iteration ends with it."""
+        resources = self.resources
+        try:
+            if resources.closing and resources.turn.get(0) is call:
+                self._end()
+        finally:
+            resources.turn.leave(call)
 
     def _check_owner(self) -> None:
         if os.getpid() != self.resources.owner:
@@ -238,8 +324,10 @@ class Iteration:
             resources.trace.delivered(delivered, asked)
 
     def _take(self) -> Hand[Any]:
-        if self.resources.run is None:
-            raise StopIteration
+        if self.resources.run is None or self.resources.closing:
+            if self.resources.finished:
+                raise StopIteration
+            raise LoaderClosed
         try:
             hand = waiting(self.resources.run.hands) or self.resources.run.next()
         except StopIteration:
@@ -247,7 +335,7 @@ class Iteration:
             if self._resumed and self.resources.yielded == 0:
                 # The state was taken after the last batch: what follows it is a full epoch.
                 self._assembly.forget_seed()
-                self.reset()
+                self._begin()
                 return self._take()
             self.resources.finished = True
             try:
@@ -258,7 +346,7 @@ class Iteration:
                 if self._assembly.persistent:
                     self.resources.leave()
                 else:
-                    self.close()
+                    self._end()
             raise
         if isinstance(hand.load, tuple):
             self._assembly.use_up()
@@ -285,6 +373,7 @@ class Assembly(Protocol):
     tally: Tally
     beacon: Beacon
     persistent: bool
+    generator: torch.Generator | None
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""

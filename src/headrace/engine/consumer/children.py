@@ -1,7 +1,9 @@
 """A worker process as the trainer sees it: forked by itself, or by the nursery on its behalf."""
 
+import multiprocessing.process
 import os
 import signal
+import weakref
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
@@ -29,6 +31,19 @@ def kill(child: Child) -> None:
         signal.pidfd_send_signal(child.watch, signal.SIGKILL)
 
 
+_started: "weakref.WeakSet[BaseProcess]" = weakref.WeakSet()
+
+
+def _disown() -> None:
+    """In a process that the user forked: multiprocessing would end these when it exits, as if they were its own."""
+    known: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
+    for process in _started:
+        known.discard(process)
+
+
+os.register_at_fork(after_in_child=_disown)
+
+
 class Own:
     """Forked or spawned by the trainer through ``multiprocessing``."""
 
@@ -36,6 +51,7 @@ class Own:
         """It has been started."""
         assert process.pid is not None
         self.pid, self._process = process.pid, process
+        _started.add(process)
         self._code: int | None = None
         try:
             self.watch = os.pidfd_open(self.pid)

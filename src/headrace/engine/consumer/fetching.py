@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.errors import StoreError, StoreUnavailable
+from headrace.core.errors import LoaderClosed, StoreError, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.core.stats import Network
 from headrace.engine.consumer.pulse import Pulse
@@ -66,7 +66,7 @@ class Fetcher:
         self._outbox = bytearray()
         self._asked: dict[int, tuple[str, Sink]] = {}  # number -> key and who waits for it, until it arrives
         self._live: dict[int, int] = {}  # offset -> bytes, until it is freed
-        self._refused: StoreError | None = None
+        self._refused: StoreError | LoaderClosed | None = None
         self._torn = self._waits = False
         self._deaths = 0
         self._numbers = 0
@@ -123,6 +123,10 @@ class Fetcher:
         """These are being worked on."""
         if self._process is not None:
             self._outbox += wire.numbers(Kind.TAKEN, [place.offset for place in places])
+
+    def dismiss(self) -> None:
+        """Whoever waits for rows raises ``LoaderClosed``. May be called by any thread, at any time."""
+        self._refused = LoaderClosed()
 
     def pump(self) -> None:
         """Send what is to be sent and hand out what has come, without waiting. Raises what the store refuses."""

@@ -10,11 +10,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import TracebackType
 
+from headrace.core.errors import LoaderClosed, WorkerDied
 from headrace.engine.consumer.children import Child, Nursed, Own, kill
 from headrace.engine.consumer.forking import alone
 from headrace.engine.consumer.nursery import Nursery, NurseryGone
@@ -30,6 +31,8 @@ from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.gauges import Gauges
 from headrace.sched.roster import Roster
 
+NEEDED = 5
+"""Descriptors: two pipes of multiprocessing's, and one by which the end of a process is seen."""
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
 
@@ -98,7 +101,8 @@ class Pool:
         self._dead: set[int] = set()
         self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
-        self.closed = False
+        self.closed = self._dismissed = False
+        self._rope = threading.Lock()  # of the consumer's bell: nobody rings what is being closed
         self._roster.open()
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
@@ -183,9 +187,13 @@ class Pool:
         """A worker forked or spawned from here."""
         job = replace(self._job(lane, resume), bell=self._bells[lane], mask=frozenset(mask))
         process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
+        _have_descriptors()
         try:
             with alone() if self._forks else nullcontext():
                 process.start()
+        except (EOFError, ConnectionError) as error:
+            msg = "multiprocessing's fork server ended while it started a worker, and has said on stderr why"
+            raise WorkerDied(msg) from error
         except (TypeError, AttributeError, pickle.PicklingError):
             warnings.warn(
                 "Got pickle error when attempting to start a worker Process. The dataset, collate_fn and "
@@ -222,6 +230,13 @@ class Pool:
         """The run's critical section, entered by the consumer: ``with pool.section():``."""
         return self._section
 
+    def dismiss(self) -> None:
+        """Whoever waits, or will, raises ``LoaderClosed``. May be called by any thread, at any time."""
+        self._dismissed = True
+        with self._rope:
+            if self._wiring.consumer.fd >= 0:
+                self._wiring.consumer.ring()
+
     def wait(self, seconds: float | None, besides: tuple[int, int] = (-1, 0)) -> list[int]:
         """Sleep until a worker rings, dies, time is up, or sooner; the lanes that died, until they are replaced.
 
@@ -240,6 +255,8 @@ class Pool:
                 del self._watched[fd]
             else:
                 self._poll.unregister(fd)  # ``besides``, or one that an interrupt left behind
+        if self._dismissed:
+            raise LoaderClosed
         if not events:
             self._roll.call()
         return sorted(self._dead)
@@ -296,10 +313,18 @@ class Pool:
             self._nursery.close()
         self._roster.stopped()
         self._wiring.lock.close()
-        self._wiring.consumer.close()
+        with self._rope:
+            self._wiring.consumer.close()
         for bell in self._bells:
             bell.close()
         self.closed = True
+
+
+def _have_descriptors() -> None:
+    """OSError where there are too few to start a process: multiprocessing would keep those that it could have."""
+    with ExitStack() as spare:
+        for _ in range(NEEDED):
+            spare.callback(os.close, os.eventfd(0, os.EFD_CLOEXEC))
 
 
 def _await(running: dict[int, Child], seconds: float | None) -> None:

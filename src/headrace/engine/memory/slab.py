@@ -1,6 +1,7 @@
 """The shared memory of one iteration and everything that hangs on it. Recycled from one iteration to the next."""
 
 import os
+import threading
 import weakref
 from contextlib import ExitStack
 from typing import Any
@@ -53,36 +54,39 @@ def _give_back(memory: Reservation, registrar: Registrar | None, owner: int) -> 
 
 
 class Shelf:
-    """Slabs between iterations: memory that is already faulted in costs nothing to use again."""
+    """Slabs between iterations: memory that is already faulted in costs nothing to use again. For any thread."""
 
     def __init__(self) -> None:
         """Empty."""
         self._slabs: list[Slab] = []
         self._closed = False
         self._owner = os.getpid()
+        self._lock = threading.RLock()  # an iteration may be collected, and put its slab here, in any step
 
     def take(self, limit: int, device: Accelerator | None, extent: Extent) -> Slab:
         """A slab that lay here, or a new one. What lies here in a forked process is still the other one's to use."""
         if os.getpid() != self._owner:
-            self._slabs, self._owner = [], os.getpid()
-        self._closed = False
-        if self._slabs:
-            last = self._slabs[-1]
-            # Memory that is registered must not be taken for the user's own pinned memory.
-            if last.extent != extent or last.is_registered != (device is not None):
-                self._slabs.pop().close()
-        return self._slabs.pop() if self._slabs else Slab(limit, device, extent)
+            self._slabs, self._owner, self._lock = [], os.getpid(), threading.RLock()
+        with self._lock:
+            self._closed = False
+            if self._slabs:
+                last = self._slabs[-1]
+                # Memory that is registered must not be taken for the user's own pinned memory.
+                if last.extent != extent or last.is_registered != (device is not None):
+                    self._slabs.pop().close()
+            return self._slabs.pop() if self._slabs else Slab(limit, device, extent)
 
     def put(self, slab: Slab) -> None:
         """Keep one for the next iteration; further ones are given back."""
-        if self._closed or self._slabs or slab.memory.stays:
-            slab.close()
-        else:
-            self._slabs.append(slab)
+        with self._lock:
+            if self._closed or self._slabs or slab.memory.stays:
+                slab.close()
+            else:
+                self._slabs.append(slab)
 
     def close(self) -> None:
         """Give everything back."""
-        self._closed = True
-        with ExitStack() as rest:
+        with self._lock, ExitStack() as rest:
+            self._closed = True
             while self._slabs:
                 rest.callback(self._slabs.pop().close)

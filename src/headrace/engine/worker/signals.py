@@ -49,8 +49,8 @@ class _Gate:
                 self._behind[kind] = handler, _Action(kind)
                 signal.signal(kind, self)
 
-    def open(self) -> None:
-        """Whoever came is let through. All of them are, whatever one of them raises."""
+    def open(self, later: list[int] | None) -> None:
+        """Whoever came is let through, or noted as ``later``. All of them are, whatever one of them raises."""
         self.shut = False
         try:
             self.stand_aside()
@@ -59,7 +59,11 @@ class _Gate:
                 self.stand_aside()  # a handler may have run in the first attempt, and raised
             finally:
                 try:
-                    self._let_in()
+                    if later is None:
+                        self._let_in()
+                    else:
+                        later += self._came
+                        self._came.clear()
                 finally:
                     self._forget()
 
@@ -110,11 +114,12 @@ os.register_at_fork(after_in_child=_gate.forked)
 
 
 @contextmanager
-def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
+def held(kinds: Iterable[int] = (), *, later: list[int] | None = None) -> Iterator[set[int]]:
     """No handler runs in the block, whatever thread of the process takes its signal: they run at its end.
 
     ``kinds`` are also masked, for processes that are forked in the block; gives the mask that was in force, to be
-    handed to them.
+    handed to them. Where ``later`` is given, handlers do not run: the signals that came are added to it, to be sent
+    again. But for those that came inside an outer block, whose end they wait for.
     """
     if _gate.shut or threading.current_thread() is not threading.main_thread():  # handlers run in the main thread
         with _masked(kinds) as before:
@@ -126,7 +131,7 @@ def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
         with _masked(kinds) as before:
             yield before
     finally:
-        _gate.open()
+        _gate.open(later)
 
 
 @contextmanager
