@@ -234,6 +234,10 @@ class Iteration:
             self._end()
             raise
 
+    def close(self) -> None:
+        """End it now, as closing the loader does; idempotent."""
+        self.resources.close()
+
     def _end(self) -> None:
         self.resources.closing = True
         self.resources.end()
