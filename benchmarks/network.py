@@ -12,6 +12,12 @@ Slow connection: each of eight carries 8 MB/s, one of them a tenth of that, 20 m
 the run, when the window is open. Ramp: a consumer that takes 20
 batches a second, a fixed window of 16 batches, 20 ms; the burst is the most that came in half a second of the first
 half, over the mean rate of the third quarter (in the last one nothing is left to be asked for).
+
+Saturation: rows of 1, 10 and 100 kB straight from the server, 256 requests in flight. The fetcher is the process that
+loaders start; what it brings is given back at once. "Driver" is acsylla alone: statements executed by tasks of an event
+loop, each payload made a bytes object. Both have a thread with the event loop and one for the driver's input and
+output, which together are "CPU"; the busier of them is full first, and that is the ceiling. Server and client share the
+cores, so what was reached is less.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from benchmarks import servers
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, isolated
 from benchmarks.proxy import BIN_S, Link, Proxy
 from benchmarks.report import Check, Report, Table
+from benchmarks.saturation import saturation
 from benchmarks.scope import Scope
 from headrace.core.options import Loading, Prefetch
 from headrace.store.base import Record, Schema
@@ -40,7 +47,7 @@ from headrace.store.cassandra.store import CassandraStore
 from headrace.store.url import StoreUrl
 from tests.services import cassandra
 
-CASES = ("distance", "window", "slow connection", "ramp")
+CASES = ("distance", "window", "slow connection", "ramp", "saturation")
 ROUND_TRIPS = (0, 20, 150)
 TARGETS = {20: 0.95, 150: 0.9}
 SIZE, ROWS, BATCH, CONNECTIONS = 100_000, 2000, 32, 8
@@ -93,6 +100,7 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
             "window": partial(distance, report, contest, port, WINDOW),
             "slow connection": partial(slow_connection, report, contest, port),
             "ramp": partial(ramp, report, contest, port),
+            "saturation": partial(saturated, report, contest, port),
         }
         for name in scope.chosen(CASES):
             cases[name]()
@@ -106,9 +114,9 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
     return report
 
 
-def url(port: int, connections: int = CONNECTIONS) -> str:
-    login = f"{cassandra.USER}:{cassandra.PASSWORD}"
-    return f"cassandra://{login}@127.0.0.1:{port}/benchmark/rows?connections={connections}&io_threads=1&timeout=30"
+def url(port: int, connections: int = CONNECTIONS, table: str = "rows") -> str:
+    at = f"{cassandra.USER}:{cassandra.PASSWORD}@127.0.0.1:{port}/benchmark/{table}"
+    return f"cassandra://{at}?connections={connections}&io_threads=1&timeout=30"
 
 
 def keys(count: int) -> list[str]:
@@ -146,6 +154,7 @@ def read(reading: Reading, port: int) -> Figures:
     with Proxy(("127.0.0.1", port), reading.link, special) as proxy:
         is_ours = reading.library == "headrace"
         at = url(proxy.port, CONNECTIONS if is_ours else 1)
+        began = time.monotonic()
         dataset = headrace.StoreDataset(at, keys(reading.samples), decode=len)
         options: dict[str, Any] = {"batch_size": BATCH, "num_workers": reading.workers, "shuffle": True}
         if is_ours:
@@ -155,9 +164,9 @@ def read(reading: Reading, port: int) -> Figures:
             )
         else:
             loader = DataLoader(dataset, **options, multiprocessing_context=multiprocessing.get_context("fork"))
-        began = time.monotonic()
         with Meter() as meter:
             epochs = [_epoch(loader, reading) for _ in range(reading.epochs if is_ours else 1)]
+            epochs[0][0] = began, 0
             relayed = proxy.cpu
         ended = time.monotonic()
         figures: dict[str, Any] = {
@@ -290,11 +299,16 @@ def ramp(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) 
     _keep(report, "ramp", table, results)
 
 
+def saturated(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
+    """Where one fetcher is full."""
+    _keep(report, "saturation", *saturation(contest, partial(url, port, CONNECTIONS), quick=report.quick))
+
+
 def _keep(report: Report, name: str, table: Table, results: Mapping[str, Runs]) -> None:
     report.tables.append(table)
     report.raw[name] = {arm: vars(runs) for arm, runs in results.items()}
     for runs in results.values():
         for figures in runs.figures:
-            figures.pop("coming")
+            figures.pop("coming", None)
     report.notes.append(f"{name}: {disturbance(results)}")
     report.notes += [f"{name}: {arm}: {runs.failures[0]}" for arm, runs in results.items() if runs.failures]
