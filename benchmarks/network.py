@@ -9,9 +9,10 @@ time between two batches, within an epoch; for torch "later" begins when every w
 that of the loader's processes, without relay and server.
 
 Slow connection: each of eight carries 8 MB/s, one of them a tenth of that, 20 ms; gaps are those of the second half of
-the run, when the window is open. Ramp: a consumer that takes 20
-batches a second, a fixed window of 16 batches, 20 ms; the burst is the most that came in half a second of the first
-half, over the mean rate of the third quarter (in the last one nothing is left to be asked for).
+the run, when the window is open. Ramp: a consumer that takes 80
+batches of 8 a second, a fixed window of 64 batches, 20 ms; the burst is the most that came in half a second of the
+first half, over the mean rate of the third quarter (in the last one nothing is left to be asked for). With fewer and
+larger batches it would be the number of them that happens to fall into half a second.
 
 Saturation: rows of 1, 10 and 100 kB straight from the server, 256 requests in flight. The fetcher is the process that
 loaders start; what it brings is given back at once. "Driver" is acsylla alone: statements executed by tasks of an event
@@ -68,8 +69,9 @@ class Reading:
     prefetch: Prefetch = OPEN
     samples: int = 4000
     epochs: int = 3
+    batch: int = BATCH
     pace: float = 0.0
-    """Seconds between batches that the consumer takes, at least."""
+    """Seconds between batches that the consumer takes, at least. It does not catch up."""
     step: float = 0.0
     """Seconds that it does something else after each."""
     seconds: float = 20.0
@@ -156,7 +158,7 @@ def read(reading: Reading, port: int) -> Figures:
         at = url(proxy.port, CONNECTIONS if is_ours else 1)
         began = time.monotonic()
         dataset = headrace.StoreDataset(at, keys(reading.samples), decode=len)
-        options: dict[str, Any] = {"batch_size": BATCH, "num_workers": reading.workers, "shuffle": True}
+        options: dict[str, Any] = {"batch_size": reading.batch, "num_workers": reading.workers, "shuffle": True}
         if is_ours:
             loading = Loading(prefetch=reading.prefetch)
             loader: Any = headrace.DataLoader(
@@ -202,14 +204,15 @@ def read(reading: Reading, port: int) -> Figures:
 def _epoch(loader: Any, reading: Reading) -> list[tuple[float, int]]:
     """When it began, and when each batch came with how many bytes."""
     coming = [(time.monotonic(), 0)]
-    turns = reading.workers if reading.library == "torch" else 1
+    turns, due = reading.workers if reading.library == "torch" else 1, 0.0
     for batch, (sizes, _) in enumerate(loader, start=1):
         coming.append((time.monotonic(), int(sizes.sum())))
         if coming[-1][0] - coming[0][0] > reading.seconds and batch % turns == 0:
             break
         time.sleep(reading.step)
         if reading.pace:
-            time.sleep(max(0.0, coming[1][0] + batch * reading.pace - time.monotonic()))
+            due = max(due, coming[-1][0]) + reading.pace
+            time.sleep(max(0.0, due - time.monotonic()))
     return coming
 
 
@@ -279,12 +282,14 @@ def ramp(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) 
     """How far the start exceeds what the consumer takes."""
     arms = {
         f"ramp={step}": Reading(
-            link=Link(0.02), prefetch=Prefetch(window=16, ramp=step), samples=200 * BATCH, epochs=1, pace=0.05
+            batch=8, link=Link(0.02), prefetch=Prefetch(window=64, ramp=step), samples=6400, epochs=1, pace=0.0125
         )
         for step in (4, 0)
     }
     results = contest({name: partial(read, reading, port) for name, reading in arms.items()})
-    table = Table("20 batches a second are taken: MB/s on the way", ["", "most in 0.5 s", "steady", "burst above it %"])
+    table = Table(
+        "80 batches of 8 a second are taken: MB/s on the way", ["", "most in 0.5 s", "steady", "burst above it %"]
+    )
     width = round(0.5 / BIN_S)
     for name, runs in results.items():
         peaks, steadies = [], []
