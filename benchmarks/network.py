@@ -88,7 +88,7 @@ class Reading:
 def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")) -> Report:
     """Start the server, then the cases."""
     scope, report = Scope(quick, only, minutes), Report("network", __doc__ or "", quick=quick)
-    repeats = 1 if quick else 5
+    repeats = 1 if quick else 3
     cases: dict[str, Callable[[], None]] = {}
     with servers.node(say) as port:
         say(f"{ROWS} rows of {SIZE // 1000} kB, then reads to warm the server")
@@ -173,6 +173,7 @@ def read(reading: Reading, port: int) -> Figures:
         ended = time.monotonic()
         figures: dict[str, Any] = {
             "connections": proxy.connections,
+            "sent": proxy.sent,
             "others": meter.others,
             "wall": meter.wall,
             "rates": proxy.rates(began, ended),

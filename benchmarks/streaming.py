@@ -12,7 +12,7 @@ share of batches that came in the time that steps alone would have taken. Gaps a
 first, steps included.
 
 Bounded: data that no disk holds. Beside the above, MosaicML Streaming with its default shuffle (py1e), which follows
-the shards where there are many, and with the uniform one and room for half of the shards, which it fetches again
+the shards where there are many, and with the uniform one and room for a quarter of the shards, which it fetches again
 when they are needed again. Subset: every tenth sample, as a split or a filter chooses them: rows are fetched one by
 one, shards whole.
 
@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 PEERS = (PYTHON, "-P", ROOT / "benchmarks" / "streamers.py")
 """-P: this folder has modules with names of theirs."""
-SAMPLES, WORKERS, SECONDS, STEP, TENFOLD = 5000, 8, 20.0, 0.02, 10.0
+SAMPLES, WORKERS, SECONDS, STEP, TENFOLD = 10_000, 8, 20.0, 0.02, 10.0
 TENTH = 10
 FOLDER = HOME / "data" / "versitygw" / "objects" / versitygw.BUCKET / "peers"
 READ, TRAIN, BOUNDED, SUBSET = "reading", "training", "bounded", "subset"
@@ -75,7 +75,7 @@ def run(
         with servers.node(say) as port:
             isolated(partial(prepare, port, 1.0 if quick else 8.0), limit=300)
             for name in scope.chosen(CASES):
-                case(report, name, (port, objects.ports["s3"]), samples, 1 if quick else 3, say)
+                case(report, name, (port, objects.ports["s3"]), samples, 1 if quick else 2, say)
     finally:
         objects.stop()
     scope.close(report)
@@ -110,11 +110,11 @@ def case(
     libraries = {BOUNDED: (LIBRARIES[0], *OTHERWISE), SUBSET: LIBRARIES[:1]}.get(kind, LIBRARIES)
     arms |= {library: partial(peer, library, link, step, every, ports[1]) for library in libraries}
     results = interleaved(arms, repeats=repeats, say=say, limit=120)
-    columns = ["", "MB/s", "first batch s", "gap P50 ms", "gap P99 ms", "CPU s/GB"]
+    columns = ["", "MB/s", "first batch s", "gap P50 ms", "gap P99 ms", "CPU s/GB", "MB sent / MB read"]
     table = Table(f"{name}: the first epoch", [*columns, *(["of the ideal %"] if step else [])])
     for library, runs in results.items():
         ideal = [100 * runs.median("rate") / (BATCH * SIZE / STEP / 1e6)] if step else []
-        table.add(library, *(runs.median(key) for key in ("rate", "start", "p50", "p99", "cpu")), *ideal)
+        table.add(library, *(runs.median(key) for key in ("rate", "start", "p50", "p99", "cpu", "sent")), *ideal)
     rates = {library: runs.median("rate") for library, runs in results.items()}
     if kind != TRAIN and link.round_trip == 0.15:
         for other in (library for library in rates if library.startswith(LIBRARIES[0])):
@@ -129,7 +129,8 @@ def case(
 def own(reading: Reading, port: int) -> Figures:
     """headrace's first epoch."""
     figures = read(reading, port)
-    return {**told(figures["coming"]), "cpu": figures["cpu"], "others": figures["others"]}
+    sent = figures["sent"] / sum(size for _, size in figures["coming"])
+    return {**told(figures["coming"]), "cpu": figures["cpu"], "others": figures["others"], "sent": sent}
 
 
 def peer(library: str, link: Link, step: float, every: int, port: int) -> Figures:
@@ -152,12 +153,13 @@ def peer(library: str, link: Link, step: float, every: int, port: int) -> Figure
         command = [*PEERS, "read", json.dumps(what)]
         with Meter() as meter:
             done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-            relayed = proxy.cpu
+            relayed, sent = proxy.cpu, proxy.sent
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no word"])[-1])
     coming = json.loads(done.stdout.splitlines()[-1])
-    read_gb = sum(size for _, size in coming) / 1e9
-    return {**told(coming), "cpu": (meter.cpu - relayed) / read_gb, "others": meter.others}
+    total = sum(size for _, size in coming)
+    cpu = 1e9 * (meter.cpu - relayed) / total
+    return {**told(coming), "cpu": cpu, "others": meter.others, "sent": sent / total}
 
 
 def told(coming: Sequence[tuple[float, int]]) -> dict[str, Any]:
