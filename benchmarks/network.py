@@ -230,7 +230,7 @@ def _rate(epochs: Sequence[Sequence[tuple[float, int]]]) -> float:
 
 def distance(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int, window: int | None) -> None:
     """The same at every round trip."""
-    samples = 4000 if report.quick else 20000
+    samples = 4000 if report.quick else 8000
     arms: dict[str, Reading] = {}
     for round_trip in ROUND_TRIPS:
         link = Link(round_trip / 1e3, window)
@@ -263,7 +263,7 @@ def distance(report: Report, contest: Callable[..., Mapping[str, Runs]], port: i
 
 def slow_connection(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
     """One of eight connections carries a tenth of what the others do."""
-    even, seconds = Link(0.02, rate=8e6), 10.0 if report.quick else 30.0
+    even, seconds = Link(0.02, rate=8e6), 10.0 if report.quick else 20.0
     arms: dict[str, Reading] = {}
     for title, slow in (("all alike", None), ("one slow", Link(0.02, rate=0.8e6))):
         for in_order in (False, True):
