@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import Figures, Runs, isolated
+from benchmarks.measure import Figures, Meter, Runs, isolated
 from benchmarks.report import Table
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.fetching import Fetcher
@@ -38,8 +38,8 @@ def saturation(
         at = url(f"rows{size}")
         isolated(partial(write, at, size), limit=120)
         seconds = SECONDS / 6 if quick else SECONDS
-        arms[f"{size // 1000} kB, fetcher"] = partial(fetched, at, seconds)
-        arms[f"{size // 1000} kB, driver"] = partial(bare, at, seconds)
+        arms[f"{size // 1000} kB, fetcher"] = partial(metered, partial(fetched, at, seconds))
+        arms[f"{size // 1000} kB, driver"] = partial(metered, partial(bare, at, seconds))
     results = contest(arms)
     columns = ["", "rows/s", "MB/s", "CPU us/row", "loop us/row", "ceiling rows/s", "ceiling MB/s", "MB/s per core"]
     table = Table(f"One process, {IN_FLIGHT} in flight", columns)
@@ -62,6 +62,13 @@ def write(url: str, size: int) -> Figures:
             writer.put([Record(f"{number:08d}", draw.randbytes(size), 0, {}) for number in range(first, first + 200)])
     store.close()
     return {}
+
+
+def metered(reads: Callable[[], Figures]) -> Figures:
+    """With how busy others kept the machine."""
+    with Meter() as meter:
+        figures = reads()
+    return {**figures, "others": meter.others}
 
 
 def fetched(url: str, seconds: float) -> Figures:

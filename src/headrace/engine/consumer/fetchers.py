@@ -21,6 +21,7 @@ class Fetchers:
         self._free: list[Fetcher] = []
         self._lock = threading.Lock()
         self._owner = os.getpid()
+        self._inherited: list[Fetcher] = []  # another process's: kept, and left alone
         self._closed = False
 
     def begin(self, orders: Orders) -> None:
@@ -38,6 +39,7 @@ class Fetchers:
         with self._lock:
             free, self._free = self._free, []
         if self._owner != os.getpid():
+            self._inherited += free
             self._owner, free = os.getpid(), []
         while free:
             found = free.pop()
