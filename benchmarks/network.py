@@ -14,6 +14,9 @@ batches of 8 a second, a fixed window of 64 batches, 20 ms; the burst is the mos
 first half, over the mean rate of the third quarter (in the last one nothing is left to be asked for). With fewer and
 larger batches it would be the number of them that happens to fall into half a second.
 
+Start: seconds to the first batch, from before the loader is made, or from when it is iterated where it was made five
+seconds earlier, as while a model is built; and to that of the second epoch, with other workers than the first.
+
 Saturation: rows of 1, 10 and 100 kB straight from the server, 256 requests in flight. The fetcher is the process that
 loaders start; what it brings is given back at once. "Driver" is acsylla alone: statements executed by tasks of an event
 loop, each payload made a bytes object. Both have a thread with the event loop and one for the driver's input and
@@ -48,7 +51,7 @@ from headrace.store.cassandra.store import CassandraStore
 from headrace.store.url import StoreUrl
 from tests.services import cassandra
 
-CASES = ("distance", "window", "slow connection", "ramp", "saturation")
+CASES = ("distance", "window", "slow connection", "ramp", "start", "saturation")
 ROUND_TRIPS = (0, 20, 150)
 TARGETS = {20: 0.95, 150: 0.9}
 SIZE, ROWS, BATCH, CONNECTIONS = 100_000, 2000, 32, 8
@@ -74,6 +77,9 @@ class Reading:
     """Seconds between batches that the consumer takes, at least. It does not catch up."""
     step: float = 0.0
     """Seconds that it does something else after each."""
+    ahead: float = 0.0
+    """Seconds that pass, uncounted, between making the loader and using it."""
+    persistent: bool = True
     seconds: float = 20.0
     """An epoch is left after so long; torch's when all workers have had their turn."""
 
@@ -102,6 +108,7 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
             "window": partial(distance, report, contest, port, WINDOW),
             "slow connection": partial(slow_connection, report, contest, port),
             "ramp": partial(ramp, report, contest, port),
+            "start": partial(start, report, contest, port),
             "saturation": partial(saturated, report, contest, port),
         }
         for name in scope.chosen(CASES):
@@ -162,10 +169,12 @@ def read(reading: Reading, port: int) -> Figures:
         if is_ours:
             loading = Loading(prefetch=reading.prefetch)
             loader: Any = headrace.DataLoader(
-                dataset, in_order=reading.in_order, loading=loading, persistent_workers=True, **options
+                dataset, in_order=reading.in_order, loading=loading, persistent_workers=reading.persistent, **options
             )
         else:
             loader = DataLoader(dataset, **options, multiprocessing_context=multiprocessing.get_context("fork"))
+        time.sleep(reading.ahead)
+        began += reading.ahead
         with Meter() as meter:
             epochs = [_epoch(loader, reading) for _ in range(reading.epochs if is_ours else 1)]
             epochs[0][0] = began, 0
@@ -178,6 +187,7 @@ def read(reading: Reading, port: int) -> Figures:
             "wall": meter.wall,
             "rates": proxy.rates(began, ended),
             "coming": epochs[0],
+            "starts": [epoch[1][0] - epoch[0][0] for epoch in epochs],
         }
         if is_ours:
             network = loader.stats().network
@@ -303,6 +313,23 @@ def ramp(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) 
         if name == "ramp=4":
             report.checks.append(Check("ramp=4: burst above steady", 100 * (peak / steady - 1), 25.0, True, "%"))
     _keep(report, "ramp", table, results)
+
+
+def start(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
+    """How long the first batch takes."""
+    arms = {
+        f"{distance} ms, {'made five seconds before' if ahead else 'at once'}": Reading(
+            link=Link(distance / 1e3), samples=20 * BATCH, epochs=2, ahead=ahead, persistent=False
+        )
+        for distance in ROUND_TRIPS
+        for ahead in (0.0, 5.0)
+    }
+    results = contest({name: partial(read, reading, port) for name, reading in arms.items()})
+    table = Table("Time to the first batch", ["round trip, loader", "first epoch s", "second epoch s"])
+    for name, runs in results.items():
+        starts = [figures["starts"] for figures in runs.figures]
+        table.add(name, *(statistics.median(values) for values in zip(*starts, strict=True)))
+    _keep(report, "start", table, results)
 
 
 def saturated(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
