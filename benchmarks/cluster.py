@@ -58,7 +58,7 @@ def run(
             node.wait_ready(process)
         isolated(partial(fill, nodes), limit=240)
         results = {name: Runs() for name in scope.chosen(CASES)}
-        for repeat, name in itertools.product(range(1 if quick else 3), results):
+        for repeat, name in itertools.product(range(1 if quick else 2), results):
             victim = repeat % len(nodes)
             say(f"{name}, killing node {victim + 1}")
             in_order = name == "sampler order"
