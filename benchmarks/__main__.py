@@ -45,6 +45,7 @@ EXPERIMENTS = (
     "throttled",
     "makespan",
     "network",
+    "cluster",
     "streaming",
 )
 

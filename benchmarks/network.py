@@ -9,9 +9,19 @@ time between two batches, within an epoch; for torch "later" begins when every w
 that of the loader's processes, without relay and server.
 
 Slow connection: each of eight carries 8 MB/s, one of them a tenth of that, 20 ms; gaps are those of the second half of
-the run, when the window is open. Ramp: a consumer that takes 20
-batches a second, a fixed window of 16 batches, 20 ms; the burst is the most that came in half a second of the first
-half, over the mean rate of the third quarter (in the last one nothing is left to be asked for).
+the run, when the window is open. Ramp: a consumer that takes 80
+batches of 8 a second, a fixed window of 64 batches, 20 ms; the burst is the most that came in half a second of the
+first half, over the mean rate of the third quarter (in the last one nothing is left to be asked for). With fewer and
+larger batches it would be the number of them that happens to fall into half a second.
+
+Start: seconds to the first batch, from before the loader is made, or from when it is iterated where it was made five
+seconds earlier, as while a model is built; and to that of the second epoch, with other workers than the first.
+
+Saturation: rows of 1, 10 and 100 kB straight from the server, 256 requests in flight. The fetcher is the process that
+loaders start; what it brings is given back at once. "Driver" is acsylla alone: statements executed by tasks of an event
+loop, each payload made a bytes object. Both have a thread with the event loop and one for the driver's input and
+output, which together are "CPU"; the busier of them is full first, and that is the ceiling. Server and client share the
+cores, so what was reached is less.
 """
 
 from __future__ import annotations
@@ -33,6 +43,7 @@ from benchmarks import servers
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, isolated
 from benchmarks.proxy import BIN_S, Link, Proxy
 from benchmarks.report import Check, Report, Table
+from benchmarks.saturation import saturation
 from benchmarks.scope import Scope
 from headrace.core.options import Loading, Prefetch
 from headrace.store.base import Record, Schema
@@ -40,7 +51,7 @@ from headrace.store.cassandra.store import CassandraStore
 from headrace.store.url import StoreUrl
 from tests.services import cassandra
 
-CASES = ("distance", "window", "slow connection", "ramp")
+CASES = ("distance", "window", "slow connection", "ramp", "start", "saturation")
 ROUND_TRIPS = (0, 20, 150)
 TARGETS = {20: 0.95, 150: 0.9}
 SIZE, ROWS, BATCH, CONNECTIONS = 100_000, 2000, 32, 8
@@ -61,10 +72,14 @@ class Reading:
     prefetch: Prefetch = OPEN
     samples: int = 4000
     epochs: int = 3
+    batch: int = BATCH
     pace: float = 0.0
-    """Seconds between batches that the consumer takes, at least."""
+    """Seconds between batches that the consumer takes, at least. It does not catch up."""
     step: float = 0.0
     """Seconds that it does something else after each."""
+    ahead: float = 0.0
+    """Seconds that pass, uncounted, between making the loader and using it."""
+    persistent: bool = True
     seconds: float = 20.0
     """An epoch is left after so long; torch's when all workers have had their turn."""
 
@@ -79,7 +94,7 @@ class Reading:
 def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")) -> Report:
     """Start the server, then the cases."""
     scope, report = Scope(quick, only, minutes), Report("network", __doc__ or "", quick=quick)
-    repeats = 1 if quick else 5
+    repeats = 1 if quick else 3
     cases: dict[str, Callable[[], None]] = {}
     with servers.node(say) as port:
         say(f"{ROWS} rows of {SIZE // 1000} kB, then reads to warm the server")
@@ -93,6 +108,8 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
             "window": partial(distance, report, contest, port, WINDOW),
             "slow connection": partial(slow_connection, report, contest, port),
             "ramp": partial(ramp, report, contest, port),
+            "start": partial(start, report, contest, port),
+            "saturation": partial(saturated, report, contest, port),
         }
         for name in scope.chosen(CASES):
             cases[name]()
@@ -106,9 +123,9 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
     return report
 
 
-def url(port: int, connections: int = CONNECTIONS) -> str:
-    login = f"{cassandra.USER}:{cassandra.PASSWORD}"
-    return f"cassandra://{login}@127.0.0.1:{port}/benchmark/rows?connections={connections}&io_threads=1&timeout=30"
+def url(port: int, connections: int = CONNECTIONS, table: str = "rows") -> str:
+    at = f"{cassandra.USER}:{cassandra.PASSWORD}@127.0.0.1:{port}/benchmark/{table}"
+    return f"cassandra://{at}?connections={connections}&io_threads=1&timeout=30"
 
 
 def keys(count: int) -> list[str]:
@@ -146,26 +163,31 @@ def read(reading: Reading, port: int) -> Figures:
     with Proxy(("127.0.0.1", port), reading.link, special) as proxy:
         is_ours = reading.library == "headrace"
         at = url(proxy.port, CONNECTIONS if is_ours else 1)
+        began = time.monotonic()
         dataset = headrace.StoreDataset(at, keys(reading.samples), decode=len)
-        options: dict[str, Any] = {"batch_size": BATCH, "num_workers": reading.workers, "shuffle": True}
+        options: dict[str, Any] = {"batch_size": reading.batch, "num_workers": reading.workers, "shuffle": True}
         if is_ours:
             loading = Loading(prefetch=reading.prefetch)
             loader: Any = headrace.DataLoader(
-                dataset, in_order=reading.in_order, loading=loading, persistent_workers=True, **options
+                dataset, in_order=reading.in_order, loading=loading, persistent_workers=reading.persistent, **options
             )
         else:
             loader = DataLoader(dataset, **options, multiprocessing_context=multiprocessing.get_context("fork"))
-        began = time.monotonic()
+        time.sleep(reading.ahead)
+        began += reading.ahead
         with Meter() as meter:
             epochs = [_epoch(loader, reading) for _ in range(reading.epochs if is_ours else 1)]
+            epochs[0][0] = began, 0
             relayed = proxy.cpu
         ended = time.monotonic()
         figures: dict[str, Any] = {
             "connections": proxy.connections,
+            "sent": proxy.sent,
             "others": meter.others,
             "wall": meter.wall,
             "rates": proxy.rates(began, ended),
             "coming": epochs[0],
+            "starts": [epoch[1][0] - epoch[0][0] for epoch in epochs],
         }
         if is_ours:
             network = loader.stats().network
@@ -193,14 +215,15 @@ def read(reading: Reading, port: int) -> Figures:
 def _epoch(loader: Any, reading: Reading) -> list[tuple[float, int]]:
     """When it began, and when each batch came with how many bytes."""
     coming = [(time.monotonic(), 0)]
-    turns = reading.workers if reading.library == "torch" else 1
+    turns, due = reading.workers if reading.library == "torch" else 1, 0.0
     for batch, (sizes, _) in enumerate(loader, start=1):
         coming.append((time.monotonic(), int(sizes.sum())))
         if coming[-1][0] - coming[0][0] > reading.seconds and batch % turns == 0:
             break
         time.sleep(reading.step)
         if reading.pace:
-            time.sleep(max(0.0, coming[1][0] + batch * reading.pace - time.monotonic()))
+            due = max(due, coming[-1][0]) + reading.pace
+            time.sleep(max(0.0, due - time.monotonic()))
     return coming
 
 
@@ -217,7 +240,7 @@ def _rate(epochs: Sequence[Sequence[tuple[float, int]]]) -> float:
 
 def distance(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int, window: int | None) -> None:
     """The same at every round trip."""
-    samples = 4000 if report.quick else 20000
+    samples = 4000 if report.quick else 8000
     arms: dict[str, Reading] = {}
     for round_trip in ROUND_TRIPS:
         link = Link(round_trip / 1e3, window)
@@ -250,7 +273,7 @@ def distance(report: Report, contest: Callable[..., Mapping[str, Runs]], port: i
 
 def slow_connection(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
     """One of eight connections carries a tenth of what the others do."""
-    even, seconds = Link(0.02, rate=8e6), 10.0 if report.quick else 30.0
+    even, seconds = Link(0.02, rate=8e6), 10.0 if report.quick else 20.0
     arms: dict[str, Reading] = {}
     for title, slow in (("all alike", None), ("one slow", Link(0.02, rate=0.8e6))):
         for in_order in (False, True):
@@ -270,12 +293,14 @@ def ramp(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) 
     """How far the start exceeds what the consumer takes."""
     arms = {
         f"ramp={step}": Reading(
-            link=Link(0.02), prefetch=Prefetch(window=16, ramp=step), samples=200 * BATCH, epochs=1, pace=0.05
+            batch=8, link=Link(0.02), prefetch=Prefetch(window=64, ramp=step), samples=6400, epochs=1, pace=0.0125
         )
         for step in (4, 0)
     }
     results = contest({name: partial(read, reading, port) for name, reading in arms.items()})
-    table = Table("20 batches a second are taken: MB/s on the way", ["", "most in 0.5 s", "steady", "burst above it %"])
+    table = Table(
+        "80 batches of 8 a second are taken: MB/s on the way", ["", "most in 0.5 s", "steady", "burst above it %"]
+    )
     width = round(0.5 / BIN_S)
     for name, runs in results.items():
         peaks, steadies = [], []
@@ -290,11 +315,33 @@ def ramp(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) 
     _keep(report, "ramp", table, results)
 
 
+def start(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
+    """How long the first batch takes."""
+    arms = {
+        f"{distance} ms, {'made five seconds before' if ahead else 'at once'}": Reading(
+            link=Link(distance / 1e3), samples=20 * BATCH, epochs=2, ahead=ahead, persistent=False
+        )
+        for distance in ROUND_TRIPS
+        for ahead in (0.0, 5.0)
+    }
+    results = contest({name: partial(read, reading, port) for name, reading in arms.items()})
+    table = Table("Time to the first batch", ["round trip, loader", "first epoch s", "second epoch s"])
+    for name, runs in results.items():
+        starts = [figures["starts"] for figures in runs.figures]
+        table.add(name, *(statistics.median(values) for values in zip(*starts, strict=True)))
+    _keep(report, "start", table, results)
+
+
+def saturated(report: Report, contest: Callable[..., Mapping[str, Runs]], port: int) -> None:
+    """Where one fetcher is full."""
+    _keep(report, "saturation", *saturation(contest, partial(url, port, CONNECTIONS), quick=report.quick))
+
+
 def _keep(report: Report, name: str, table: Table, results: Mapping[str, Runs]) -> None:
     report.tables.append(table)
     report.raw[name] = {arm: vars(runs) for arm, runs in results.items()}
     for runs in results.values():
         for figures in runs.figures:
-            figures.pop("coming")
+            figures.pop("coming", None)
     report.notes.append(f"{name}: {disturbance(results)}")
     report.notes += [f"{name}: {arm}: {runs.failures[0]}" for arm, runs in results.items() if runs.failures]

@@ -68,6 +68,11 @@ class Proxy:
         return int(self._counts[CONNECTIONS])
 
     @property
+    def sent(self) -> int:
+        """Bytes that the server sent so far."""
+        return int(self._counts[RECEIVED])
+
+    @property
     def cpu(self) -> float:
         """Seconds it has used."""
         return time.clock_gettime((~(self._process.pid or 0) << 3) | 2)

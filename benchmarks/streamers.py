@@ -7,6 +7,7 @@ of the benchmarks, and nobody there imports this.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -18,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 SHARD = 64 << 20
+LEAST_SHARDS = 4
+"""So many must fit, says the first."""
 LIBRARIES = ("MosaicML Streaming", "LitData", "WebDataset")
+OTHERWISE = ("MosaicML Streaming, py1e", "MosaicML Streaming, a quarter kept")
+"""The first with its default shuffle, in blocks; and uniform again, on a disk that holds a quarter of the shards."""
 
 
 def write(folder: Path, samples: int, size: int) -> None:
@@ -47,7 +52,10 @@ def write(folder: Path, samples: int, size: int) -> None:
 
 
 def read(told: dict[str, Any]) -> list[tuple[float, int]]:
-    """One epoch: when it began, and when each batch came with how many bytes, until ``seconds`` are over."""
+    """One epoch: when it began, and when each batch came with how many bytes, until ``seconds`` are over.
+
+    It begins when the dataset is opened, with everything imported.
+    """
     local = Path(tempfile.mkdtemp(prefix="headrace-peer-"))
     os.environ.update(
         AWS_ACCESS_KEY_ID=told["key"],
@@ -56,11 +64,18 @@ def read(told: dict[str, Any]) -> list[tuple[float, int]]:
         AWS_ENDPOINT_URL=told["endpoint"],
         S3_ENDPOINT_URL=told["endpoint"],
     )
-    opened = {"MosaicML Streaming": _mosaic, "LitData": _lit, "WebDataset": _webdataset}[told["library"]]
+    library = told["library"].split(",")[0]
+    modules, opened = {
+        "MosaicML Streaming": (("streaming", "boto3"), _mosaic),
+        "LitData": (("litdata", "obstore"), _lit),
+        "WebDataset": (("webdataset", "boto3"), _webdataset),
+    }[library]
+    for module in ("torch.utils.data", *modules):
+        importlib.import_module(module)
     try:
-        loader = opened(told, str(local))
         began = time.monotonic()
         coming = [(began, 0)]
+        loader = opened(told, str(local))
         for sizes in loader:
             coming.append((time.monotonic(), int(sizes.sum())))
             if coming[-1][0] - began > told["seconds"]:
@@ -78,19 +93,26 @@ def _sizes(batch: list[dict[str, Any]]) -> Any:
 
 
 def _mosaic(told: dict[str, Any], local: str) -> Any:
-    """With its uniform shuffle; shards are kept on disk, as they would be."""
+    """With its uniform shuffle, if not told otherwise; shards are kept on disk, as they would be."""
     from streaming import StreamingDataset
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, Subset
 
+    sizes = [shard.stat().st_size for shard in Path(told["folder"], "mds").glob("*.mds")]
+    is_small = told["library"].endswith("kept")
     dataset = StreamingDataset(
         remote=f"s3://{told['bucket']}/{told['prefix']}/mds",
         local=local,
         shuffle=True,
-        shuffle_algo="naive",
+        shuffle_algo="py1e" if told["library"].endswith("py1e") else "naive",
         batch_size=told["batch"],
         num_canonical_nodes=1,
+        cache_limit=max(sum(sizes) // 4, LEAST_SHARDS * max(sizes)) if is_small else None,
     )
-    return DataLoader(dataset, told["batch"], num_workers=told["workers"], collate_fn=_sizes)
+    options = {"num_workers": told["workers"], "collate_fn": _sizes}
+    if told["every"] == 1:
+        return DataLoader(dataset, told["batch"], **options)
+    chosen = Subset(dataset, range(0, dataset.num_samples, told["every"]))
+    return DataLoader(chosen, told["batch"], shuffle=True, **options)
 
 
 def _lit(told: dict[str, Any], local: str) -> Any:

@@ -28,6 +28,7 @@ from headrace.engine.iteration import Iteration, Resources
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.staging.stages import check_staged
 from headrace.engine.worker import generators
+from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.signals import held
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate
@@ -122,6 +123,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if not isinstance(dataset, _PIPES):
             self.in_order: bool | None = in_order  # type: ignore[assignment]
         self._begin_life()
+        self._connect()
 
     def _begin_life(self) -> None:
         """What is not part of the loader's value: counts, memory, iterations."""
@@ -136,6 +138,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._owner = os.getpid()
         self._inherited: Any = None
         self._live: list[weakref.ref[Resources]] = []  # replaced, never changed: another thread may close them
+
+    def _connect(self) -> None:
+        """Where rows lie behind a network and no cache may have them, connect while the caller builds a model."""
+        rows = Rows.of(self.dataset)
+        if rows is not None and self.cache is None:
+            with held():
+                self._course.fetchers.begin(rows.orders(self.loading.prefetch, self.batch_size))
 
     def __iter__(self) -> Any:
         """Begin an epoch. A process forked from the one that used the loader gets workers and memory of its own."""
@@ -275,6 +284,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         with held(), ExitStack() as closing:  # whatever raises, the others are closed
             self._iterator = None
             closing.callback(self._course.memberships.close)
+            closing.callback(self._course.fetchers.close)
             closing.callback(self._shelf.close)
             for resources in filter(None, [live() for live in self._live]):
                 closing.callback(resources.close)
@@ -308,6 +318,7 @@ def _give_back(shelf: Shelf, course: Course) -> None:
     """When a loader is gone: what it kept from one iteration to the next."""
     with ExitStack() as closing:
         closing.callback(course.memberships.close)
+        closing.callback(course.fetchers.close)
         closing.callback(shelf.close)
 
 

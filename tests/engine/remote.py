@@ -25,9 +25,10 @@ class RemoteNumbers:
         marks=None,
         size=50,
         always_dies=False,
+        needs=None,
     ):
         self.rows, self.delay, self.slow, self.missing = rows, delay, dict(slow), set(missing)
-        self.always_dies, self.stops = always_dies, set(stops)
+        self.always_dies, self.stops, self.needs = always_dies, set(stops), needs
         self.refuses, self.kills, self.marks, self.size = refuses, set(kills), marks, size
 
     name = "numbers://nowhere"
@@ -44,8 +45,11 @@ class RemoteNumbers:
     def close(self):
         pass
 
+    def _is_there(self):
+        return self.needs is None or Path(self.needs).exists()
+
     async def connect(self):
-        if self.refuses:
+        if self.refuses or not self._is_there():
             raise StoreRefused(f"{self.name}: wrong password", server=self.name)
         return _Session(self)
 

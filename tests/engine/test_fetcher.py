@@ -14,6 +14,7 @@ from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer import fetching
 from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.pulse import LOOK_SECONDS, Pulse
+from headrace.engine.fetcher.process import Orders
 from tests.engine.remote import RemoteNumbers
 
 
@@ -64,7 +65,7 @@ def fetcher_of():
     made = []
 
     def make(store, **options):
-        made.append(Fetcher(store, Prefetch(**options), Retry(attempts=2), batch=8))
+        made.append(Fetcher(Orders(store, Prefetch(**options), Retry(attempts=2), batch=8)))
         return made[-1]
 
     yield make

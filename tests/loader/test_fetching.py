@@ -1,5 +1,6 @@
 """Samples of a store behind a network: brought by a process of its own, each exactly once, whatever happens."""
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -280,3 +281,61 @@ def test_a_window_of_a_fixed_size():
     loading = Loading(prefetch=Prefetch(window=2, ramp=0))
     with loader_of(RemoteNumbers(100), loading=loading) as loader:
         assert labels(loader) == list(range(100))
+
+
+class TestOneFetcherForAllEpochs:
+    """The connections of a loader outlive its epochs and their workers."""
+
+    @pytest.mark.parametrize("options", [{}, {"num_workers": 0}, {"persistent_workers": True}])
+    def test_it_connects_once(self, options):
+        with loader_of(RemoteNumbers(64), **options) as loader:
+            for _ in range(3):
+                assert sorted(labels(loader)) == list(range(64))
+            network = loader.stats().network
+            assert (network.connections, network.restarts) == (1, 0)
+            assert network.rows >= 3 * 64
+
+    def test_a_loader_that_nobody_iterates_ends_what_it_began(self):
+        loader_of(RemoteNumbers(8)).close()
+        loader_of(RemoteNumbers(8))  # the test's fixture looks for processes that are left
+
+    def test_epochs_that_were_left_cost_no_row_of_the_next(self):
+        with loader_of(RemoteNumbers(500, delay=0.01)) as loader:
+            for _ in range(3):
+                next(iter(loader))
+            assert labels(loader) == list(range(500))
+            assert loader.stats().network.connections == 1
+
+    def test_two_iterations_at_once_have_one_each(self):
+        with loader_of(RemoteNumbers(40)) as loader:
+            pairs = list(zip(loader, loader, strict=True))
+            assert labels(first for first, _ in pairs) == labels(second for _, second in pairs) == list(range(40))
+
+    def test_a_store_that_was_down_is_asked_again(self, tmp_path):
+        gate = tmp_path / "up"
+        with loader_of(RemoteNumbers(16, needs=str(gate))) as loader:
+            with pytest.raises(StoreRefused):
+                next(iter(loader))
+            gate.touch()
+            assert labels(loader) == list(range(16))
+
+    def test_a_store_that_was_told_otherwise_is_connected_to_anew(self):
+        with loader_of(RemoteNumbers(16)) as loader:
+            assert labels(loader) == list(range(16))
+            loader.dataset.store.size += 1
+            assert {size for _, sizes in loader for size in sizes.tolist()} == {loader.dataset.store.size}
+
+    def test_a_forked_process_has_its_own(self):
+        with loader_of(RemoteNumbers(24), num_workers=0) as loader:
+            assert labels(loader) == list(range(24))
+            context = multiprocessing.get_context("fork")
+            child = context.Process(target=_check, args=(loader,))
+            child.start()
+            child.join(60)
+            assert child.exitcode == 0
+            assert labels(loader) == list(range(24)), "the child ended nothing of its parent's"
+
+
+def _check(loader):
+    assert labels(loader) == list(range(24))
+    loader.close()

@@ -18,7 +18,6 @@ from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import free_memory, most_lanes
 from headrace.engine.consumer.early import EarlyOrder, is_foreseeable
 from headrace.engine.consumer.exchange import ExchangedGroups
-from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.inline import InlineRun, InlineStream
 from headrace.engine.consumer.maprun import MapRun, Staffing, Succession
 from headrace.engine.consumer.order import Groups, Order
@@ -152,7 +151,7 @@ class IterationAssembly:
             msg = f"prefetch_factor must be positive, but got {settings.prefetch}"
             raise AssertionError(msg)
         self._settings, self.tally, self._course, self.beacon = settings, tally, course, beacon
-        self.resources = Resources(shelf, tally)
+        self.resources = Resources(shelf, course.fetchers, tally)
         self.persistent, self.generator = settings.persistent, settings.generator
         self._reported = reported_length
         timed = settings.recording is not None
@@ -330,9 +329,9 @@ class IterationAssembly:
         if rows is None or (isinstance(groups, ExchangedGroups) and not rows.staged):
             return groups
         if resources.fetcher is None:
-            prefetch, batch = settings.loading.prefetch, settings.batch_size or 1
+            orders = rows.orders(settings.loading.prefetch, settings.batch_size)
             with held():
-                resources.fetcher = Fetcher(rows.store, prefetch, rows.retry, batch, self.tally.network)
+                resources.fetcher = resources.fetchers.take(orders, self.tally.network)
         displacement = settings.scheduling.max_displacement or 0
         grouping = _GROUPINGS[settings.arrangement] if settings.workers else Grouping.STRICT
         return ArrivingGroups(groups, resources.fetcher, rows.key, grouping, displacement)

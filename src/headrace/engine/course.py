@@ -3,6 +3,7 @@
 from typing import Any
 
 from headrace.engine.consumer.automatic import Automatic
+from headrace.engine.consumer.fetchers import Fetchers
 from headrace.engine.consumer.membership import Memberships
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.plan.lookahead import Lookahead
@@ -19,6 +20,7 @@ class Course:
         self.automatic: Automatic | None = None
         self.lookahead: Lookahead | None = None
         self.memberships = Memberships()
+        self.fetchers = Fetchers()
 
     def begin(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, if any."""

@@ -12,6 +12,7 @@ import torch
 from headrace.core.errors import LoaderClosed
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.fetchers import Fetchers
 from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.hand import Hand, Hands, waiting
 from headrace.engine.consumer.membership import Membership, Memberships
@@ -48,9 +49,9 @@ class Run(Protocol):
 class Resources:
     """What must be ended with an iteration, however it ends, and where it stood then. Does not know the iteration."""
 
-    def __init__(self, shelf: Shelf, tally: Tally) -> None:
+    def __init__(self, shelf: Shelf, fetchers: Fetchers, tally: Tally) -> None:
         """Nothing yet."""
-        self.shelf, self.tally = shelf, tally
+        self.shelf, self.fetchers, self.tally = shelf, fetchers, tally
         self.owner = os.getpid()
         self.operations: list[str] = []
         self.run: Run | None = None
@@ -172,11 +173,9 @@ class Resources:
             self.pool = None
 
     def _end_fetcher(self) -> None:
-        try:
-            if self.fetcher is not None:
-                self.fetcher.close()
-        finally:
-            self.fetcher = None
+        fetcher, self.fetcher = self.fetcher, None
+        if fetcher is not None:
+            self.fetchers.put(fetcher)
 
     def _end_membership(self) -> None:
         membership, self.membership = self.membership, None

@@ -9,17 +9,22 @@ from typing import TypeVar
 from headrace.core.errors import StoreError, StoreUnavailable
 from headrace.core.options import Retry
 from headrace.store.events import Observer, Retried
+from headrace.store.patience import Patience
 
 T = TypeVar("T")
 
 
 class Perseverance:
-    """One store's requests, each made again as ``retry`` says. ``observer`` is told of every repetition."""
+    """One store's requests, each made again as ``retry`` says. ``observer`` is told of every repetition.
+
+    Used in one event loop at a time.
+    """
 
     def __init__(self, name: str, retry: Retry, observer: Observer | None) -> None:
         self._name = name
         self._retry = retry
         self._observer = observer
+        self._patience = Patience(retry.patience)
 
     async def run(self, key: str | None, attempt: Callable[[], Awaitable[T]]) -> T:
         """What an attempt returns. It must be idempotent: one that seems to have failed may have been carried out.
@@ -28,18 +33,19 @@ class Perseverance:
         """
         retry, began = self._retry, time.monotonic()
         for number in range(1, retry.attempts + 1):
-            patience = asyncio.timeout(retry.patience)
+            timed = self._patience.begin()
             try:
-                async with patience:
-                    return await attempt()
-            except TimeoutError as error:
-                if not patience.expired():
+                return await attempt()
+            except asyncio.CancelledError as error:
+                if not timed.end():
                     raise
                 message = f"{self._name}: no answer within {retry.patience:g} s"
                 failure: StoreError = StoreUnavailable(message, server=self._name, key=key)
                 failure.__cause__ = error
             except StoreUnavailable as error:
                 failure = error
+            finally:
+                timed.end()
             pause = random.uniform(0.5, 1.0) * min(retry.ceiling, retry.first * 2 ** (number - 1))
             spent = time.monotonic() - began
             if number == retry.attempts or spent + pause > retry.budget:

@@ -41,8 +41,8 @@ class Window:
     arrives meanwhile says nothing about the rate.
 
     A consumer that waits for every sample gets as many as the path carries, however many are requested. So once it has
-    waited for ``ramp`` batches in a row, a window without a given size grows by one for every one consumed, until
-    requests queue: on a long path the ramp alone would take seconds.
+    waited for the second batch as well as for the first, a window without a given size grows by one for every one
+    consumed while it waits, until requests queue: on a long path the ramp alone would take seconds.
     """
 
     def __init__(self, prefetch: Prefetch, batch: int) -> None:
@@ -124,7 +124,7 @@ class Window:
         self._working = max(0, self._working - count)
         waited, self._waited = self._waited, False
         self._streak = self._streak + count if waited else 0
-        if self._start is _Start.GRADUAL and self._streak > self._prefetch.ramp * self._batch:
+        if self._start is _Start.GRADUAL and self._streak > self._batch:
             self._start = _Start.QUICK
         if self._probing:
             return

@@ -104,11 +104,11 @@ class Retrying(Wrapper):
 
     def __init__(self, store: RemoteStore, retry: Retry | None = None, observer: Observer | None = None) -> None:
         super().__init__(store)
-        self._policy = Perseverance(store.name, retry or Retry(), observer)
+        self._retry, self._observer = retry or Retry(), observer
 
     async def connect(self) -> Session:
-        session = await self._policy.run(None, self._store.connect)
-        return _RetryingSession(session, self._policy)
+        policy = Perseverance(self.name, self._retry, self._observer)
+        return _RetryingSession(await policy.run(None, self._store.connect), policy)
 
 
 class _RetryingSession(WrappedSession):

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.core.errors import LoaderClosed, StoreError, StoreUnavailable
-from headrace.core.options import Prefetch, Retry
 from headrace.core.stats import Network
 from headrace.engine.consumer.pulse import Pulse
 from headrace.engine.fetcher import wire
@@ -27,7 +26,6 @@ from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived, Kind
 from headrace.engine.worker.signals import held
-from headrace.store.base import RemoteStore
 
 Sink = Callable[[Arrived], None]
 _BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
@@ -43,22 +41,15 @@ ROOM, LEAST_ROOM = 4, 64 << 20
 
 
 class Fetcher:
-    """One store's fetcher over the epochs of an iteration. Used by one thread; never waits."""
+    """One store's fetcher, over epochs. Used by one thread at a time; never waits."""
 
-    def __init__(
-        self,
-        store: RemoteStore,
-        prefetch: Prefetch,
-        retry: Retry,
-        batch: int,
-        before: Network = Network(),  # noqa: B008
-    ) -> None:
-        """Reserves the arena; the process starts when something is asked for. ``batch``: rows in a batch.
+    def __init__(self, orders: Orders, before: Network = Network()) -> None:  # noqa: B008
+        """Reserves the arena; the process starts when something is asked for, or with ``begin``.
 
         ``before``: what fetchers before this one came to.
         """
-        self._orders, self.batch = Orders(store, prefetch, retry, batch), batch
-        self.arena = Arena(max(ROOM * prefetch.memory, LEAST_ROOM))
+        self._orders, self._told, self.batch = orders, pickle.dumps(orders), orders.batch
+        self.arena = Arena(max(ROOM * orders.prefetch.memory, LEAST_ROOM))
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._pulse, self._first_pulse = Pulse(0, 0.0), 0
@@ -72,13 +63,38 @@ class Fetcher:
         self._numbers = 0
         self._group = 1
         self.network = self._before = before
-        self.appetite = 2 * batch
+        self.appetite = 2 * self.batch
         """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
 
     @property
     def pid(self) -> int | None:
         """Of the process, while there is one."""
         return None if self._process is None else self._process.pid
+
+    def serves(self, orders: Orders) -> bool:
+        """Whether it does what these say: the store may be the same object, and have been changed."""
+        return self._told == pickle.dumps(orders)
+
+    def begin(self) -> None:
+        """Connect ahead of the first question."""
+        self._start()
+        with suppress(ConnectionError):  # one that ended at once is replaced when something is asked for
+            self._send()
+
+    def rest(self) -> bool:
+        """Nobody needs anything of it for now; the connections stay. False when it cannot be used again."""
+        if self._torn or self._refused is not None:
+            return False
+        self.drop(list(self._asked))
+        if self._live:
+            self._outbox += wire.numbers(Kind.TAKEN, self._live) + wire.numbers(Kind.FREE, self._live)
+            self._live.clear()
+        try:
+            self.pump()
+        except StoreError:
+            return False
+        self.arena.empty()
+        return True
 
     def number(self, count: int) -> int:
         """The first of ``count`` numbers that nobody had yet."""
@@ -152,14 +168,17 @@ class Fetcher:
         return self._pulse.look(pulse, time.monotonic()) > allowed
 
     def _exchange(self) -> None:
-        assert self._socket is not None
-        with suppress(BlockingIOError, InterruptedError):
-            while self._outbox:
-                del self._outbox[: self._socket.send(self._outbox)]
+        self._send()
         with suppress(BlockingIOError, InterruptedError):
             while data := self._receive():
                 for kind, body in self._frames.feed(data):
                     self._take(kind, body)
+
+    def _send(self) -> None:
+        assert self._socket is not None
+        with suppress(BlockingIOError, InterruptedError):
+            while self._outbox:
+                del self._outbox[: self._socket.send(self._outbox)]
 
     def _receive(self) -> bytes:
         assert self._socket is not None
@@ -241,6 +260,8 @@ class Fetcher:
         """The exit code of the process, if there was one."""
         with held():
             if self._socket is not None:
+                with suppress(OSError):  # forked processes may have it open, too
+                    self._socket.shutdown(socket.SHUT_RDWR)
                 self._socket.close()
             code = None
             if self._process is not None:

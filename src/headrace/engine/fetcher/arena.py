@@ -68,6 +68,10 @@ class Arena:
             raise wire.rebuilt(json.loads(payload))
         return Row(key, payload, label)
 
+    def empty(self) -> None:
+        """Nobody needs what lies here: the memory is the system's again, until something is written."""
+        self._map.madvise(mmap.MADV_REMOVE, 0, self.size)
+
     def close(self) -> None:
         """Forget it; idempotent."""
         if self._closed.alive:

@@ -4,8 +4,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch.utils.data import Subset
 
-from headrace.core.options import Retry
+from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.worker.observer import Observer
 from headrace.store.base import RemoteStore, Row
@@ -42,6 +43,10 @@ class Rows:
         if not isinstance(dataset, Networked) or not isinstance(dataset.store, RemoteStore):
             return None
         return None if hasattr(dataset, "__getitems__") else cls(dataset, indices)
+
+    def orders(self, prefetch: Prefetch, batch: int | None) -> Orders:
+        """For a fetcher that brings them. ``batch``: rows in a batch, if there are batches."""
+        return Orders(self.store, prefetch, self.retry, batch or 1)
 
     def key(self, index: Any) -> str:
         """Of a sample."""

@@ -111,6 +111,7 @@ async def connect(reach: Options, login: Login, store: str) -> Connection:
             heartbeat_interval_sec=5,
             idle_timeout_sec=15,
             token_aware_routing=True,
+            use_schema=False,  # statements name what they need: no use for a list of all tables and columns
             application_name="headrace",
             **settings,
         )

@@ -45,9 +45,8 @@ class CassandraStore(RemoteStore):
     async def connect(self) -> Session:
         connection = await self._connect(wide=True)
         try:
-            shape = await shape_of(connection, self._tables, self.name)
             surer = driver.SURER.get(self._reach.consistency)
-            return await CassandraSession.prepared(connection, self._tables, shape, self.name, surer)
+            return await CassandraSession.prepared(connection, self._tables, self.name, surer)
         except BaseException:
             await connection.close()
             raise
