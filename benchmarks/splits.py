@@ -111,16 +111,16 @@ def compare(
         best = max(found[split]["rate"] for split in SPLITS)
         for split in SPLITS:
             said = [model(given, split).throughput for model in MODELS.values()]
-            rate, held = found[split]["rate"], partition.held(given, split)
+            real, held = found[split]["rate"], partition.held(given, split)
             shares = f"{100 * held.e / count:.0f} / {100 * held.d / count:.0f}"
-            table.add(f"{count}, {split}", rate, *said, rate / best, found[split]["found"], shares)
-            for label, value in zip(points, [rate, *said], strict=True):
+            table.add(f"{count}, {split}", real, *said, real / best, found[split]["found"], shares)
+            for label, value in zip(points, [real, *said], strict=True):
                 points[label].append(value)
         for label, split in chosen.items():
-            rate = found[split]["rate"]
-            table.add(f"{count}, chosen by {label}: {split}", rate, "", "", rate / best, found[split]["found"], "")
+            real = found[split]["rate"]
+            table.add(f"{count}, chosen by {label}: {split}", real, "", "", real / best, found[split]["found"], "")
             report.checks.append(
-                Check(f"{name}, {count} files, split chosen by {label}, of the best", rate / best, 0.95, False)
+                Check(f"{name}, {count} files, split chosen by {label}, of the best", real / best, 0.95, False)
             )
     for label in MODELS:
         alike = statistics.correlation(points[label], points["measured"])

@@ -189,17 +189,18 @@ class Seat:
                 raise CacheError(msg)
             return fresh[able].tolist(), fresh[~able].tolist()
         hits: list[int] = fresh[able].tolist()
-        chosen = set(hits)
-        hits += self._candidates.hits(len(asked) - len(hits), chosen)
-        lacking = len(asked) - len(hits)
+        misses: list[int] = fresh[~able].tolist() if crowd.jobs < 2 and not self.policy.alone else []
+        chosen = {*hits, *misses}
+        hits += self._candidates.hits(len(asked) - len(chosen), chosen)
+        lacking = len(asked) - len(hits) - len(misses)
         if not lacking:
-            return hits, []
+            return hits, misses
 
         def urgency(samples: Array) -> Array:
             return self.policy.urgency(self.entries.standing(samples, crowd))
 
-        misses = self._candidates.misses(lacking, fresh[~able], chosen, urgency)
-        if len(misses) < lacking:
+        misses += self._candidates.misses(lacking, fresh[~able], chosen, urgency)
+        if len(hits) + len(misses) < len(asked):
             msg = f"{len(asked)} samples were asked for, and the epoch has {len(hits) + len(misses)} left"
             raise CacheError(msg)
         return hits, misses
