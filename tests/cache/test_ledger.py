@@ -199,6 +199,15 @@ def test_every_sample_once_per_epoch_whoever_dies(policy, samples, shared, scrip
         assert sorted(job.delivered) == sorted(job.members)
 
 
+@given(st.lists(st.integers(0, (1 << 62) - 1), min_size=1, max_size=20))
+def test_bits_are_counted_without_the_help_of_numpy_too(words):
+    some = np.array(words, np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(W, "_count", None)
+        assert W.ones(some).tolist() == [word.bit_count() for word in words]
+    assert W.ones(some).tolist() == [word.bit_count() for word in words]
+
+
 class TestServing:
     def test_misses_are_exchanged_for_what_another_job_read(self):
         words = empty(100, (0, 100 * SIZE, 0))

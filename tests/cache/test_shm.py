@@ -39,6 +39,16 @@ def tier(name):
     found.close()
 
 
+@pytest.mark.parametrize("size", [4 << 20, 28 << 20, 1 << 30])
+def test_entries_leave_little_of_their_chunks_empty(size):
+    shape = Shape(size)
+    for entry in np.geomspace(4096, shape.page // A.FEW, 100).astype(int).tolist():
+        assert shape.cut(entry) <= 1.07 * entry + 64
+    for cut in shape.cuts:
+        if cut > shape.page // A.FEW:  # what does not fill a page would be counted by nobody
+            assert shape.page - shape.page // cut * cut < A.FEW * 64
+
+
 def test_what_is_read_is_the_memory_itself(tier):
     assert put(tier, 1, b"a" * 4096)
     with tier.reading() as first, tier.reading() as second:

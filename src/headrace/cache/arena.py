@@ -37,7 +37,10 @@ RECORD = 8
 FREE, WRITING, READY, WAITS = 0, 1, 2, 3  # R_STAMP: the writer's number, or that of the deletion
 
 SMALLEST = 1024
-STEP = 1.125
+STEP = 1.0625
+"""From one size of chunks to the next: a random entry leaves a 32nd of its chunk empty."""
+FEW = 16
+"""Where no more than these go into a page, they are cut to fill it."""
 
 
 class Name(NamedTuple):
@@ -61,8 +64,8 @@ class Shape:
     """Where everything stands for an arena of ``size`` bytes in all."""
 
     def __init__(self, size: int) -> None:
-        """Pages are a 64th of the arena, up to 8 MiB: large ones lose less to chunks that do not fill them."""
-        self.page = 1 << min(23, max(16, (size >> 6).bit_length() - 1))
+        """Pages are a 32nd to a 64th of the arena, up to 8 MiB: large ones can be cut more finely."""
+        self.page = 1 << min(23, max(16, (size >> 5).bit_length() - 1))
         self.records_per_page = self.page // SMALLEST
         per_page = self.page + 8 * (2 + RECORD * self.records_per_page)
         fixed = 8 * (HEADER + READERS)
@@ -95,10 +98,10 @@ class Shape:
 
 def _cuts(page: int) -> list[int]:
     found, size = [], float(SMALLEST)
-    while size <= page // 2:
+    while size <= page // FEW:
         found.append(int(size) // 64 * 64)
         size *= STEP
-    return sorted({*found, *(page // chunks // 64 * 64 for chunks in (3, 2, 1))})
+    return sorted({*found, *(page // chunks // 64 * 64 for chunks in range(1, FEW + 1))})
 
 
 class Arena:

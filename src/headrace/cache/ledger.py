@@ -91,7 +91,7 @@ class Seat:
             settled = (self.entries.place & W.ARRIVING) == 0
             for sample in np.flatnonzero(settled & (self.entries.used & bit != 0)).tolist():
                 self.w[self.dims.used + sample] = int(self.entries.used[sample]) & ~bit
-            for fact in range(W.J_RANK, W.J_RANK + 4):
+            for fact in range(W.J_RANK, W.J_RANK + W.J_FACTS):
                 self.w[at + fact] = 0
             self.w[at + W.J_GROUP] = self.group
             self.w[at + W.J_BEAT] = now
@@ -212,7 +212,7 @@ class Seat:
             return [room[0] if room else W.NOWHERE] * len(misses)
         some = np.array(misses, np.int64)
         worth = self.entries.fresh(some, crowd)
-        victims, values = self.entries.least(len(misses), (W.ENCODED, W.DECODED, W.AUGMENTED), crowd)
+        victims, values = self.entries.least(len(misses), W.FORMS, crowd)
         keep = [W.NOWHERE] * len(misses)
         order = np.argsort(-worth, kind="stable").tolist()
         for at, victim, value in zip(order, victims.tolist(), values.tolist(), strict=False):

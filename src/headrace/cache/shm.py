@@ -20,7 +20,7 @@ from headrace.cache.tier import Key, Usage, Writer
 from headrace.core.errors import CacheError
 
 PREFIX = "headrace-cache-"
-MAGIC, VERSION = 0x6872617265616E61, 2
+MAGIC, VERSION = 0x6872617265616E61, 3
 LEAST = 1 << 20
 
 

@@ -1,17 +1,20 @@
 """A rank's part in dividing a cache: it reports what it is, and moves the division when another is predicted to pay."""
 
+import hashlib
 import logging
+import socket
 import time
 
-from headrace.cache.division import Division, Facts, Rank, Sums, figures, speeds_of
+from headrace.cache.division import Division, Facts, Rank, Sums, cores_of, figures, speeds_of
 from headrace.cache.probing import Speed, probe
 from headrace.cache.share import Share
 from headrace.cache.tier import Tier
 from headrace.core.stats import Division as Shown
+from headrace.engine.consumer.cores import own_cores
 from headrace.engine.consumer.tally import Tally
 from headrace.plan import splitting
 from headrace.plan.partition import Split
-from headrace.plan.splitting import Measured
+from headrace.plan.splitting import Compute, Measured
 
 log = logging.getLogger("headrace.cache")
 LOOK = 2.0
@@ -34,6 +37,8 @@ class Divider:
         self._next = time.monotonic() + LOOK
         self._looks, self._number, self._rest = 0, -1, 0.0
         self._before = time.monotonic(), tally.samples, tally.wait_seconds
+        self._used = time.process_time_ns()
+        self._cores, self._host = own_cores(), _host()
 
     def look(self) -> bool:
         """Report, plan and move, if it is time to; whether it was."""
@@ -44,6 +49,9 @@ class Divider:
         if self._looks % BURY == 0:
             self._share.bury()
         self._share.book.report(self._rank(now))
+        used, self._used = self._used, time.process_time_ns()
+        if self._tally.lanes:  # else samples are made here, and what is done beside that is counted there
+            self._share.book.measure(Sums(other_cpu=self._used - used))
         if self._plans:
             self._plan(now)
         return True
@@ -55,7 +63,7 @@ class Divider:
         busy = max(1e-6, passed - (tally.wait_seconds - waited))
         network = tally.network
         storage = network.window * network.rows / network.seconds if network.seconds else 0.0
-        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage)
+        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage, self._cores, self._host)
 
     def _plan(self, now: float) -> None:
         facts = self._share.book.facts()
@@ -112,7 +120,29 @@ def measured(facts: Facts, speed: Speed) -> Measured | None:
         jobs=max(1.0, sum(speeds) / max(speeds)),
         demand=max(1e-3, sum(rank.demand for _, rank in facts.ranks)),
         storage=storage or float("inf"),
+        cpu=_compute(sums, cores_of(facts.ranks), speed, alone),
     )
+
+
+def _compute(sums: Sums, cores: float, speed: Speed, alone: float) -> Compute | None:
+    """``alone``: seconds that reading would have taken at ``speed``; until some was read, all of it is computing."""
+    if sums.made < ENOUGH or not cores:
+        return None
+    load = sums.read_cpu / 1e9 / alone if sums.reads >= ENOUGH else 1.0
+    return Compute(
+        fetch=sums.fetch_cpu / sums.fetched / 1e9,
+        decode=sums.decode_cpu / sums.decoded / 1e9,
+        augment=sums.augment_cpu / sums.augmented / 1e9,
+        read=load * speed.entry,
+        read_byte=load * speed.byte,
+        besides=sums.other_cpu / sums.made / 1e9,
+        cores=cores,
+    )
+
+
+def _host() -> int:
+    """A number for what shares this process's cores."""
+    return int.from_bytes(hashlib.blake2b(socket.gethostname().encode(), digest_size=7).digest(), "big")
 
 
 def shown(facts: Facts) -> Shown:
