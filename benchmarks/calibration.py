@@ -1,0 +1,118 @@
+"""What the models of a cache are given: sizes of entries, rates of the loader, and what it measures of itself."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import headrace
+from benchmarks import caches
+from benchmarks.arms import Arm
+from benchmarks.jobs import Job
+from benchmarks.measure import Figures, Meter
+from headrace.cache.local_book import described
+from headrace.cache.options import open_tier
+from headrace.cache.probing import probe
+from headrace.engine.consumer import dividing
+from headrace.engine.staging.kinds import codec
+from headrace.plan.parameters import Parameters
+from headrace.plan.splitting import Measured
+
+PLENTY = 1e12
+"""Of what sets no limit."""
+WARM_UP = 2
+"""Epochs that are not measured: the first one fills the cache, the second one may still."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Mean bytes of a sample: as a file, and as an entry, encoded and decoded."""
+
+    file: float
+    encoded: float
+    decoded: float
+
+    @classmethod
+    def of(cls, dataset: Any, cache: headrace.Cache | None = None) -> Sizes:
+        """Of a hundred samples. In ``cache`` entries take more than their bytes; None: their bytes."""
+        known, tier = codec(), None if cache is None else open_tier(cache)
+        sizes = []
+        for index in range(0, len(dataset), math.ceil(len(dataset) / 100)):
+            fetched = dataset.fetch(index)
+            entries = [known.encode((None, value)).size for value in (fetched, dataset.decode(fetched))]
+            sizes.append((len(fetched[0]), *(entries if tier is None else map(tier.footprint, entries))))
+        if tier is not None:
+            tier.close()
+        return cls(*(statistics.mean(column) for column in zip(*sizes, strict=True)))
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Samples a second that the loader decodes and augments, and that it only augments, with nothing to wait for."""
+
+    decoding: float
+    augmenting: float
+
+
+def parameters(
+    sizes: Sizes, rates: Rates, *, samples: int, room: float, storage: float = PLENTY, link: float = PLENTY
+) -> Parameters:
+    """``storage`` and ``link``: bytes a second of files, and of entries that come from the cache."""
+    return Parameters(
+        t_gpu=PLENTY,
+        t_da=rates.decoding,
+        t_a=rates.augmenting,
+        b_nic=PLENTY,
+        b_pcie=PLENTY,
+        b_cache=link,
+        b_storage=storage * sizes.encoded / sizes.file,  # the models know one size of what is encoded
+        s_cache=room,
+        s_data=sizes.encoded,
+        n_total=samples,
+        m=sizes.decoded / sizes.encoded,
+    )
+
+
+def load(arm: Arm, dataset: Any, cache: headrace.Cache | None, batch: int, *, epochs: int, room: int = 0) -> Figures:
+    """Samples a second after the warm-up and when that was; in which forms samples were found; cores that were used.
+
+    ``room``: bytes that entries may take; 0: as many as the cache has.
+    """
+    if cache is not None and room:
+        caches.fill(cache, room)
+    with Meter() as meter:
+        figures = Job(arm, dataset, epochs, batch, cache=cache).run()
+    served, walls, uses = (epochs - WARM_UP) * len(dataset), figures["walls"][WARM_UP:], figures["uses"]
+    shares = [0.0, 0.0]
+    if cache is not None:
+        shares = [(uses[-1][form] - uses[WARM_UP - 1][form]) / served for form in ("encoded", "decoded")]
+    return {
+        "rate": served / sum(walls),
+        "found": shares,
+        "cores": sum(figures["cpus"][WARM_UP:]) / sum(walls),
+        "others": meter.others,
+        "began": figures["ends"][WARM_UP - 1],
+        "ended": figures["ends"][-1],
+        "division": uses[-1]["division"] if cache is not None else None,
+    }
+
+
+def self_measured(arm: Arm, dataset: Any, cache: headrace.Cache, batch: int, room: int) -> Figures:
+    """What a loader's planner is given after some epochs with ``cache``, which is in shared memory."""
+    caches.fill(cache, room)
+    with arm.open(dataset, batch_size=batch, shuffle=True, persistent_workers=True, cache=cache) as loader:
+        given: Measured | None = None
+        for epoch in range(30):  # it looks every two seconds
+            for _ in loader:
+                pass
+            (facts,) = described(cache.name)
+            tier = open_tier(cache)
+            given = dividing.measured(facts, probe(tier))
+            tier.close()
+            if given is not None and epoch > WARM_UP:
+                break
+    if given is None:
+        raise RuntimeError("the loader measured too little of itself")
+    return {"given": given, "shown": asdict(given)}
