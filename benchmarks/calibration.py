@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import dataclass
 from typing import Any
 
 import headrace
@@ -18,7 +18,6 @@ from headrace.cache.probing import probe
 from headrace.engine.consumer import dividing
 from headrace.engine.staging.kinds import codec
 from headrace.plan.parameters import Parameters
-from headrace.plan.splitting import Measured
 
 PLENTY = 1e12
 """Of what sets no limit."""
@@ -36,10 +35,10 @@ class Sizes:
 
     @classmethod
     def of(cls, dataset: Any, cache: headrace.Cache | None = None) -> Sizes:
-        """Of a hundred samples. In ``cache`` entries take more than their bytes; None: their bytes."""
+        """In ``cache`` entries take more than their bytes; None: their bytes."""
         known, tier = codec(), None if cache is None else open_tier(cache)
         sizes = []
-        for index in range(0, len(dataset), math.ceil(len(dataset) / 100)):
+        for index in range(len(dataset)):
             fetched = dataset.fetch(index)
             entries = [known.encode((None, value)).size for value in (fetched, dataset.decode(fetched))]
             sizes.append((len(fetched[0]), *(entries if tier is None else map(tier.footprint, entries))))
@@ -102,17 +101,17 @@ def load(arm: Arm, dataset: Any, cache: headrace.Cache | None, batch: int, *, ep
 def self_measured(arm: Arm, dataset: Any, cache: headrace.Cache, batch: int, room: int) -> Figures:
     """What a loader's planner is given after some epochs with ``cache``, which is in shared memory."""
     caches.fill(cache, room)
-    with arm.open(dataset, batch_size=batch, shuffle=True, persistent_workers=True, cache=cache) as loader:
-        given: Measured | None = None
-        for epoch in range(30):  # it looks every two seconds
+    options = {"batch_size": batch, "shuffle": True, "persistent_workers": True, "cache": cache}
+    with arm.open(dataset, **options) as loader:
+        until, epoch = time.monotonic() + 2 * dividing.LOOK, 0
+        while epoch <= WARM_UP or time.monotonic() < until:  # it reports when it looks
             for _ in loader:
                 pass
-            (facts,) = described(cache.name)
-            tier = open_tier(cache)
-            given = dividing.measured(facts, probe(tier))
-            tier.close()
-            if given is not None and epoch > WARM_UP:
-                break
+            epoch += 1
+        (facts,) = described(cache.name)
+    tier = open_tier(cache)
+    given = dividing.measured(facts, probe(tier))
+    tier.close()
     if given is None:
         raise RuntimeError("the loader measured too little of itself")
-    return {"given": given, "shown": asdict(given)}
+    return {"given": given}

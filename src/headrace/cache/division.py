@@ -42,6 +42,8 @@ class Sums(NamedTuple):
     """Of the processes that made samples and of those that took them, beside these stages."""
     made: int = 0
     """Samples."""
+    queued: int = 0
+    """That these processes waited for a core."""
 
     def plus(self, other: "Sums") -> "Sums":
         """Both."""

@@ -27,9 +27,9 @@ REFILLED = 21  # samples to be read for nobody in particular
 SAMPLES = 23  # 0: the ledger is yet to be laid out
 REBUILT = 22  # times the derived facts were computed again
 SCOPES = 24  # six words: the fingerprints of encoded, decoded and augmented entries
-MEASURED = 32  # 21 words: what workers measured, summed up (``division.Sums``)
-DIVISION = 53  # eight words: how the room is divided, and why (``division.Division``); the first one changes it
-ROOM = 61  # bytes for entries of all forms
+MEASURED = 32  # 22 words: what workers measured, summed up (``division.Sums``)
+DIVISION = 54  # eight words: how the room is divided, and why (``division.Division``); the first one changes it
+ROOM = 62  # bytes for entries of all forms
 HEADER = 64
 
 # Seat (one per rank of a job)

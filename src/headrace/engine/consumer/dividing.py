@@ -101,7 +101,7 @@ def measured(facts: Facts, speed: Speed) -> Measured | None:
     if not _suffices(sums) or not speeds or facts.room <= 0:
         return None
     alone = sums.reads * speed.entry + sums.read_bytes * speed.byte
-    load = max(1.0, sums.read / 1e9 / alone) if sums.reads >= ENOUGH else 1.0  # with others who read
+    load = max(1.0, _unqueued(sums, sums.read, sums.read_cpu) / alone) if sums.reads >= ENOUGH else 1.0  # with others
     storage = sum(rank.storage for _, rank in facts.ranks)
     return Measured(
         samples=facts.samples,
@@ -111,9 +111,9 @@ def measured(facts: Facts, speed: Speed) -> Measured | None:
             sums.decoded_bytes / sums.decoded_sized,
             sums.augmented_bytes / sums.augmented_sized,
         ),
-        fetch=sums.fetch / sums.fetched / 1e9,
-        decode=sums.decode / sums.decoded / 1e9,
-        augment=sums.augment / sums.augmented / 1e9,
+        fetch=_unqueued(sums, sums.fetch, sums.fetch_cpu) / sums.fetched,
+        decode=_unqueued(sums, sums.decode, sums.decode_cpu) / sums.decoded,
+        augment=_unqueued(sums, sums.augment, sums.augment_cpu) / sums.augmented,
         read=load * speed.entry,
         read_byte=load * speed.byte,
         lanes=max(1, sum(rank.lanes for _, rank in facts.ranks)),
@@ -122,6 +122,14 @@ def measured(facts: Facts, speed: Speed) -> Measured | None:
         storage=storage or float("inf"),
         cpu=_compute(sums, cores_of(facts.ranks), speed, alone),
     )
+
+
+def _unqueued(sums: Sums, took: int, used: int) -> float:
+    """Seconds of ``took`` nanoseconds, without what was waited for a core: as much more as CPU time was ``used``.
+
+    How many lanes a division will have wait for cores follows from the cores; what lanes wait for besides is theirs.
+    """
+    return max(used, took - used * sums.queued / max(1, sum(sums[15:20]))) / 1e9
 
 
 def _compute(sums: Sums, cores: float, speed: Speed, alone: float) -> Compute | None:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from headrace.cache.codec import Codec, NotKept
@@ -9,7 +10,7 @@ from headrace.cache.division import Sums
 from headrace.cache.share import Share
 
 TELL_NS = 1_000_000_000
-SIZED = 16
+SIZED = 8
 """Of the samples made from the store, every so manieth is measured in all its forms; the first ones are, each."""
 FIRST = 4
 NEVER = 1 << 50
@@ -22,7 +23,7 @@ class StageTimes:
     def __init__(self, codec: Codec) -> None:
         """Nothing yet."""
         self._codec, self._sums, self._told, self._made = codec, [0] * len(Sums._fields), time.monotonic_ns(), 0
-        self._used = time.process_time_ns()
+        self._used, self._queued = time.process_time_ns(), _queued()
 
     def read(self, took: int, used: int, size: int) -> None:
         """An entry was read, with so much CPU time."""
@@ -59,5 +60,16 @@ class StageTimes:
             used = time.process_time_ns()
             self._sums[19] = max(0, used - self._used - sum(self._sums[15:19]))
             self._used = used
+            self._sums[21] = -self._queued
+            self._queued = _queued()
+            self._sums[21] += self._queued
             share.book.measure(Sums(*self._sums))
             self._sums, self._told = [0] * len(self._sums), now
+
+
+def _queued() -> int:
+    """Nanoseconds that this process waited for a core so far; 0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
