@@ -11,7 +11,7 @@ import headrace
 from benchmarks import caches
 from benchmarks.arms import Arm
 from benchmarks.jobs import Job
-from benchmarks.measure import Figures, Meter
+from benchmarks.measure import Figures
 from headrace.cache.local_book import described
 from headrace.cache.options import open_tier
 from headrace.cache.probing import probe
@@ -54,6 +54,20 @@ class Rates:
     decoding: float
     augmenting: float
 
+    @classmethod
+    def of(cls, decoding: Figures, augmenting: Figures, cores: float) -> Rates:
+        """With all of ``cores``, from two runs during which others used some of them."""
+        return cls(*(found["rate"] / left(found, cores) for found in (decoding, augmenting)))
+
+    def with_share(self, share: float) -> Rates:
+        """With a part of the cores."""
+        return Rates(self.decoding * share, self.augmenting * share)
+
+
+def left(found: Figures, cores: float) -> float:
+    """The share of ``cores`` that others left to a run; the kernel counts in hundredths of a second."""
+    return max(0.05, 1 - found["others"] / cores)
+
 
 def parameters(
     sizes: Sizes, rates: Rates, *, samples: int, room: float, storage: float = PLENTY, link: float = PLENTY
@@ -81,17 +95,17 @@ def load(arm: Arm, dataset: Any, cache: headrace.Cache | None, batch: int, *, ep
     """
     if cache is not None and room:
         caches.fill(cache, room)
-    with Meter() as meter:
-        figures = Job(arm, dataset, epochs, batch, cache=cache).run()
+    figures = Job(arm, dataset, epochs, batch, cache=cache).run()
     served, walls, uses = (epochs - WARM_UP) * len(dataset), figures["walls"][WARM_UP:], figures["uses"]
+    used, busy = sum(figures["cpus"][WARM_UP:]), figures["machine"][-1] - figures["machine"][WARM_UP - 1]
     shares = [0.0, 0.0]
     if cache is not None:
         shares = [(uses[-1][form] - uses[WARM_UP - 1][form]) / served for form in ("encoded", "decoded")]
     return {
         "rate": served / sum(walls),
         "found": shares,
-        "cores": sum(figures["cpus"][WARM_UP:]) / sum(walls),
-        "others": meter.others,
+        "cores": used / sum(walls),
+        "others": max(0.0, busy - used) / sum(walls),
         "began": figures["ends"][WARM_UP - 1],
         "ended": figures["ends"][-1],
         "division": uses[-1]["division"] if cache is not None else None,

@@ -8,9 +8,10 @@ the storage while others compute. Three models: that by which a loader's cache p
 what such a loader measured of itself in a run of its own, with all of the cache for decoded samples, as it begins; the
 busiest resource (`plan.bottleneck`) and the mean of rates (Seneca's Eq. 9), which `headrace plan` prints, from two
 runs: without a cache and with a fast storage (decoding and augmenting), and with all samples decoded in a large cache
-(augmenting). Sizes of entries are what they take of the cache. Correlations are over all sizes and splits. "Chosen" is
-the split that a model says is best, and what it then reached over the best of the six. "Found" says what the cache
-had of the samples, and what the planner's model says of that.
+(augmenting). Sizes of entries are what they take of the cache. Cores that other processes kept busy during a run are
+measured, and taken off those that the models have for it; runs are repeated, and medians taken. Correlations are over
+all sizes and splits. "Chosen" is the split that a model says is best, and what it then reached over the best of the
+six. "Found" says what the cache had of the samples, and what the planner's model says of that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ SPARE = 3
 """Times the memory that entries may take: plenty is left for rounding, so that what fits is exact."""
 ROOM = 0.8
 """Of the smallest dataset's files, what the cache has room for."""
-EPOCHS = 5
+EPOCHS, REPEATS = 5, 2
 ALIKE = 0.95
 
 
@@ -118,26 +120,27 @@ class Comparison:
     def rates(self) -> Rates:
         """Of a fast storage, without a cache and with one that has everything decoded."""
         load = partial(calibration.load, self.arm, self.probe, batch=BATCH)
-        decoding = isolated(partial(load, None, epochs=EPOCHS))["rate"]
+        decoding = isolated(partial(load, None, epochs=EPOCHS))
         with caches.cache(int(2 * len(self.probe) * self.sizes.decoded), split=(0, 100, 0)) as cache:
-            return Rates(decoding, isolated(partial(load, cache, epochs=4 * EPOCHS))["rate"])
+            return Rates.of(decoding, isolated(partial(load, cache, epochs=4 * EPOCHS)), costs.cores())
 
     def dataset(self, table: Table, count: int, rates: Rates) -> None:
         """All splits of one."""
         dataset = Pictures(self.folder, count, Storage(count, self.storage), resize=RESIZE, crop=CROP)
-        typed = calibration.parameters(self.sizes, rates, samples=count, room=self.room, storage=self.storage)
+        typed = partial(calibration.parameters, self.sizes, samples=count, room=self.room, storage=self.storage)
         self.say(f"{self.name}: {count} files, what a loader measures")
         with caches.cache(self.size, split=(0, 100, 0)) as cache:
             known = partial(calibration.self_measured, self.arm, dataset, cache, BATCH, self.room)
             measured: Measured = isolated(known)["given"]
-        models = predictions(measured, typed)
-        chosen = {label: max(PURE, key=model) for label, model in models.items()}
+        chosen = {label: max(PURE, key=model) for label, model in predictions(measured, typed(rates)).items()}
         chosen[PLANNER] = splitting.best(measured).split
-        found = {split: self.measure(dataset, split) for split in dict.fromkeys([*SPLITS, *chosen.values()])}
+        found = self.measure(dataset, list(dict.fromkeys([*SPLITS, *chosen.values()])))
         best = max(found[split]["rate"] for split in SPLITS)
         for split in SPLITS:
-            real, said = found[split]["rate"], [model(split) for model in models.values()]
-            limit = splitting.predict(measured, split).limit
+            real, share = found[split]["rate"], calibration.left(found[split], costs.cores())
+            models = predictions(with_share(measured, share), typed(rates.with_share(share)))
+            said = [model(split) for model in models.values()]
+            limit = splitting.predict(with_share(measured, share), split).limit
             table.add(f"{count}, {split}", real, *said, real / best, *shares(found[split], measured, split), limit)
             for values, value in zip(self.points.values(), [real, *said], strict=True):
                 values.append(value)
@@ -150,19 +153,34 @@ class Comparison:
                 self.report.checks.append(Check(what, real / best, ALIKE, at_most=False))
         self.report.raw[f"{self.name}, {count} files"] = {
             "measured": {str(split): figures for split, figures in found.items()},
-            "predicted": {label: {str(split): model(split) for split in SPLITS} for label, model in models.items()},
             "by a loader of itself": str(measured),
-            "parameters": typed.data(),
+            "parameters": typed(rates).data(),
         }
+        self.report.raw[self.name] = self.points
 
-    def measure(self, dataset: Any, split: Split) -> Figures:
-        """One split, from an empty cache."""
-        self.say(f"{self.name}: {len(dataset)} files, {split}")
-        with caches.cache(self.size, split=tuple(split)) as cache:
-            load = partial(calibration.load, self.arm, dataset, cache, BATCH, epochs=EPOCHS, room=self.room)
-            figures = isolated(load)
-        self.others.append(figures["others"])
-        return figures
+    def measure(self, dataset: Any, splits: list[Split]) -> dict[Split, Figures]:
+        """Each split from an empty cache, there and back again: neighbours in time share the machine's mood."""
+        runs: dict[Split, list[Figures]] = {split: [] for split in splits}
+        for repeat in range(REPEATS):
+            for split in splits if repeat % 2 == 0 else splits[::-1]:
+                self.say(f"{self.name}: {len(dataset)} files, {split}, {repeat + 1}/{REPEATS}")
+                with caches.cache(self.size, split=tuple(split)) as cache:
+                    load = partial(calibration.load, self.arm, dataset, cache, BATCH, epochs=EPOCHS, room=self.room)
+                    runs[split].append(isolated(load))
+        self.others += [figures["others"] for each in runs.values() for figures in each]
+        return {split: medians(each) for split, each in runs.items()}
+
+
+def medians(runs: list[Figures]) -> Figures:
+    """Of repeated runs; of what was found, the last."""
+    found = {key: statistics.median(run[key] for run in runs) for key in ("rate", "others", "cores")}
+    return {**found, "found": runs[-1]["found"], "rates": [run["rate"] for run in runs]}
+
+
+def with_share(measured: Measured, share: float) -> Measured:
+    """With a part of the cores."""
+    assert measured.cpu is not None
+    return replace(measured, cpu=replace(measured.cpu, cores=measured.cpu.cores * share))
 
 
 def predictions(measured: Measured, typed: Parameters) -> dict[str, Callable[[Split], float]]:
