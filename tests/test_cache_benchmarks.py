@@ -16,6 +16,7 @@ from benchmarks.stored import Pictures, Storage
 from headrace.cache import options, shm
 from headrace.cache.local_book import ledgers
 from headrace.engine.consumer import dividing
+from headrace.engine.staging.kinds import codec
 from headrace.engine.worker import stagetimes
 from headrace.plan import bottleneck
 from headrace.plan.partition import Split
@@ -162,6 +163,17 @@ def test_hits_are_counted_over_a_period_of_the_fastest():
     fastest = {"moments": [*range(1, 9)], "served": [*range(10, 90, 10)], "hits": [0, 0, 5, 10, 15, 20, 25, 99]}
     slow = {"moments": [1.5, 6.5, 8.5], "served": [10, 20, 30], "hits": [0, 10, 99], "ends": [1.5, 6.5, 8.5]}
     assert sharing.hit_rate([{**fastest, "ends": fastest["moments"]}, slow]) == pytest.approx(100 * 35 / 60)
+
+
+@pytest.mark.parametrize("entries", [8, 30])
+def test_a_cache_holds_the_share_that_is_said(entries, monkeypatch):
+    monkeypatch.setattr(options, "FULL", options.FULL)
+    dataset = sharing.Small(40)
+    size = codec().encode((None, dataset.decode(0))).size
+    with caches.cache(sharing.SPARE * max(entries * size, 1 << 20)) as cache:
+        caches.fill(cache, sharing.room_for(entries, size, cache))
+        figures = Job(Arm("headrace", in_order=False, workers=1), dataset, 3, 8, cache=cache).run()
+    assert figures["uses"][2]["decoded"] - figures["uses"][1]["decoded"] == entries
 
 
 def test_digits_are_shifted_by_a_pixel_and_otherwise_themselves():
