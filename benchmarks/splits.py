@@ -178,9 +178,9 @@ def medians(runs: list[Figures]) -> Figures:
 
 
 def with_share(measured: Measured, share: float) -> Measured:
-    """With a part of the cores."""
+    """With a part of the cores, in place of what was left while it was measured."""
     assert measured.cpu is not None
-    return replace(measured, cpu=replace(measured.cpu, cores=measured.cpu.cores * share))
+    return replace(measured, cpu=replace(measured.cpu, cores=costs.cores() * share))
 
 
 def predictions(measured: Measured, typed: Parameters) -> dict[str, Callable[[Split], float]]:

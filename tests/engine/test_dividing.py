@@ -4,7 +4,8 @@ import pytest
 
 from headrace.cache.division import Division, Facts, Rank, Sums
 from headrace.cache.probing import Speed
-from headrace.engine.consumer.dividing import measured
+from headrace.engine.consumer.cores import machine
+from headrace.engine.consumer.dividing import Spare, measured
 
 MS = 1_000_000
 SUMS = Sums(
@@ -64,3 +65,30 @@ def test_without_cores_there_is_no_such_limit():
 def test_too_little_is_nothing():
     assert given(SUMS._replace(decoded=3)) is None
     assert given(ranks=[]) is None
+
+
+class TestSpare:
+    def test_what_others_use_is_not_there(self):
+        """Of four cores three are busy, one of them with what the jobs of this cache do."""
+        spare, sums = Spare(4.0), Sums()
+        for second in range(0, 40, 2):
+            sums = Sums(decode_cpu=second * 1000 * MS)
+            spare.look(float(second), (3.0 * second, 4), sums)
+        assert spare.cores == pytest.approx(2.0, abs=0.01)
+
+    def test_a_process_has_no_more_than_its_own(self):
+        spare = Spare(2.0)
+        for second in range(0, 40, 2):
+            spare.look(float(second), (1.0 * second, 16), Sums())
+        assert spare.cores == pytest.approx(2.0)
+
+    def test_sums_that_were_halved_leave_something(self):
+        spare = Spare(2.0)
+        spare.look(0.0, (0.0, 2), Sums(decode_cpu=9000 * MS))
+        spare.look(2.0, (4.0, 2), Sums(decode_cpu=4500 * MS))
+        assert 0 < spare.cores < 2
+
+    def test_a_machine_has_cores_and_was_busy(self):
+        busy, cores = machine()
+        assert busy > 0
+        assert cores >= 1

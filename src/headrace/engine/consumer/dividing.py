@@ -10,7 +10,7 @@ from headrace.cache.probing import Speed, probe
 from headrace.cache.share import Share
 from headrace.cache.tier import Tier
 from headrace.core.stats import Division as Shown
-from headrace.engine.consumer.cores import own_cores
+from headrace.engine.consumer.cores import machine, own_cores
 from headrace.engine.consumer.tally import Tally
 from headrace.plan import splitting
 from headrace.plan.partition import Split
@@ -38,7 +38,7 @@ class Divider:
         self._looks, self._number, self._rest = 0, -1, 0.0
         self._before = time.monotonic(), tally.samples, tally.wait_seconds
         self._used = time.process_time_ns()
-        self._cores, self._host = own_cores(), _host()
+        self._spare, self._host = Spare(own_cores()), _host()
 
     def look(self) -> bool:
         """Report, plan and move, if it is time to; whether it was."""
@@ -48,6 +48,7 @@ class Divider:
         self._next, self._looks = now + LOOK, self._looks + 1
         if self._looks % BURY == 0:
             self._share.bury()
+        self._spare.look(now, machine(), self._share.book.facts().sums)
         self._share.book.report(self._rank(now))
         used, self._used = self._used, time.process_time_ns()
         if self._tally.lanes:  # else samples are made here, and what is done beside that is counted there
@@ -63,7 +64,7 @@ class Divider:
         busy = max(1e-6, passed - (tally.wait_seconds - waited))
         network = tally.network
         storage = network.window * network.rows / network.seconds if network.seconds else 0.0
-        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage, self._cores, self._host)
+        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage, self._spare.cores, self._host)
 
     def _plan(self, now: float) -> None:
         facts = self._share.book.facts()
@@ -88,6 +89,27 @@ class Divider:
         )
         if self._share.book.divide(new):
             log.info("the cache is divided anew: %s", splitting.told(new))
+
+
+class Spare:
+    """Cores that are left to the jobs of a cache by all else that runs on this machine."""
+
+    LEAST = 0.1
+
+    def __init__(self, own: float) -> None:
+        """``own``: cores that this process may use."""
+        self.cores = self._own = own
+        self._before: tuple[float, float, int] | None = None
+
+    def look(self, now: float, busy: tuple[float, int], sums: Sums) -> None:
+        """``busy``: core seconds so far, and the machine's cores. What jobs used themselves they have measured."""
+        before, self._before = self._before, (now, busy[0], sum(sums[15:20]))
+        if before is None or now - before[0] <= LOOK / 2:
+            return
+        passed, used = now - before[0], max(0, self._before[2] - before[2]) / 1e9  # less: they were halved
+        others = max(0.0, busy[0] - before[1] - used) / passed
+        left = min(self._own, max(self.LEAST, busy[1] - others))
+        self.cores += (left - self.cores) / 2  # of several looks: what is used is told later than it is
 
 
 def _suffices(sums: Sums) -> bool:
