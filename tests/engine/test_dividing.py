@@ -82,6 +82,12 @@ class TestSpare:
             spare.look(float(second), (1.0 * second, 16), Sums())
         assert spare.cores == pytest.approx(2.0)
 
+    def test_what_happens_in_a_moment_says_nothing(self):
+        spare = Spare(2.0)
+        for moment in range(100):
+            spare.look(moment / 100, (moment / 20, 2), Sums())
+        assert spare.cores == 2.0
+
     def test_sums_that_were_halved_leave_something(self):
         spare = Spare(2.0)
         spare.look(0.0, (0.0, 2), Sums(decode_cpu=9000 * MS))

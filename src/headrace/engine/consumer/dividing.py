@@ -95,6 +95,8 @@ class Spare:
     """Cores that are left to the jobs of a cache by all else that runs on this machine."""
 
     LEAST = 0.1
+    PERIOD = 1.5
+    """Seconds between two looks, at least: the kernel counts in hundredths, and workers tell once in a second."""
 
     def __init__(self, own: float) -> None:
         """``own``: cores that this process may use."""
@@ -103,8 +105,11 @@ class Spare:
 
     def look(self, now: float, busy: tuple[float, int], sums: Sums) -> None:
         """``busy``: core seconds so far, and the machine's cores. What jobs used themselves they have measured."""
-        before, self._before = self._before, (now, busy[0], sum(sums[15:20]))
-        if before is None or now - before[0] <= LOOK / 2:
+        before = self._before
+        if before is not None and now - before[0] < self.PERIOD:
+            return
+        self._before = now, busy[0], sum(sums[15:20])
+        if before is None:
             return
         passed, used = now - before[0], max(0, self._before[2] - before[2]) / 1e9  # less: they were halved
         others = max(0.0, busy[0] - before[1] - used) / passed
