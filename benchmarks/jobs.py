@@ -12,7 +12,7 @@ import torch
 
 import headrace
 from benchmarks.arms import Arm
-from benchmarks.measure import Figures, Isolated, Meter, OutOfTime
+from benchmarks.measure import Figures, Isolated, Meter, OutOfTime, machine_cpu
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Job:
     """Jobs that are forked would all shuffle alike."""
 
     def run(self) -> Figures:
-        """Seconds and CPU seconds of each epoch, the start of workers in the first; what its cache counted after each.
+        """Seconds and CPU seconds of each epoch, the start of workers in the first; what its cache counted after each,
+        when that was, and the CPU seconds of the whole machine till then.
 
         Samples end with their index, and each must come once per epoch.
         """
@@ -38,7 +39,7 @@ class Job:
         options: dict[str, Any] = {"batch_size": self.batch, "shuffle": True, "persistent_workers": True}
         if self.cache is not None:
             options["cache"] = self.cache
-        walls, cpus, uses = [], [], []
+        walls, cpus, uses, ends, machine = [], [], [], [], []
         with self.arm.open(self.dataset, **options) as loader:
             for _ in range(self.epochs):
                 came: list[int] = []
@@ -49,10 +50,12 @@ class Job:
                             time.sleep(self.step)
                 if sorted(came) != list(range(count)):
                     raise RuntimeError("an epoch did not deliver every sample once")
+                ends.append(time.monotonic())
                 walls.append(meter.wall)
                 cpus.append(meter.cpu)
+                machine.append(machine_cpu())
                 uses.append(counted(loader) if self.cache is not None else {})
-        return {"walls": walls, "cpus": cpus, "uses": uses}
+        return {"walls": walls, "cpus": cpus, "uses": uses, "ends": ends, "machine": machine}
 
 
 def counted(loader: Any) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 One loop in a process of its own. Bytes wait half a round trip in each direction. ``window``: bytes on the way to the
 client and not acknowledged, at most, on one connection, as TCP has it; ``rate``: bytes a second to the client, on one
-connection. Not modelled: slow start, loss, the handshake.
+connection; ``line``: on all of them together. Not modelled: slow start, loss, the handshake.
 """
 
 from __future__ import annotations
@@ -40,14 +40,21 @@ class Link:
 class Proxy:
     """Context manager: a relay to ``upstream``. ``special``: links of single connections, by order of arrival."""
 
-    def __init__(self, upstream: tuple[str, int], link: Link, special: Mapping[int, Link] | None = None) -> None:
-        """The first connection to arrive is number 0."""
+    def __init__(
+        self,
+        upstream: tuple[str, int],
+        link: Link,
+        special: Mapping[int, Link] | None = None,
+        *,
+        line: float | None = None,
+    ) -> None:
+        """The first connection to arrive is number 0. ``line``: bytes a second to all clients; None: no limit."""
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
         self._shared = mmap.mmap(-1, 8 * (2 + BINS))
         self._counts = memoryview(self._shared).cast("q")
         self._began = time.monotonic()
-        relay = (self._listener, upstream, link, dict(special or {}), self._counts, self._began)
+        relay = (self._listener, upstream, link, dict(special or {}), line, self._counts, self._began)
         self._process = multiprocessing.get_context("fork").Process(target=_serve, args=relay, daemon=True)
 
     def __enter__(self) -> Self:
@@ -88,11 +95,12 @@ def _serve(
     upstream: tuple[str, int],
     link: Link,
     special: Mapping[int, Link],
+    line: float | None,
     counts: memoryview,
     began: float,
 ) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        Relay(listener, upstream, link, special, counts, began).run()
+        Relay(listener, upstream, link, special, line, counts, began).run()
 
 
 @dataclass(eq=False)
@@ -125,10 +133,12 @@ class Relay:
         upstream: tuple[str, int],
         link: Link,
         special: Mapping[int, Link],
+        line: float | None,
         counts: memoryview,
         began: float,
     ) -> None:
         self._listener, self._upstream, self._link, self._special = listener, upstream, link, special
+        self._line, self._free = line, 0.0  # when the line of all connections has room for the next byte
         self._counts, self._began = counts, began
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -173,7 +183,7 @@ class Relay:
 
     def _receive(self, way: Way) -> None:
         try:
-            data = way.source.recv(SLOW_CHUNK if way.link.rate else CHUNK)
+            data = way.source.recv(self._chunk(way))
         except BlockingIOError:
             return
         except ConnectionError:
@@ -193,6 +203,9 @@ class Relay:
                 self._counts[index] += len(data)
         way.free = max(now, way.free) + (len(data) / way.link.rate if way.link.rate else 0.0)
         due = way.free + way.link.round_trip / 2
+        if way.down and self._line:
+            self._free = max(now, self._free) + len(data) / self._line
+            due = max(due, self._free + way.link.round_trip / 2)
         way.held.append((due, memoryview(data)))
         way.out += len(data)
         if due <= now:
@@ -200,6 +213,12 @@ class Relay:
         else:
             heapq.heappush(self._due, (due, next(self._order), way))
         self._listen(way.source)
+
+    def _chunk(self, way: Way) -> int:
+        """Bytes to be read at once: a millisecond of a line that all share, so that they take turns."""
+        if way.link.rate:
+            return SLOW_CHUNK
+        return CHUNK if not self._line else max(SLOW_CHUNK, min(CHUNK, int(self._line / 1000)))
 
     def _send(self, way: Way) -> None:
         """What is due, as far as the sink takes it; and what was acknowledged makes room."""

@@ -111,9 +111,10 @@ def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float
         headrace.Cache(f"shm://benchmark-{os.getpid()}-{at}", size=SPARE * round(share * samples) * size)
         for at, share in enumerate(SHARES)
     ]
+    rooms = [room_for(round(share * samples), size, cache) for share, cache in zip(SHARES, made, strict=True)]
     queue = [
-        partial(follow, dataset, cache, policy, step / speed, math.ceil((WARM_UP + PERIOD) * speed), job)
-        for cache in made
+        partial(follow, dataset, cache, room, policy, step / speed, math.ceil((WARM_UP + PERIOD) * speed), job)
+        for cache, room in zip(made, rooms, strict=True)
         for job, speed in enumerate(speeds)
     ]
     try:
@@ -124,10 +125,20 @@ def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float
     return [hit_rate(outcome[at : at + len(speeds)]) for at in range(0, len(outcome), len(speeds))]
 
 
-def follow(dataset: Small, cache: headrace.Cache, policy: Policy, step: float, epochs: int, seed: int) -> Figures:
+def room_for(entries: int, size: int, cache: headrace.Cache) -> int:
+    """Bytes that so many entries take of a cache, and no more."""
+    tier = options.open_tier(cache)
+    each = tier.footprint(size)
+    tier.close()
+    return entries * each + each // 2
+
+
+def follow(
+    dataset: Small, cache: headrace.Cache, room: int, policy: Policy, step: float, epochs: int, seed: int
+) -> Figures:
     """One job; after each batch, when it was and what was counted till then, and when each epoch ended."""
     options.Need = lambda: policy  # type: ignore[assignment,misc]  # the default, and so far the only one
-    caches.fill(cache, cache.bytes // SPARE)
+    caches.fill(cache, room)
     torch.manual_seed(seed)  # forked jobs would all shuffle alike
     moments, hits, served, ends = [], [], [], []
     with headrace.DataLoader(

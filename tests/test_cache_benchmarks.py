@@ -7,13 +7,19 @@ import psutil
 import pytest
 import torch
 
-from benchmarks import cached_accuracy, caches, pictures, sharing
+from benchmarks import cached_accuracy, caches, calibration, pictures, sharing, splits
 from benchmarks.arms import Arm
+from benchmarks.calibration import Rates, Sizes
 from benchmarks.jobs import Job, together
 from benchmarks.measure import RunError
 from benchmarks.stored import Pictures, Storage
-from headrace.cache import shm
+from headrace.cache import options, shm
 from headrace.cache.local_book import ledgers
+from headrace.engine.consumer import dividing
+from headrace.engine.staging.kinds import codec
+from headrace.engine.worker import stagetimes
+from headrace.plan import bottleneck
+from headrace.plan.partition import Split
 
 FILE = 1000
 
@@ -97,6 +103,52 @@ class TestJobs:
         assert len(figures["walls"]) == len(figures["cpus"]) == 2
 
 
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.setattr(options, "FULL", options.FULL)  # what is measured here is not in a process of its own
+    pictures.write(tmp_path, 48, 1, side=64)
+    return Pictures(tmp_path, 48, Storage(48, rate=20e6), resize=32, crop=24)
+
+
+class TestCalibration:
+    def test_entries_take_more_of_a_cache_than_they_have_bytes(self, files):
+        plain = Sizes.of(files)
+        assert plain.file < plain.encoded < plain.decoded
+        with caches.cache(8 << 20) as cache:
+            taken = Sizes.of(files, cache)
+        assert plain.encoded < taken.encoded < 1.2 * plain.encoded
+        assert taken.file == plain.file
+
+    def test_storage_gives_files_and_not_entries(self):
+        sizes, rates = Sizes(file=800, encoded=1000, decoded=4000), Rates(100.0, 500.0)
+        given = calibration.parameters(sizes, rates, samples=10, room=2000, storage=8000)
+        said = bottleneck.predict(given, Split(100, 0, 0))
+        assert (said.held.e, said.held.s) == (2, 8)
+        assert bottleneck.seconds(given, said.held)["storage"] == pytest.approx(0.8 * 800 / 8000)
+
+    def test_what_was_found_after_the_warm_up(self, files):
+        with caches.cache(8 << 20, split=(0, 100, 0)) as cache:
+            room = int(24.5 * Sizes.of(files, cache).decoded)
+            found = calibration.load(Arm("headrace", False, 2), files, cache, 8, epochs=4, room=room)
+        assert found["found"][0] == 0
+        assert 0.4 < found["found"][1] < 0.6
+        assert found["rate"] > 0
+        assert found["began"] < found["ended"]
+
+    def test_a_loader_measures_of_itself_what_the_planner_needs(self, files, monkeypatch):
+        monkeypatch.setattr(dividing, "LOOK", 0.0)
+        monkeypatch.setattr(stagetimes, "TELL_NS", 0)
+        with caches.cache(8 << 20, split=(0, 100, 0)) as cache:
+            room = int(24.5 * Sizes.of(files, cache).decoded)
+            given = calibration.self_measured(Arm("headrace", False, 2), files, cache, 8, room)["given"]
+        assert (given.samples, given.jobs, given.lanes) == (48, 1, 2)
+        assert given.cpu is not None
+        assert given.cpu.decode > 0
+        assert given.room == pytest.approx(room, rel=1e-6)
+        typed = calibration.parameters(Sizes.of(files), Rates(100.0, 500.0), samples=48, room=room)
+        assert all(model(Split(50, 50, 0)) > 0 for model in splits.predictions(given, typed).values())
+
+
 def test_a_cache_is_gone_afterwards():
     with pytest.raises(RuntimeError), caches.cache(1 << 20) as cache:
         shm.SharedMemoryTier(cache.name, cache.bytes).close()
@@ -111,6 +163,17 @@ def test_hits_are_counted_over_a_period_of_the_fastest():
     fastest = {"moments": [*range(1, 9)], "served": [*range(10, 90, 10)], "hits": [0, 0, 5, 10, 15, 20, 25, 99]}
     slow = {"moments": [1.5, 6.5, 8.5], "served": [10, 20, 30], "hits": [0, 10, 99], "ends": [1.5, 6.5, 8.5]}
     assert sharing.hit_rate([{**fastest, "ends": fastest["moments"]}, slow]) == pytest.approx(100 * 35 / 60)
+
+
+@pytest.mark.parametrize("entries", [8, 30])
+def test_a_cache_holds_the_share_that_is_said(entries, monkeypatch):
+    monkeypatch.setattr(options, "FULL", options.FULL)
+    dataset = sharing.Small(40)
+    size = codec().encode((None, dataset.decode(0))).size
+    with caches.cache(sharing.SPARE * max(entries * size, 1 << 20)) as cache:
+        caches.fill(cache, sharing.room_for(entries, size, cache))
+        figures = Job(Arm("headrace", in_order=False, workers=1), dataset, 3, 8, cache=cache).run()
+    assert figures["uses"][2]["decoded"] - figures["uses"][1]["decoded"] == entries
 
 
 def test_digits_are_shifted_by_a_pixel_and_otherwise_themselves():

@@ -91,6 +91,20 @@ def test_one_connection_may_be_slower_than_the_others():
     assert min(times) < times[1]
 
 
+def test_all_connections_share_one_line():
+    with source(PAYLOAD) as upstream, Proxy(upstream, Link(), line=4 * len(PAYLOAD)) as proxy:
+        ends = [socket.create_connection(("127.0.0.1", proxy.port)) for _ in range(3)]
+        began = time.monotonic()
+        for end in ends:
+            end.sendall(b"?")
+        for end in ends:
+            left = len(PAYLOAD)
+            while left:
+                left -= len(end.recv(1 << 20))
+            end.close()
+        assert time.monotonic() - began >= 0.9 * 3 / 4
+
+
 def test_what_the_server_sent_is_counted_by_time():
     began = time.monotonic()
     with source(PAYLOAD) as upstream, Proxy(upstream, Link(0.01)) as proxy:

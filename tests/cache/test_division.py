@@ -173,8 +173,8 @@ class TestMeasures:
     def test_ranks_report_for_themselves_until_they_leave(self, books):
         first, second = books.open(group=7), books.open(group=7)
         first.report(Rank(2, 10.5, 3.25))
-        second.report(Rank(3, 1.0, 1.0, 2.0))
-        assert first.facts().ranks == [(7, Rank(2, 10.5, 3.25)), (7, Rank(3, 1.0, 1.0, 2.0))]
+        second.report(Rank(3, 1.0, 1.0, 2.0, 1.5, 99))
+        assert first.facts().ranks == [(7, Rank(2, 10.5, 3.25)), (7, Rank(3, 1.0, 1.0, 2.0, 1.5, 99))]
         second.leave()
         assert [rank.lanes for _, rank in first.facts().ranks] == [2]
 
@@ -206,6 +206,13 @@ def test_figures_are_means_and_jobs_at_half_speed_count_half():
         "demand": 110,
         "speed": 30,
     }
+
+
+def test_jobs_of_a_host_share_its_cores():
+    ranks = [(1, Rank(cores=2.0, host=5)), (1, Rank(cores=2.0, host=5)), (2, Rank(cores=4.0, host=5))]
+    assert division.cores_of(ranks) == 4.0
+    assert division.cores_of([*ranks, (1, Rank(cores=2.0, host=6))]) == 6.0
+    assert division.cores_of([(1, Rank())]) == 0.0
 
 
 def test_what_is_known_of_a_cache_is_seen_from_outside(name):

@@ -199,6 +199,15 @@ def test_every_sample_once_per_epoch_whoever_dies(policy, samples, shared, scrip
         assert sorted(job.delivered) == sorted(job.members)
 
 
+@given(st.lists(st.integers(0, (1 << 62) - 1), min_size=1, max_size=20))
+def test_bits_are_counted_without_the_help_of_numpy_too(words):
+    some = np.array(words, np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(W, "_count", None)
+        assert W.ones(some).tolist() == [word.bit_count() for word in words]
+    assert W.ones(some).tolist() == [word.bit_count() for word in words]
+
+
 class TestServing:
     def test_misses_are_exchanged_for_what_another_job_read(self):
         words = empty(100, (0, 100 * SIZE, 0))
@@ -210,6 +219,24 @@ class TestServing:
         assert {each.sample for each in served} == set(range(10))
         assert {each.form for each in served} == {W.DECODED}
         assert words.view[W.EXCHANGED] == 10
+
+    def test_a_job_that_is_alone_gets_what_was_drawn(self):
+        """Hits first would gain nothing, and leave the storage idle at first and the cores at last."""
+        words = empty(40, (0, 20 * SIZE, 0))
+        one = joined(words, 1)
+        epoch(one, 40)
+        one.begin(1, 0)
+        cached = one.entries.cached().tolist()
+        assert len(cached) == 20
+        drawn = [*cached[:3], *sorted(set(range(40)).difference(cached))[:7]]
+        answer = one.request(np.array(drawn), 0).servings
+        assert [each.sample for each in answer] == drawn
+        assert [each.form for each in answer] == [W.DECODED] * 3 + [W.NOWHERE] * 7
+        again = one.request(np.array(drawn), 0).servings  # drawn twice: others in their place
+        assert len({each.sample for each in again}.difference(drawn)) == 10
+        joined(words, 2)
+        rest = one.request(np.array(sorted({*range(40)}.difference(drawn, (each.sample for each in again)))[:5]), 0)
+        assert {each.form for each in rest.servings} == {W.DECODED}
 
     def test_what_is_being_written_is_served_to_nobody(self):
         words = empty(20, (0, 20 * SIZE, 0))

@@ -115,6 +115,23 @@ def test_misses_are_exchanged_for_what_another_host_read(tier):
     assert {each.form for each in served} == {W.DECODED}
 
 
+def test_a_job_that_is_alone_gets_what_was_drawn(tier):
+    other = joined(tier)
+    assert all(made(other, each) for each in other.request(np.arange(10)).servings)
+    other.leave()
+    one = joined(tier)
+    drawn = [2, 5, 8, 20, 21, 22]
+    served = one.request(np.array(drawn)).servings
+    assert sorted(each.sample for each in served) == drawn
+    assert {each.sample for each in served if each.form} == {2, 5, 8}
+    again = one.request(np.array(drawn)).servings  # drawn twice: others in their place
+    assert len({each.sample for each in again}.difference(drawn)) == len(drawn)
+    second = joined(tier)
+    left = [sample for sample in range(20) if sample not in drawn and sample not in {each.sample for each in again}]
+    assert one.request(np.array(left[:1])).servings[0].sample < 10
+    second.leave()
+
+
 def test_what_is_being_written_is_served_to_nobody(tier):
     first, second = joined(tier), joined(tier)
     assert first.reserve(3, W.DECODED, SIZE).granted

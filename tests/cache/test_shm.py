@@ -39,6 +39,36 @@ def tier(name):
     found.close()
 
 
+@pytest.mark.parametrize("size", [4 << 20, 28 << 20, 1 << 30])
+def test_entries_leave_little_of_their_chunks_empty(size):
+    shape = Shape(size)
+    for entry in np.geomspace(4096, shape.page // A.FEW, 100).astype(int).tolist():
+        assert shape.cut(entry) <= 1.07 * entry + 64
+    for cut in shape.cuts:
+        if cut > shape.page // A.FEW:  # what does not fill a page would be counted by nobody
+            assert shape.page - shape.page // cut * cut < A.FEW * 64
+
+
+@pytest.mark.parametrize("size", [64 << 20, 256 << 20])
+def test_entries_of_many_sizes_fill_it(size):
+    """Each size of chunks has pages of its own: rare ones must not keep all others from them."""
+    shape, rng = Shape(size), np.random.default_rng(0)
+    words = np.zeros(shape.words, np.int64)
+    arena, taken, failed = Arena(words, words, shape), 0, 0
+    for sample, entry in enumerate(np.exp(rng.normal(np.log(20_000), 0.7, 40_000)).astype(int).tolist()):
+        where = arena.room(entry)
+        if where is None:
+            failed += 1
+            if failed == 20:
+                break
+            continue
+        assert entry <= where[1] * (where[2] if where[1] == 1 else shape.page)
+        arena.allocate(Name(1, 1, sample, 1), entry, where, 0)
+        taken += entry
+    assert failed == 20
+    assert taken > 0.7 * size
+
+
 def test_what_is_read_is_the_memory_itself(tier):
     assert put(tier, 1, b"a" * 4096)
     with tier.reading() as first, tier.reading() as second:

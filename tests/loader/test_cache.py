@@ -527,6 +527,7 @@ class TestDivision:
             known = dict(use.division.measured)
             assert known["fetch_seconds"] > 0.004
             assert known["decoded_bytes"] > 160_000
+            assert 0 < known["cpu_seconds"] < 1
             assert known["encoded_bytes"] < 10_000
             assert (known["jobs"], known["lanes"]) == (1, max(1, workers))
         trace = read(path)

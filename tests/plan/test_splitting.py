@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.plan import splitting
 from headrace.plan.partition import Split, splits
-from headrace.plan.splitting import GAIN, LIMITS, Measured, best, found, move, predict, told
+from headrace.plan.splitting import GAIN, LIMITS, Compute, Measured, best, found, move, predict, told
 
 PICTURES = Measured(
     samples=1e6,
@@ -39,6 +39,17 @@ measured = st.builds(
     jobs=st.floats(1, 8),
     demand=st.floats(1, 1e6) | st.just(float("inf")),
     storage=st.floats(1, 1e6) | st.just(float("inf")),
+    cpu=st.none()
+    | st.builds(
+        Compute,
+        fetch=times,
+        decode=times,
+        augment=times,
+        read=st.floats(1e-6, 1e-3),
+        read_byte=st.floats(1e-11, 1e-7),
+        besides=times,
+        cores=st.integers(1, 64).map(float),
+    ),
 )
 some = st.sampled_from(list(splits()))
 
@@ -59,6 +70,8 @@ def test_nothing_is_faster_than_what_limits_it(given, split):
     predicted = predict(given, split)
     assert predicted.throughput <= given.demand * (1 + 1e-9)
     assert predicted.limit in LIMITS
+    if given.cpu is not None:
+        assert predicted.throughput <= given.cpu.cores / given.cpu.besides * (1 + 1e-9)
     busy = given.lanes / min(given.augment, given.read)
     assert predicted.throughput <= max(busy, given.lanes / given.augment) * (1 + 1e-9)
 
@@ -108,6 +121,20 @@ def test_what_is_chosen(changed, split, throughput, limit):
     chosen = best(replace(PICTURES, **changed))
     assert (chosen.split, chosen.limit) == (split, limit)
     assert chosen.throughput == pytest.approx(throughput, rel=1e-3)
+
+
+def test_cores_set_the_pace_where_many_lanes_wait_for_the_store():
+    """Eight lanes on two cores read 2.5 ms each; with all in the cache they decode on two cores, not on eight."""
+    cpu = Compute(fetch=1e-4, decode=1e-3, augment=1e-4, read=5e-5, read_byte=0.0, besides=1e-4, cores=2.0)
+    given = Measured(1000, 10e6, (10e3, 40e3, 100e3), 2.5e-3, 1e-3, 1e-4, 5e-5, 0.0, lanes=8, cpu=cpu)
+    encoded, decoded = (predict(given, split) for split in (Split(100, 0, 0), DECODED))
+    assert (encoded.limit, encoded.throughput) == ("cpu", pytest.approx(2 / 1.25e-3))
+    # a quarter is found decoded and takes 0.25 ms, the others take 1.3 ms
+    assert (decoded.limit, decoded.throughput) == ("cpu", pytest.approx(2 / (0.75 * 1.3e-3 + 0.25 * 0.25e-3)))
+    assert move(given, DECODED) is None
+    blind = move(replace(given, cpu=None), DECODED)
+    assert blind is not None
+    assert blind.after.split.encoded == 100
 
 
 def test_too_little_is_left_alone():

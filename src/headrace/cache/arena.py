@@ -37,7 +37,12 @@ RECORD = 8
 FREE, WRITING, READY, WAITS = 0, 1, 2, 3  # R_STAMP: the writer's number, or that of the deletion
 
 SMALLEST = 1024
-STEP = 1.125
+STEP = 1.0625
+"""From one size of chunks to the next: a random entry leaves a 32nd of its chunk empty."""
+FEW = 16
+"""Where no more than these go into a page, they are cut to fill it."""
+NEAR, FAR = 1.125, 2.0
+"""An entry takes a chunk so much larger rather than have another page cut, and so much larger if there is none."""
 
 
 class Name(NamedTuple):
@@ -61,8 +66,11 @@ class Shape:
     """Where everything stands for an arena of ``size`` bytes in all."""
 
     def __init__(self, size: int) -> None:
-        """Pages are a 64th of the arena, up to 8 MiB: large ones lose less to chunks that do not fill them."""
-        self.page = 1 << min(23, max(16, (size >> 6).bit_length() - 1))
+        """Pages are a 256th of the arena, so that there are some for each size of chunks, up to 8 MiB; in a small one
+        they are larger, up to 256 KiB, so that they can be cut finely.
+        """
+        most = (size >> 8) if size >> 8 >= 1 << 18 else min(size >> 6, 1 << 18)
+        self.page = 1 << min(23, max(16, most.bit_length() - 1))
         self.records_per_page = self.page // SMALLEST
         per_page = self.page + 8 * (2 + RECORD * self.records_per_page)
         fixed = 8 * (HEADER + READERS)
@@ -95,10 +103,10 @@ class Shape:
 
 def _cuts(page: int) -> list[int]:
     found, size = [], float(SMALLEST)
-    while size <= page // 2:
+    while size <= page // FEW:
         found.append(int(size) // 64 * 64)
         size *= STEP
-    return sorted({*found, *(page // chunks // 64 * 64 for chunks in (3, 2, 1))})
+    return sorted({*found, *(page // chunks // 64 * 64 for chunks in range(1, FEW + 1))})
 
 
 class Arena:
@@ -141,15 +149,25 @@ class Arena:
         cut = self.shape.cut(size)
         pages = self.r[self.shape.page0 : self.shape.record0].reshape(-1, 2)
         if cut <= self.shape.page:
-            open_ones = np.flatnonzero((pages[:, G_CUT] == cut) & (pages[:, G_USED] < self.shape.page // cut))
-            if len(open_ones):
-                return int(open_ones[0]), 1, cut
+            return self._chunk_room(cut, pages)
         count = -(-cut // self.shape.page)
         free = pages[:, G_CUT] == 0
         if count > len(free):
             return None
         runs = np.flatnonzero(np.convolve(free, np.ones(count, np.int64), "valid") == count)
         return (int(runs[0]), count, cut) if len(runs) else None
+
+    def _chunk_room(self, cut: int, pages: Array) -> tuple[int, int, int] | None:
+        """A page with a chunk that is free, of this size or larger, or one to be cut."""
+        cuts = pages[:, G_CUT]
+        larger = np.flatnonzero((cuts >= cut) & (cuts <= FAR * cut) & (cuts <= self.shape.page))
+        larger = larger[pages[larger, G_USED] < self.shape.page // cuts[larger]]
+        page = int(larger[cuts[larger].argmin()]) if len(larger) else -1
+        if page < 0 or cuts[page] > NEAR * cut:
+            free = np.flatnonzero(cuts == 0)
+            if len(free):
+                return int(free[0]), 1, cut
+        return None if page < 0 else (page, 1, int(cuts[page]))
 
     def allocate(self, name: Name, size: int, where: tuple[int, int, int], writer: int) -> Chunk:
         """A chunk that belongs to ``writer`` until it is published or freed."""
@@ -237,18 +255,16 @@ class Arena:
 
     def written_by(self, writer: int) -> list[int]:
         """Records that a writer began and did not publish."""
-        return [
-            record for record, state in self.records() if state == WRITING and int(self.r[record + R_STAMP]) == writer
-        ]
+        return [record for record, _ in self.records(WRITING) if int(self.r[record + R_STAMP]) == writer]
 
-    def records(self) -> Iterator[tuple[int, int]]:
-        """All records that are not free, with their states."""
+    def records(self, only: int | None = None) -> Iterator[tuple[int, int]]:
+        """All records that are not free, with their states; ``only`` those in one."""
         cuts = self.r[self.shape.page0 : self.shape.record0 : 2]
         for page in np.flatnonzero((cuts > 0) & (cuts < TAIL)).tolist():
             cut, first = int(cuts[page]), self.shape.record(page, 0)
             chunks = 1 if cut >= WHOLE else self.shape.page // cut
             states = self.r[first : first + chunks * RECORD : RECORD]
-            for chunk in np.flatnonzero(states != FREE).tolist():
+            for chunk in np.flatnonzero(states != FREE if only is None else states == only).tolist():
                 yield first + chunk * RECORD, int(states[chunk])
 
     def heal(self) -> None:

@@ -17,7 +17,7 @@ Parts = tuple[int, int, int]
 
 
 class Sums(NamedTuple):
-    """What making and reading samples took, in nanoseconds, with how often; and bytes of entries in each form."""
+    """What making and reading samples took, in nanoseconds, with how often; bytes of entries in each form; CPU time."""
 
     fetch: int = 0
     fetched: int = 0
@@ -34,6 +34,16 @@ class Sums(NamedTuple):
     decoded_sized: int = 0
     augmented_bytes: int = 0
     augmented_sized: int = 0
+    fetch_cpu: int = 0
+    decode_cpu: int = 0
+    augment_cpu: int = 0
+    read_cpu: int = 0
+    other_cpu: int = 0
+    """Of the processes that made samples and of those that took them, beside these stages."""
+    made: int = 0
+    """Samples."""
+    queued: int = 0
+    """That these processes waited for a core."""
 
     def plus(self, other: "Sums") -> "Sums":
         """Both."""
@@ -50,15 +60,20 @@ class Rank(NamedTuple):
     """That it takes."""
     storage: float = 0.0
     """That its store can give, where lanes do not read themselves; else 0."""
+    cores: float = 0.0
+    """That it may use; 0: not known."""
+    host: int = 0
+    """The same for all ranks that share cores."""
 
     def words(self) -> list[int]:
         """As whole numbers."""
-        return [self.lanes, *(min(int(1000 * rate), 1 << 62) for rate in self[1:])]
+        return [self.lanes, *(min(int(1000 * rate), 1 << 62) for rate in self[1:5]), self.host]
 
     @classmethod
     def of(cls, words: list[int]) -> "Rank":
         """From ``words``."""
-        return cls(words[0], *(word / 1000 for word in words[1:4]))
+        demand, speed, storage, cores = (word / 1000 for word in words[1:5])
+        return cls(words[0], demand, speed, storage, cores, words[5])
 
 
 class Division(NamedTuple):
@@ -179,7 +194,7 @@ def facts(view: Array, dims: Dims, since: int) -> Facts:
         dims.samples,
         int(view[W.ROOM]),
         Sums(*view[W.MEASURED : W.MEASURED + len(Sums._fields)].tolist()),
-        [(seat[W.J_GROUP], Rank.of(seat[W.J_RANK : W.J_RANK + 4])) for seat in live],
+        [(seat[W.J_GROUP], Rank.of(seat[W.J_RANK : W.J_RANK + W.J_FACTS])) for seat in live],
         current(view),
     )
 
@@ -199,6 +214,17 @@ def speeds_of(ranks: Sequence[tuple[int, Rank]]) -> list[float]:
     return [speed for speed in jobs.values() if speed > 0]
 
 
+def cores_of(ranks: Sequence[tuple[int, Rank]]) -> float:
+    """Cores of all hosts: those that the ranks of one job may use on one, for all jobs there; 0: not known."""
+    jobs: dict[tuple[int, int], float] = {}
+    for job, rank in ranks:
+        jobs[rank.host, job] = jobs.get((rank.host, job), 0.0) + rank.cores
+    hosts: dict[int, float] = {}
+    for (host, _), cores in jobs.items():
+        hosts[host] = max(hosts.get(host, 0.0), cores)
+    return sum(hosts.values())
+
+
 def figures(facts: Facts) -> list[tuple[str, float]]:
     """What all jobs have measured so far, by name."""
     sums = facts.sums
@@ -207,6 +233,7 @@ def figures(facts: Facts) -> list[tuple[str, float]]:
         "decode_seconds": (sums.decode / 1e9, sums.decoded),
         "augment_seconds": (sums.augment / 1e9, sums.augmented),
         "read_seconds": (sums.read / 1e9, sums.reads),
+        "cpu_seconds": (sum(sums[15:20]) / 1e9, sums.made),
         "encoded_bytes": (sums.encoded_bytes, sums.encoded_sized),
         "decoded_bytes": (sums.decoded_bytes, sums.decoded_sized),
         "augmented_bytes": (sums.augmented_bytes, sums.augmented_sized),

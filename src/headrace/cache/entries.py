@@ -8,6 +8,7 @@ so a death between two stores costs time, not truth.
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -115,20 +116,30 @@ class Entries:
 
     def least(self, count: int, forms: tuple[int, ...], crowd: Crowd) -> tuple[Array, Array]:
         """About ``count`` entries worth least of a random choice, least first, and what each is worth."""
-        held = int(self.r[W.COUNT])
-        if held <= max(PROBES, 4 * count):
-            some = self._dense[:held]
-        else:
-            drawn = np.frombuffer(self.rng.randbytes(8 * max(PROBES, 4 * count)), np.uint64) % np.uint64(held)
-            some = np.unique(self._dense[drawn.astype(np.int64)])
-        some = some[np.isin(self.place[some] & W.FORM, forms)]
-        if not len(some) and held > PROBES:  # a form of few entries
-            some = self._dense[:held]
-            some = some[np.isin(self.place[some] & W.FORM, forms)]
-        some = some[np.argsort(np.frombuffer(self.rng.randbytes(8 * len(some)), np.uint64))]
+        held, looked = int(self.r[W.COUNT]), max(PROBES, 4 * count)
+        some = self._of(forms, self._dense[self._chance(held, looked)])
+        if not len(some) and held > looked:  # a form of few entries
+            some = self._of(forms, self._dense[self._chance(held, held)])
         worth = self.policy.worth(self.standing(some, crowd))
         first = np.argsort(worth, kind="stable")[:count]
         return some[first], worth[first]
+
+    def _chance(self, held: int, count: int) -> Array:
+        """Up to ``count`` positions of so many, each once, as chance will have it."""
+        step = 1
+        while held > 2 and gcd(step := self.rng.randrange(1, held), held) > 1:
+            pass
+        found: Array = (self.rng.randrange(max(1, held)) + step * np.arange(min(held, count))) % max(1, held)
+        return found
+
+    def _of(self, forms: tuple[int, ...], some: Array) -> Array:
+        """Those held in one of these forms."""
+        if len(forms) == len(W.FORMS):
+            return some
+        among = np.zeros(W.FORM + 1, bool)
+        among[list(forms)] = True
+        found: Array = some[among[self.place[some] & W.FORM]]
+        return found
 
     def reserve(self, entry: Entry, size: int, seat: int, crowd: Crowd, writer: int = 0) -> Grant:
         """Make room for a newcomer worth more than what goes for it. It is served to nobody before it is settled.

@@ -91,7 +91,7 @@ class Seat:
             settled = (self.entries.place & W.ARRIVING) == 0
             for sample in np.flatnonzero(settled & (self.entries.used & bit != 0)).tolist():
                 self.w[self.dims.used + sample] = int(self.entries.used[sample]) & ~bit
-            for fact in range(W.J_RANK, W.J_RANK + 4):
+            for fact in range(W.J_RANK, W.J_RANK + W.J_FACTS):
                 self.w[at + fact] = 0
             self.w[at + W.J_GROUP] = self.group
             self.w[at + W.J_BEAT] = now
@@ -189,17 +189,18 @@ class Seat:
                 raise CacheError(msg)
             return fresh[able].tolist(), fresh[~able].tolist()
         hits: list[int] = fresh[able].tolist()
-        chosen = set(hits)
-        hits += self._candidates.hits(len(asked) - len(hits), chosen)
-        lacking = len(asked) - len(hits)
+        misses: list[int] = fresh[~able].tolist() if crowd.jobs < 2 and not self.policy.alone else []
+        chosen = {*hits, *misses}
+        hits += self._candidates.hits(len(asked) - len(chosen), chosen)
+        lacking = len(asked) - len(hits) - len(misses)
         if not lacking:
-            return hits, []
+            return hits, misses
 
         def urgency(samples: Array) -> Array:
             return self.policy.urgency(self.entries.standing(samples, crowd))
 
-        misses = self._candidates.misses(lacking, fresh[~able], chosen, urgency)
-        if len(misses) < lacking:
+        misses += self._candidates.misses(lacking, fresh[~able], chosen, urgency)
+        if len(hits) + len(misses) < len(asked):
             msg = f"{len(asked)} samples were asked for, and the epoch has {len(hits) + len(misses)} left"
             raise CacheError(msg)
         return hits, misses
@@ -211,7 +212,7 @@ class Seat:
             return [room[0] if room else W.NOWHERE] * len(misses)
         some = np.array(misses, np.int64)
         worth = self.entries.fresh(some, crowd)
-        victims, values = self.entries.least(len(misses), (W.ENCODED, W.DECODED, W.AUGMENTED), crowd)
+        victims, values = self.entries.least(len(misses), W.FORMS, crowd)
         keep = [W.NOWHERE] * len(misses)
         order = np.argsort(-worth, kind="stable").tolist()
         for at, victim, value in zip(order, victims.tolist(), values.tolist(), strict=False):

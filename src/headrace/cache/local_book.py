@@ -19,7 +19,7 @@ from headrace.cache.policies import Policy
 from headrace.cache.tier import Key
 from headrace.cache.words import Array, Dims
 
-MAGIC, VERSION = 0x68726C6564676572, 2
+MAGIC, VERSION = 0x68726C6564676572, 3
 PREFIX = "headrace-ledger-"
 SILENCE = 60.0
 """Seconds after which a rank that asks for nothing does not count any more."""
@@ -173,7 +173,7 @@ class LocalBook:
         with self._file.locked():
             if self.seat.seated:
                 first = self.seat.dims.seat(self.seat.number) + W.J_RANK
-                self._file.words[first : first + 4] = rank.words()
+                self._file.words[first : first + W.J_FACTS] = rank.words()
 
     def facts(self) -> Facts:
         """See ``Book``."""

@@ -34,6 +34,8 @@ class Policy(Protocol):
 
     exchanges: bool
     """Misses are exchanged for cached samples that the job has not seen."""
+    alone: bool
+    """So they are where no other job is there, who might bring what was put off."""
     drops: bool
     """What is worth nothing any more is dropped at once, not when something better comes."""
     refills: bool
@@ -49,7 +51,7 @@ class Policy(Protocol):
 class Static:
     """Fill up, keep for ever (MINIO): the hit rate is the share cached, whatever the order."""
 
-    exchanges = drops = refills = False
+    exchanges = alone = drops = refills = False
 
     def worth(self, of: Standing) -> Values:
         """All are worth the same."""
@@ -63,7 +65,7 @@ class Static:
 class Substitution(Static):
     """The same, with exchange: no gain at all, for each job needs each sample once per epoch either way."""
 
-    exchanges = True
+    exchanges = alone = True
 
 
 class Opportunistic:
@@ -73,7 +75,7 @@ class Opportunistic:
     as published; otherwise the next misses do, which needs no reads of its own.
     """
 
-    exchanges = drops = True
+    exchanges = alone = drops = True
 
     def __init__(self, *, threshold: int | None = None, refills: bool = True) -> None:
         """See the class."""
@@ -92,10 +94,13 @@ class Opportunistic:
 class Need:
     """Fetch what most jobs still need, keep what most jobs still need.
 
-    With one job this is the static cache; with several, a sample read by one is there for the others.
+    With one job this is the static cache, and samples come as they are drawn: hits first and misses last would find
+    the same ones, with the storage idle at first and the cores at last. With several jobs, a sample read by one is
+    there for the others.
     """
 
-    exchanges, drops, refills = True, False, False
+    exchanges = True
+    alone = drops = refills = False
 
     def worth(self, of: Standing) -> Values:
         """Jobs that need it."""
@@ -113,7 +118,7 @@ class Soonest:
     epoch before, so there are no more hits in an epoch than entries where it began. Orders that repeat samples gain.
     """
 
-    exchanges = drops = refills = False
+    exchanges = alone = drops = refills = False
 
     def worth(self, of: Standing) -> Values:
         """The sooner the more; at least 1."""

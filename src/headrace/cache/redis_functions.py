@@ -23,6 +23,15 @@ local function kin(seat)
   for i = 1, #groups, 2 do if groups[i + 1] == group then found[#found + 1] = groups[i] end end
   return found
 end
+local function jobs(seats)
+  local count, known = 0, {}
+  for _, seat in ipairs(seats) do
+    local group = call('HGET', P .. ':groups', seat)
+    if not known[group] then count = count + 1 end
+    known[group] = true
+  end
+  return count
+end
 local function had(sample, seats)
   for _, seat in ipairs(seats) do
     if call('SISMEMBER', P .. ':used:' .. seat, sample) == 1 then return true end
@@ -232,9 +241,16 @@ elseif op == 'request' or op == 'look' then
     out[#out + 1] = 0
     return true
   end
-  for i = 8, 7 + asked do if hits < count then serve(ARGV[i]) end end
-  while op == 'request' and hits < count do
-    local fresh = call('SPOP', P .. ':fresh:' .. seat, count - hits)
+  local drawn, alone = 0, jobs(seats) < 2  -- nobody else might bring what is put off
+  for i = 8, 7 + asked do
+    if hits + drawn < count and not serve(ARGV[i]) and alone then
+      chosen[ARGV[i]] = true
+      misses[#misses + 1] = {math.huge, ARGV[i]}
+      drawn = drawn + 1
+    end
+  end
+  while op == 'request' and hits + drawn < count do
+    local fresh = call('SPOP', P .. ':fresh:' .. seat, count - hits - drawn)
     if #fresh == 0 then break end
     for _, sample in ipairs(fresh) do
       if not chosen[sample] and call('GETBIT', seen, sample) == 0 then serve(sample) end
@@ -242,7 +258,7 @@ elseif op == 'request' or op == 'look' then
   end
   for i = 8, #ARGV do
     local sample = ARGV[i]
-    if hits < count and not chosen[sample] and call('GETBIT', seen, sample) == 0 and not serve(sample) then
+    if hits + drawn < count and not chosen[sample] and call('GETBIT', seen, sample) == 0 and not serve(sample) then
       chosen[sample] = true
       misses[#misses + 1] = {need(sample, seats) + (i < 8 + asked and 0.5 or 0), sample}
     end

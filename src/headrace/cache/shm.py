@@ -5,6 +5,7 @@ it read is free and what it wrote is nobody's.
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,10 @@ from headrace.cache.tier import Key, Usage, Writer
 from headrace.core.errors import CacheError
 
 PREFIX = "headrace-cache-"
-MAGIC, VERSION = 0x6872617265616E61, 2
+MAGIC, VERSION = 0x6872617265616E61, 3
 LEAST = 1 << 20
+PAUSE = 1.0
+"""Seconds between two looks for dead writers, at least: where an arena is full, every sample made finds it so."""
 
 
 def path_of(name: str) -> Path:
@@ -49,7 +52,7 @@ class _Attached(MemoryFile):
 
     def __init__(self, path: Path, form: Format, shape: Shape) -> None:
         super().__init__(path, form, shape.words)
-        self.reads = 0
+        self.reads, self._looked = 0, -PAUSE
         self.arena = Arena(self.words, self.words, shape)
         try:
             with self.locked():
@@ -98,10 +101,11 @@ class _Attached(MemoryFile):
         found = arena.room(size)
         if found is None and arena.r[A.WAITING] and arena.reclaim():
             found = arena.room(size)
-        if found is None:
+        if found is None and (arena.r[A.WAITING] or time.monotonic() - self._looked >= PAUSE):
+            self._looked = time.monotonic()
             reading = arena.r[arena.shape.readers : arena.shape.readers + A.READERS]
             users = set(np.flatnonzero(reading).tolist())
-            users |= {int(arena.r[record + A.R_STAMP]) for record, state in arena.records() if state == A.WRITING}
+            users |= {int(arena.r[record + A.R_STAMP]) for record, _ in arena.records(A.WRITING)}
             for number in users - {self.number}:
                 if not self.lives(number):
                     self._bury(number)
@@ -188,9 +192,7 @@ class SharedMemoryTier:
         with here.locked():
             arena = here.arena
             arena.heal()
-            found = [
-                arena.r[record : record + A.RECORD].tolist() for record, state in arena.records() if state == A.READY
-            ]
+            found = [arena.r[record : record + A.RECORD].tolist() for record, _ in arena.records(A.READY)]
         for each in found:
             yield _key(Name(*each[A.R_SCOPE : A.R_FORM + 1])), each[A.R_SIZE]
 

@@ -106,6 +106,9 @@ class Simulation:
         if not self.policy.exchanges:
             return request.samples
         asked = request.samples[~seen[request.samples]]
+        if self._live.sum() < 2 and not self.policy.alone and len(asked) == count:
+            drawn: Indices = asked
+            return drawn
         hits = asked[self.cached[asked]]
         others = np.flatnonzero(self.cached & ~seen)
         others = others[~np.isin(others, hits)]

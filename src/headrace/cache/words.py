@@ -27,9 +27,9 @@ REFILLED = 21  # samples to be read for nobody in particular
 SAMPLES = 23  # 0: the ledger is yet to be laid out
 REBUILT = 22  # times the derived facts were computed again
 SCOPES = 24  # six words: the fingerprints of encoded, decoded and augmented entries
-MEASURED = 32  # fifteen words: what workers measured, summed up (``division.Sums``)
-DIVISION = 48  # nine words: how the room is divided, and why (``division.Division``); the first one changes it
-ROOM = 57  # bytes for entries of all forms
+MEASURED = 32  # 22 words: what workers measured, summed up (``division.Sums``)
+DIVISION = 54  # eight words: how the room is divided, and why (``division.Division``); the first one changes it
+ROOM = 62  # bytes for entries of all forms
 HEADER = 64
 
 # Seat (one per rank of a job)
@@ -37,13 +37,14 @@ J_NAME, J_GROUP = 0, 1  # who sits there, 0: nobody; the job it is a rank of
 J_STATE, J_EPOCH = 2, 3  # EMPTY, TURNING or READY; the epoch its seen bits are about
 J_BEAT = 4  # when it was last heard of
 J_SERVED = 5  # samples served in this epoch (a hint)
-J_RANK = 6  # four words: its lanes, and in thousandths per second its demand, its speed, what its store can give
+J_RANK, J_FACTS = 6, 6  # what it says of itself, so many words (``division.Rank``)
 SEAT = 12
 SEATS = 62  # one bit each in a word that stays positive
 EMPTY, TURNING, READY = 0, 1, 2
 
 # Place of a sample, one word: form | ARRIVING | seat << 8 | bytes << 16
 NOWHERE, ENCODED, DECODED, AUGMENTED = 0, 1, 2, 3
+FORMS = (ENCODED, DECODED, AUGMENTED)
 FORM = 7
 ARRIVING = 8  # being written by the seat that is named; nobody is served it
 SEAT_SHIFT, SEAT_MASK, BYTES_SHIFT = 8, 0xFF, 16
@@ -73,8 +74,14 @@ class Dims:
         return self.seats + seat * SEAT
 
 
+_count = getattr(np, "bitwise_count", None)  # since numpy 2.0
+
+
 def ones(words: Array) -> Array:
     """How many bits of each word are set."""
+    if _count is not None:
+        counted: Array = _count(words).astype(np.int64)
+        return counted
     x = words.astype(np.uint64)
     x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))

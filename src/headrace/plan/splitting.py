@@ -3,7 +3,8 @@
 The model is that of ``bottleneck``: each resource is busy for so long per sample, and the busiest sets the pace. What
 is different is what this cache does: forms have sizes of their own, lanes are busy while they read, and an augmented
 sample is served once to each *other* job. So it saves nothing for a job that is alone, and for several it is a
-hand-over, for which a little room is enough.
+hand-over, for which a little room is enough. And cores are counted for themselves: there may be more lanes than cores,
+so that some wait while others compute, and training takes its part of the cores too.
 """
 
 from dataclasses import dataclass
@@ -18,10 +19,23 @@ GAIN = 0.05
 """By this much a split must be predicted to be faster than the present one, or nothing is moved."""
 HAND_OVER = 0.02
 """With room for this share of the dataset, jobs hand to each other 0.9 to 1.0 of what they can (as simulated)."""
-LIMITS = ("lanes", "storage", "training")
-"""What may set the pace: making samples, reading what is not cached, and the jobs themselves."""
+LIMITS = ("lanes", "storage", "training", "cpu")
+"""What may set the pace: making samples, reading what is not cached, the jobs themselves, and the cores of all."""
 NUDGE = 1e-6
 _Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """CPU seconds that the stages of a sample take, all else that is done for it, and the cores there are for it."""
+
+    fetch: float
+    decode: float
+    augment: float
+    read: float
+    read_byte: float
+    besides: float
+    cores: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,8 @@ class Measured:
     """Samples per second that they would take if they never waited."""
     storage: float = np.inf
     """Samples per second that can be had from a store that lanes do not read from themselves."""
+    cpu: Compute | None = None
+    """None: not known, and taken for no limit."""
 
 
 class Prediction(NamedTuple):
@@ -94,18 +110,29 @@ def found(given: Measured, parts: _Floats) -> Found:
     return Found(encoded + others * (1 - mine), decoded + others * mine, augmented, absent - augmented - others)
 
 
-def _busy(given: Measured, parts: _Floats) -> _Floats:
-    """Seconds per sample that each of ``LIMITS`` is busy, a row each."""
-    at = found(given, parts)
+def _spent(given: Measured, at: Found, cost: Measured | Compute) -> _Floats:
+    """Seconds that the stages of a sample take, each as often as it is run."""
     sizes = [min(size, given.room) for size in given.sizes]  # a form that cannot be kept is never found
-    read = [given.read + given.read_byte * size for size in sizes]
-    lane = (
-        at.missed * (given.fetch + given.decode + given.augment)
-        + at.encoded * (read[0] + given.decode + given.augment)
-        + at.decoded * (read[1] + given.augment)
+    read = [cost.read + cost.read_byte * size for size in sizes]
+    return (
+        at.missed * (cost.fetch + cost.decode + cost.augment)
+        + at.encoded * (read[0] + cost.decode + cost.augment)
+        + at.decoded * (read[1] + cost.augment)
         + at.augmented * read[2] * given.jobs / max(given.jobs - 1, 1e-9)  # one writes it for all others
     )
-    return np.stack([lane / given.lanes, at.missed / given.storage, np.full(len(parts), 1 / given.demand)])
+
+
+def _busy(given: Measured, parts: _Floats) -> _Floats:
+    """Seconds per sample that each of ``LIMITS`` is busy, a row each."""
+    at, cpu = found(given, parts), given.cpu
+    return np.stack(
+        [
+            _spent(given, at, given) / given.lanes,
+            at.missed / given.storage,
+            np.full(len(parts), 1 / given.demand),
+            np.zeros(len(parts)) if cpu is None else (_spent(given, at, cpu) + cpu.besides) / cpu.cores,
+        ]
+    )
 
 
 def predict(given: Measured, split: Split) -> Prediction:

@@ -44,6 +44,14 @@ def free_memory() -> int:
     return available if room is None else min(available, room)
 
 
+def machine() -> tuple[float, int]:
+    """Core seconds that this machine was busy so far, what its host took from it included, and its cores."""
+    first, *others = Path("/proc/stat").read_text().splitlines()
+    user, nice, system, _, _, interrupt, soft, steal, *_ = (int(ticks) for ticks in first.split()[1:])
+    busy = (user + nice + system + interrupt + soft + steal) / os.sysconf("SC_CLK_TCK")
+    return busy, sum(line.startswith("cpu") for line in others)
+
+
 class Use(NamedTuple):
     """What some processes did in a period."""
 

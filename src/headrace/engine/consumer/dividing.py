@@ -1,17 +1,20 @@
 """A rank's part in dividing a cache: it reports what it is, and moves the division when another is predicted to pay."""
 
+import hashlib
 import logging
+import socket
 import time
 
-from headrace.cache.division import Division, Facts, Rank, Sums, figures, speeds_of
+from headrace.cache.division import Division, Facts, Rank, Sums, cores_of, figures, speeds_of
 from headrace.cache.probing import Speed, probe
 from headrace.cache.share import Share
 from headrace.cache.tier import Tier
 from headrace.core.stats import Division as Shown
+from headrace.engine.consumer.cores import machine, own_cores
 from headrace.engine.consumer.tally import Tally
 from headrace.plan import splitting
 from headrace.plan.partition import Split
-from headrace.plan.splitting import Measured
+from headrace.plan.splitting import Compute, Measured
 
 log = logging.getLogger("headrace.cache")
 LOOK = 2.0
@@ -34,6 +37,8 @@ class Divider:
         self._next = time.monotonic() + LOOK
         self._looks, self._number, self._rest = 0, -1, 0.0
         self._before = time.monotonic(), tally.samples, tally.wait_seconds
+        self._used = time.process_time_ns()
+        self._spare, self._host = Spare(own_cores()), _host()
 
     def look(self) -> bool:
         """Report, plan and move, if it is time to; whether it was."""
@@ -43,7 +48,11 @@ class Divider:
         self._next, self._looks = now + LOOK, self._looks + 1
         if self._looks % BURY == 0:
             self._share.bury()
+        self._spare.look(now, machine(), self._share.book.facts().sums)
         self._share.book.report(self._rank(now))
+        used, self._used = self._used, time.process_time_ns()
+        if self._tally.lanes:  # else samples are made here, and what is done beside that is counted there
+            self._share.book.measure(Sums(other_cpu=self._used - used))
         if self._plans:
             self._plan(now)
         return True
@@ -55,7 +64,7 @@ class Divider:
         busy = max(1e-6, passed - (tally.wait_seconds - waited))
         network = tally.network
         storage = network.window * network.rows / network.seconds if network.seconds else 0.0
-        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage)
+        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage, self._spare.cores, self._host)
 
     def _plan(self, now: float) -> None:
         facts = self._share.book.facts()
@@ -82,6 +91,32 @@ class Divider:
             log.info("the cache is divided anew: %s", splitting.told(new))
 
 
+class Spare:
+    """Cores that are left to the jobs of a cache by all else that runs on this machine."""
+
+    LEAST = 0.1
+    PERIOD = 1.5
+    """Seconds between two looks, at least: the kernel counts in hundredths, and workers tell once in a second."""
+
+    def __init__(self, own: float) -> None:
+        """``own``: cores that this process may use."""
+        self.cores = self._own = own
+        self._before: tuple[float, float, int] | None = None
+
+    def look(self, now: float, busy: tuple[float, int], sums: Sums) -> None:
+        """``busy``: core seconds so far, and the machine's cores. What jobs used themselves they have measured."""
+        before = self._before
+        if before is not None and now - before[0] < self.PERIOD:
+            return
+        self._before = now, busy[0], sum(sums[15:20])
+        if before is None:
+            return
+        passed, used = now - before[0], max(0, self._before[2] - before[2]) / 1e9  # less: they were halved
+        others = max(0.0, busy[0] - before[1] - used) / passed
+        left = min(self._own, max(self.LEAST, busy[1] - others))
+        self.cores += (left - self.cores) / 2  # of several looks: what is used is told later than it is
+
+
 def _suffices(sums: Sums) -> bool:
     made, sized = min(sums.fetched, sums.decoded, sums.augmented), (sums.encoded_sized, sums.decoded_sized)
     return made >= ENOUGH and min(*sized, sums.augmented_sized) >= SIZED
@@ -93,7 +128,7 @@ def measured(facts: Facts, speed: Speed) -> Measured | None:
     if not _suffices(sums) or not speeds or facts.room <= 0:
         return None
     alone = sums.reads * speed.entry + sums.read_bytes * speed.byte
-    load = max(1.0, sums.read / 1e9 / alone) if sums.reads >= ENOUGH else 1.0  # with others who read
+    load = max(1.0, _unqueued(sums, sums.read, sums.read_cpu) / alone) if sums.reads >= ENOUGH else 1.0  # with others
     storage = sum(rank.storage for _, rank in facts.ranks)
     return Measured(
         samples=facts.samples,
@@ -103,16 +138,46 @@ def measured(facts: Facts, speed: Speed) -> Measured | None:
             sums.decoded_bytes / sums.decoded_sized,
             sums.augmented_bytes / sums.augmented_sized,
         ),
-        fetch=sums.fetch / sums.fetched / 1e9,
-        decode=sums.decode / sums.decoded / 1e9,
-        augment=sums.augment / sums.augmented / 1e9,
+        fetch=_unqueued(sums, sums.fetch, sums.fetch_cpu) / sums.fetched,
+        decode=_unqueued(sums, sums.decode, sums.decode_cpu) / sums.decoded,
+        augment=_unqueued(sums, sums.augment, sums.augment_cpu) / sums.augmented,
         read=load * speed.entry,
         read_byte=load * speed.byte,
         lanes=max(1, sum(rank.lanes for _, rank in facts.ranks)),
         jobs=max(1.0, sum(speeds) / max(speeds)),
         demand=max(1e-3, sum(rank.demand for _, rank in facts.ranks)),
         storage=storage or float("inf"),
+        cpu=_compute(sums, cores_of(facts.ranks), speed, alone),
     )
+
+
+def _unqueued(sums: Sums, took: int, used: int) -> float:
+    """Seconds of ``took`` nanoseconds, without what was waited for a core: as much more as CPU time was ``used``.
+
+    How many lanes a division will have wait for cores follows from the cores; what lanes wait for besides is theirs.
+    """
+    return max(used, took - used * sums.queued / max(1, sum(sums[15:20]))) / 1e9
+
+
+def _compute(sums: Sums, cores: float, speed: Speed, alone: float) -> Compute | None:
+    """``alone``: seconds that reading would have taken at ``speed``; until some was read, all of it is computing."""
+    if sums.made < ENOUGH or not cores:
+        return None
+    load = sums.read_cpu / 1e9 / alone if sums.reads >= ENOUGH else 1.0
+    return Compute(
+        fetch=sums.fetch_cpu / sums.fetched / 1e9,
+        decode=sums.decode_cpu / sums.decoded / 1e9,
+        augment=sums.augment_cpu / sums.augmented / 1e9,
+        read=load * speed.entry,
+        read_byte=load * speed.byte,
+        besides=sums.other_cpu / sums.made / 1e9,
+        cores=cores,
+    )
+
+
+def _host() -> int:
+    """A number for what shares this process's cores."""
+    return int.from_bytes(hashlib.blake2b(socket.gethostname().encode(), digest_size=7).digest(), "big")
 
 
 def shown(facts: Facts) -> Shown:

@@ -21,7 +21,7 @@ from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stagetimes import StageTimes
 
-clock = time.perf_counter_ns
+clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
 log = logging.getLogger("headrace.cache")
 Place = tuple[Plan, Arrived | None]
 ROW = len(wire.places([None]))
@@ -74,12 +74,12 @@ class Staged:
         sized = form == W.NOWHERE and self._times.due()
         stages = self._stages
         for stage, result in enumerate((W.ENCODED, W.DECODED, W.AUGMENTED)[form:], form):
-            began = clock()
+            began, used = clock(), cpu_clock()
             if stage == 0:
                 value = self._fetched(index, row)
             else:
                 value = stages.decode(value) if stage == 1 else stages.augment(value)
-            self._times.stage(stage, clock() - began)
+            self._times.stage(stage, clock() - began, cpu_clock() - used)
             kept = result != W.ENCODED or stages.encodes
             if sized:
                 self._times.size(stage, (stamp, value) if kept else None, share)
@@ -127,7 +127,7 @@ class Staged:
         forms = (W.DECODED, W.ENCODED) if plan.form == LOOK else (plan.form,) if plan.form else ()
         sample = self._stages.origin(index)
         for form in forms:
-            began = clock()
+            began, used = clock(), cpu_clock()
             with share.reading() as reading:
                 view = reading.get([share.key(sample, form)])[0]
                 entry = None if view is None else bytearray(view)  # what follows may change it, and must not be torn
@@ -136,7 +136,7 @@ class Staged:
                 if entry is not None:
                     stamp, value = self._codec.decode(entry, own=True)
                     if stamp == self._stamp(index):
-                        self._times.read(clock() - began, len(entry))
+                        self._times.read(clock() - began, cpu_clock() - used, len(entry))
                         return form, value
             except (Corrupt, TypeError, ValueError):
                 entry = bytearray()
