@@ -135,20 +135,30 @@ def test_at_any_moment_of_another_thread(kind: str) -> None:
     rng, closed, samples = random.Random(kind), 0, 400
     before = children()
     loader = made(kind, (Numbers if "stream" in kind else Pairs)(samples))
-    for _ in range(25):
-        found, enough, reached = list[int](), rng.randrange(samples // 2), threading.Event()
+    for number in range(25):
+        found, enough = list[int](), rng.randrange(samples // 2)
+        reached, goes_on = threading.Event(), threading.Event()
+        if number:  # the first time the loader is closed between two calls; later it may as well be too late
+            goes_on.set()
 
-        def loop(found: list[int] = found, enough: int = enough, reached: threading.Event = reached) -> None:
+        def loop(
+            found: list[int] = found,
+            enough: int = enough,
+            reached: threading.Event = reached,
+            goes_on: threading.Event = goes_on,
+        ) -> None:
             for batch in loader:
                 found += numbers([batch])
                 if len(found) >= enough:
                     reached.set()
+                    assert goes_on.wait(60)
 
         with ThreadPoolExecutor(1) as thread:
             looping = thread.submit(loop)
-            if enough > 10:
+            if enough > 10 or not number:
                 assert reached.wait(60)
             loader.close()
+            goes_on.set()
             error = looping.exception(60)
         assert len(found) == len(set(found))
         if error is None:
