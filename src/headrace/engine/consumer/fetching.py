@@ -83,6 +83,8 @@ class Fetcher:
 
     def rest(self) -> bool:
         """Nobody needs anything of it for now; the connections stay. False when it cannot be used again."""
+        if isinstance(self._refused, LoaderClosed):
+            self._refused = None  # whoever waited has heard of it
         if self._torn or self._refused is not None:
             return False
         self.drop(list(self._asked))
