@@ -170,7 +170,8 @@ def test_at_any_moment_of_another_thread(kind: str) -> None:
         gc.collect()
         assert children() == before
         loader.load_state_dict(loader.state_dict())
-        assert sorted(found + numbers(loader)) == list(range(samples))
+        had = found if len(found) < samples else []  # closed after the last batch: what follows is the next epoch
+        assert sorted(had + numbers(loader)) == list(range(samples))
         loader.load_state_dict({})
     loader.close()
     assert closed
