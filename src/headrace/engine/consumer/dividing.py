@@ -108,7 +108,7 @@ class Spare:
         before = self._before
         if before is not None and now - before[0] < self.PERIOD:
             return
-        self._before = now, busy[0], sum(sums[15:20])
+        self._before = now, busy[0], sums.cpu
         if before is None:
             return
         passed, used = now - before[0], max(0, self._before[2] - before[2]) / 1e9  # less: they were halved
@@ -156,7 +156,7 @@ def _unqueued(sums: Sums, took: int, used: int) -> float:
 
     How many lanes a division will have wait for cores follows from the cores; what lanes wait for besides is theirs.
     """
-    return max(used, took - used * sums.queued / max(1, sum(sums[15:20]))) / 1e9
+    return max(used, took - used * sums.queued / max(1, sums.cpu)) / 1e9
 
 
 def _compute(sums: Sums, cores: float, speed: Speed, alone: float) -> Compute | None:

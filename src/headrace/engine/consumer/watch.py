@@ -12,6 +12,7 @@ from headrace.engine.worker.job import Resume
 from headrace.plan import cost
 from headrace.plan.lanes import Observed, fullness
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.pace import CUT_NS
 
 RETHINK_NS = 50_000_000
 """The threshold follows the costs this often at most."""
@@ -102,7 +103,7 @@ class Watch:
     def _attend(self, now: int) -> None:
         """Nothing waits behind a sample that takes long; in its lane's place another works if it takes very long."""
         pool, spares = self._pool, self._spares(self._gauges.limit)
-        brief = max(self._threshold.cost_ns, WAKING_NS)
+        brief = max(self._threshold.cost_ns, CUT_NS)  # lanes rely on it: see `relieve`
         self._due = self._ledger.becomes_slow(pool.lanes, now, brief, before_others=True)
         if self._due is not None and self._due <= now:
             self._due = self._relieve(now, brief)
