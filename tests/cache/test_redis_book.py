@@ -168,6 +168,54 @@ def test_a_silent_rank_stops_counting_and_what_it_wrote_is_given_up(tier):
     assert sorted(served) == list(range(40))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_server_may_evict_any_part_of_the_ledger(tier, seed, caplog):
+    """As one with an eviction policy does. It costs hits, and later ones come back."""
+    rng, samples = random.Random(seed), 60
+    one, other = (joined(tier, samples, (100, 100, 100), silence=3600) for _ in range(2))
+    for epoch in range(3):
+        left = {one: samples, other: samples}
+        for each in left:
+            each.begin(epoch)
+        served = {one: [], other: []}
+        while any(left.values()):
+            who = rng.choice([each for each in left if left[each]])
+            asked = np.array([number for number in range(samples) if number not in served[who]][:5])
+            for serving in who.request(asked).servings:
+                served[who].append(serving.sample)
+                if rng.random() < 0.4 and (names := tier.names(f"{tier.prefix}:*")):
+                    tier._client.delete(rng.choice(names))
+                if serving.keep and who.reserve(serving.sample, serving.keep, SIZE).granted:
+                    if rng.random() < 0.4 and (names := tier.names(f"{tier.prefix}:*")):
+                        tier._client.delete(rng.choice(names))
+                    who.settle(serving.sample)
+                counts = who.counts()
+                assert all(count >= 0 for count in counts.values()), counts
+            left[who] = samples - len(served[who])
+        assert [sorted(found) for found in served.values()] == [list(range(samples))] * 2
+    assert not caplog.records, "the server's functions fail over what is missing"
+    hits = 0
+    for epoch in (3, 4):  # undisturbed
+        one.begin(epoch)
+        for at in range(0, samples, 5):
+            for serving in one.request(np.arange(at, at + 5)).servings:
+                hits += serving.form > 0
+                made(one, serving)
+    assert hits >= 10
+
+
+def test_what_a_job_used_is_not_forgotten_with_its_seat(tier):
+    """An augmentation is used once by a job, also if it was taken for dead, or the server forgot what it had used."""
+    one = joined(tier, 6, (0, 0, 60))
+    assert all(made(one, each) for each in one.request(np.arange(6)).servings)
+    for part in ("names", "used:0"):
+        tier._client.delete(f"{one._prefix}:{part}")
+        for epoch in (1, 2):
+            one.begin(epoch)
+            assert {each.form for each in one.request(np.arange(6)).servings} == {W.NOWHERE}
+    assert {each.form for each in joined(tier, 6, (0, 0, 60)).request(np.arange(6)).servings} == {W.AUGMENTED}
+
+
 def test_leaving_and_lost_entries(tier):
     first, second = joined(tier), joined(tier)
     assert first.reserve(3, W.DECODED, SIZE).granted

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import select
 import signal
 import threading
 
@@ -12,7 +13,7 @@ from torch.utils.data import Dataset, Subset
 import headrace
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
-from headrace.engine.consumer import fetching
+from headrace.engine.consumer import fetchers, fetching
 from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import inside
 
@@ -102,6 +103,19 @@ def test_missing_rows_can_be_skipped(in_order):
 
 
 def test_a_store_that_refuses_says_so_in_next():
+    with loader_of(RemoteNumbers(refuses=True)) as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match="wrong password"):
+                next(iterator)
+
+
+def test_a_store_that_refuses_while_the_epoch_begins_says_so_in_next(monkeypatch):
+    def heard(fetcher):
+        select.select([fetcher.waited_for()[0]], [], [], 30)  # what it refuses is there, and not yet looked at
+        return True
+
+    monkeypatch.setattr(fetchers, "_works", heard)
     with loader_of(RemoteNumbers(refuses=True)) as loader:
         iterator = iter(loader)
         for _ in range(2):

@@ -63,7 +63,7 @@ class RedisBook:
         self._function, self._prefix = tier.function(FUNCTIONS), f"{tier.prefix}:{data}"
         self._name, self._group = secrets.token_hex(8), f"{group or secrets.randbits(61) + 1:016x}"
         self._seat, self._stands_in = -1, False
-        self._epoch_known = False
+        self._sat = self._epoch_known = False
         self._wish: tuple[Parts | None, int] | None = None
         self._served = np.ones(samples, bool)
         self._order: Array = np.empty(0, np.int64)
@@ -78,13 +78,13 @@ class RedisBook:
         """Take a seat if there is none, with what this process knows it was served; what the dead left."""
         if self._seat >= 0:
             return []
-        found = self._call("join", self._group, *self._budget)
+        found = self._call("join", self._group, *self._budget, int(self._sat))
         if found is None:
             return []
         if found[0] < 0:
             msg = "the cache is used by 62 ranks at once, and takes no more: give this job a cache of its own"
             raise CacheError(msg)
-        self._seat = int(found[0])
+        self._seat, self._sat = int(found[0]), True
         if self._wish is not None:  # again: the server may have forgotten it
             self.agree(*self._wish)
         if self._epoch_known and self._call("begin", np.packbits(self._served).tobytes()) is None:

@@ -32,8 +32,13 @@ local function jobs(seats)
   end
   return count
 end
+local function had_all(seat)  -- nobody knows what it had: everything that is here counts
+  for _, sample in ipairs(call('HKEYS', P .. ':place')) do call('SADD', P .. ':used:' .. seat, sample) end
+  call('SADD', P .. ':used:' .. seat, '*')
+end
 local function had(sample, seats)
   for _, seat in ipairs(seats) do
+    if call('SISMEMBER', P .. ':used:' .. seat, '*') == 0 then had_all(seat) end
     if call('SISMEMBER', P .. ':used:' .. seat, sample) == 1 then return true end
   end
   return false
@@ -57,7 +62,7 @@ local function remove(sample)
   local form, size = place(sample)
   if not form then return nil end
   call('HDEL', P .. ':place', sample)
-  call('HINCRBY', P .. ':bytes', form, -size)
+  if call('HINCRBY', P .. ':bytes', form, -size) < 0 then call('HSET', P .. ':bytes', form, 0) end  -- sums evicted
   call('SREM', P .. ':cached', sample)
   call('HDEL', P .. ':arriving', sample)
   for _, seat in ipairs(call('HKEYS', P .. ':beats')) do call('SREM', P .. ':used:' .. seat, sample) end
@@ -82,7 +87,8 @@ end
 local function least(count, seats)
   local found = {}
   for _, sample in ipairs(call('SRANDMEMBER', P .. ':cached', count)) do
-    found[#found + 1] = {need(sample, seats), sample}
+    if place(sample) then found[#found + 1] = {need(sample, seats), sample}
+    else call('SREM', P .. ':cached', sample) end
   end
   table.sort(found, function(a, b) return a[1] < b[1] end)
   return found
@@ -138,6 +144,7 @@ if op == 'join' then
     if call('HSETNX', P .. ':names', free, name) == 1 then
       call('HSET', P .. ':beats', free, now)
       call('HSET', P .. ':groups', free, ARGV[6])
+      if ARGV[10] == '1' then had_all(free) else call('SADD', P .. ':used:' .. free, '*') end
       return {free, gone}
     end
   end
@@ -158,6 +165,7 @@ elseif op == 'agree' then
     division({facts[1] + 1, parts[1], parts[2], parts[3], fixed, before[1], before[2], before[3], 0, 0, 0, room})
   end
   call('HSET', P .. ':division', 'samples', ARGV[11])
+  call('HSET', P .. ':budget', 'agreed', 1)
   return 1
 elseif op == 'facts' then
   local ranks = {}
@@ -172,7 +180,7 @@ elseif op == 'facts' then
   return {divided(), call('HGETALL', P .. ':measured'), ranks}
 elseif op == 'divide' then
   local facts = divided()
-  if facts[5] == 1 or facts[1] ~= tonumber(ARGV[6]) - 1 then return 0 end
+  if facts[12] == 0 or facts[5] == 1 or facts[1] ~= tonumber(ARGV[6]) - 1 then return 0 end
   local new = {}
   for at = 1, 11 do new[at] = tonumber(ARGV[5 + at]) end
   new[12] = facts[12]
@@ -183,7 +191,13 @@ elseif op == 'divide' then
 end
 
 if call('HGET', P .. ':names', seat) ~= name then return 'lost' end
+local agreed = call('HEXISTS', P .. ':budget', 'agreed') == 1
+if call('EXISTS', P .. ':budget') == 0 or (agreed and call('EXISTS', P .. ':division') == 0) then
+  leave(seat)  -- the server evicted it: whoever sits down again says it again
+  return 'lost'
+end
 call('HSET', P .. ':beats', seat, now)
+if call('EXISTS', P .. ':place') == 0 then call('UNLINK', P .. ':bytes', P .. ':cached', P .. ':arriving') end
 
 if op == 'measure' then
   for at = 6, #ARGV do call('HINCRBY', P .. ':measured', at - 6, ARGV[at]) end
@@ -285,7 +299,9 @@ elseif op == 'request' or op == 'look' then
   return {out, gone}
 elseif op == 'reserve' then
   local sample, form, size = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
-  if place(sample) or size > budget(form) then return {0} end
+  local its, _, writer = place(sample)
+  if its and writer >= 0 and call('HEXISTS', P .. ':arriving', sample) == 0 then remove(sample)
+  elseif its or size > budget(form) then return {0} end
   local seats, out, freed = live(), {1}, 0
   local worth, over = need(sample, seats), held(form) + size - budget(form)
   local chosen = {}
@@ -314,6 +330,7 @@ elseif op == 'settle' then
   if not writing(seat, sample) then return 0 end
   local form, size = place(sample)
   call('HDEL', P .. ':arriving', sample)
+  if not form then return 0 end
   call('HSET', P .. ':place', sample, form .. ' ' .. size .. ' -1')
   call('SADD', P .. ':cached', sample)
   for _, other in ipairs(call('HKEYS', P .. ':beats')) do

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.core.errors import WorkerDied
+from headrace.core.errors import StoreError, WorkerDied
 from headrace.engine.consumer.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.exchange import ExchangedGroups
@@ -109,12 +109,18 @@ class MapRun:
         self.draw_ahead()
 
     def draw_ahead(self, room: int | None = None) -> None:
-        """Have batches made: ``room`` of them while the epoch before this one, all of it published, is delivered."""
+        """Have batches made: ``room`` of them while the epoch before this one, all of it published, is delivered.
+
+        What a store refuses is raised where a batch is waited for.
+        """
         machine = self.machine
         machine.start_ahead(room)
         while (act := machine.next()) != Act.WAIT:
             if act == Act.DRAW:
-                self._draw()
+                try:
+                    self._draw()
+                except StoreError:
+                    machine.stuck()
             elif act == Act.RING:
                 self._pool.ring(machine.woken)
 
