@@ -64,6 +64,14 @@ class Items(IterableDataset):
             yield torch.tensor([index, index])
 
 
+class Uneven(IterableDataset):
+    """The first worker is done long before the other."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for index in range(SIZE) if get_worker_info().id == 0 else range(SIZE, SAMPLES):
+            yield torch.tensor([index, index])
+
+
 class Counted(IterableDataset):
     """Knows where it stands."""
 
@@ -349,6 +357,17 @@ def test_a_handler_that_looks_at_any_line_of_iter(kind: str, persistent: bool) -
             if steps[0] < line:
                 break
         assert epoch > 9
+
+
+def test_an_interrupt_after_a_stream_has_ended() -> None:
+    """Its memory is the other stream's by then, whose batches are not its own."""
+    with made("streams", dataset=Uneven, prefetch_factor=1) as loader:
+        iterator = iter(loader)
+        kept = list(itertools.islice(iterator, SAMPLES // SIZE - 1))  # so that it is needed
+        with pytest.raises(Interrupt), at_step(60, raising, "line"):
+            next(iterator)
+        kept += iterator
+    assert torch.cat(kept)[:, 0].tolist() == list(range(SAMPLES))
 
 
 @contextmanager

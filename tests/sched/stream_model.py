@@ -1,16 +1,18 @@
-"""Streams in one process: workers that make batches of their own, and a consumer that takes them."""
+"""Streams in one process: workers that make batches of their own, and a consumer that does what its machine says."""
 
 import random
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 from headrace.sched import words as W
-from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.moves import Next
+from headrace.sched.resume import Note, Reading, Resume
+from headrace.sched.streammachine import Made, Place, StreamAct, StreamMachine
 from headrace.sched.streams import ConsumerStreams, LaneStream
 from headrace.sched.words import Dims
-from tests.sched.memory import Killed, Slab, Words
+from tests.sched.memory import KILLED, Slab, Words
 
 LANES = 3
 DIMS = Dims(lanes=LANES, groups=1, slots=40, rows=1)
@@ -24,16 +26,33 @@ class StreamPlan:
     lengths: tuple[int, ...]
     ahead: int = 2
     in_order: bool = True
+    turn: int = 0
+    began: tuple[int, ...] = (0,) * LANES
+    """What each stream starts from, in a first epoch: the batches before were delivered in another run."""
+    behaviour: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Of a batch of a stream: ``raises``, is ``skipped``, or is ``refused`` once by each worker that comes to it."""
+    short: frozenset[int] = frozenset()
+    """Streams whose end is seen with their last batch."""
+    noted: bool = True
+    """Lanes leave a note beside each batch."""
+    tight: bool = False
+    """There is memory for no more batches than must be."""
+
+
+def note(epoch: int, lane: int, batches: int) -> Note:
+    """What a lane leaves after so many."""
+    return Note({"at": batches}, b"%d began" % epoch, b"%d %d %d" % (epoch, lane, batches))
 
 
 class StreamLane:
     """Does what its stream says. Where to resume from holds for the epoch it was said in."""
 
-    def __init__(self, world: "StreamWorld", number: int, resume: tuple[int, int]) -> None:
+    def __init__(self, world: "StreamWorld", number: int, resume: Resume) -> None:
         self.world, self.words, self.number, self._resume = world, world.words, number, resume
         self.stream = LaneStream(world.words, DIMS, number)
         self.alive, self.asleep, self.to_report = True, False, False
         self._position: int | None = None
+        self._refused: set[tuple[int, int]] = set()
         self._steps = self._run()
 
     @property
@@ -45,7 +64,7 @@ class StreamLane:
             self.asleep, self.world.bells[self.number] = False, 0
         try:
             next(self._steps)
-        except Killed:
+        except KILLED:
             self.alive = False
 
     def kill(self, fuse: int) -> None:
@@ -56,52 +75,100 @@ class StreamLane:
         self.alive = self.to_report = False
 
     def _run(self) -> Iterator[None]:
-        slab = self.world.slab
         while True:
             what, slot, fresh = self.stream.visit()
             if fresh:
                 self._position = None
-            use = slab.uses.get(slot)
-            epoch = len(self.world.runs) - 1
+            use, epoch = self.world.slab.uses.get(slot), len(self.world.runs) - 1
             yield
             if what == Next.ASLEEP:
                 self.asleep = True
                 yield
                 continue
             if self._position is None:
-                self._position = self._resume[1] if self._resume[0] == epoch else 0
-            position, length = self._position, self.world.plans[epoch].lengths[self.number]
-            if position < length:
-                slab.write(slot, use, 0, (epoch, self.number, position))
-                yield
-                self.stream.attach(slot, position + 1)
-                yield
-                self._position += 1
-                wake = self.stream.ready(slot, position + 10, 0, 1, failed=False)
-            else:
-                wake = self.stream.end()
-            self.to_report = wake
+                self._position = self._begun(epoch)
+            yield from self._make(slot, use, epoch)
             yield
-            if wake:
+            if self.to_report:
                 self.world.bell += 1
                 self.to_report = False
                 yield
 
+    def _begun(self, epoch: int) -> int:
+        if self._resume.generation != self.stream.generation:
+            return 0
+        plan, resume = self.world.plans[epoch], self._resume
+        assert not resume.ended or resume.batches == plan.lengths[self.number], "it has not ended there"
+        if plan.noted and resume.batches > plan.began[self.number]:
+            assert resume == replaced(resume, note(epoch, self.number, resume.batches)), "another one's note"
+        return resume.batches
+
+    def _make(self, slot: int, use: int | None, epoch: int) -> Iterator[None]:
+        slab, plan, position = self.world.slab, self.world.plans[epoch], self._position
+        assert position is not None
+        what = plan.behaviour.get((self.number, position), "batch")
+        ends, refuses = position == plan.lengths[self.number], what == "refused" and (epoch, position)
+        if refuses in self._refused:
+            refuses, what = False, "batch"
+        after = position if ends else position + 1
+        slab.write(slot, use, 0, (epoch, self.number, position, what))
+        slab.write(slot, use, 1, note(epoch, self.number, after))
+        yield
+        if not ends and not refuses and after == plan.lengths[self.number] and self.number in plan.short:
+            self.stream.mark_last(slot)
+        if plan.noted:
+            self.stream.attach(slot, 1)
+        yield
+        if ends:
+            self.to_report = self.stream.end()
+            return
+        if refuses:
+            self._refused.add(refuses)
+        else:
+            self._position = after
+        self.to_report = self.stream.ready(slot, position + 10, 0, 1, failed=what != "batch")
+
+
+def replaced(resume: Resume, left: Note) -> Resume:
+    return Resume(resume.batches, left.state, resume.ended, left.began, left.random, resume.generation)
+
+
+@dataclass
+class Hand:
+    """On its way to the user."""
+
+    batch: tuple[int, int, str]
+    """Lane, position, what it was."""
+    load: object
+    then: Place
+
 
 class StreamRun:
-    """Mirrors the engine's consumer of one epoch of streams."""
+    """Does what the machine says, a step at a time; ``can_stop`` says when the user could give it up.
+
+    An interrupt may come at any step, and inside it: what was under way is lost.
+    """
 
     def __init__(self, world: "StreamWorld", plan: StreamPlan) -> None:
         self.world, self.plan, self.words = world, plan, world.words
-        self.streams = ConsumerStreams(world.words, DIMS, LANES)
-        self.queues: list[deque[int]] = [deque() for _ in range(LANES)]
-        self.taken = [0] * LANES
-        self.delivered: list[tuple[int, int]] = []
-        self.finished = self.asleep = False
+        self.ledger, self.streams = world.words.consumer(DIMS), ConsumerStreams(world.words, DIMS, LANES)
+        self.hands: deque[Hand] = deque()
+        self.machine = StreamMachine(
+            self.ledger,
+            self.streams,
+            [Resume(began) for began in plan.began],
+            self.hands,
+            in_order=plan.in_order,
+            ahead=plan.ahead,
+            turn=plan.turn,
+        )
+        self.delivered: list[tuple[int, int, str]] = []
+        """To the user, in order; with what he was spared."""
+        self.finished = self.asleep = self.torn = False
+        self.cut = 0  # interrupts inside a step
         self.can_stop = True
         self.dead: list[int] = []
-        self._turn = 0
-        self.streams.reset()
+        self.machine.begin()
         self._steps = self._run()
 
     @property
@@ -113,93 +180,203 @@ class StreamRun:
             self.asleep, self.world.bell = False, 0
         next(self._steps, None)
 
+    def interrupt(self, where: AbstractContextManager[object]) -> None:
+        """It is interrupted in its next step, there, or after it; it goes on with the one that follows."""
+        try:
+            with where:
+                self.step()
+        except KILLED:
+            self.cut += 1
+        if not self.finished and not self.asleep:
+            self.torn = self.can_stop = True
+            self._steps = self._go_on()
+
     def abandon(self) -> None:
-        for queue in self.queues:
-            while queue:
-                self.world.slab.release(queue.popleft())
+        self.machine.give_up()
+        self.world.reclaim([])
+        if self.torn:
+            self._ring(range(LANES))
+
+    def _go_on(self) -> Iterator[None]:
+        """After an interrupt: what is in a hand comes first."""
+        for hand in list(self.hands):
+            self._take(hand)
+            yield
+        self.can_stop = False
+        self._settle()
+        self.world.reclaim(self.machine.mend())
+        self.torn = False
+        yield
+        yield from self._allow()
+        self._ring(range(LANES))  # one of them may count as woken
+        yield from self._deliver()
 
     def _run(self) -> Iterator[None]:
+        self.can_stop = False
         yield from self._allow()
+        self.can_stop = True
+        yield
+        self.can_stop = False
+        yield from self._deliver()
+
+    def _deliver(self) -> Iterator[None]:
+        machine = self.machine
         while True:
-            lane = self.look()
-            if lane is None:
-                self.streams.expect()
+            machine.start()
+            act = machine.next()
             yield
-            if lane is not None:
-                self._deliver(lane)
+            if act == StreamAct.END:
+                self.finished = True
+                return
+            if act == StreamAct.DELIVER:
+                hand = self._hand(machine.made)
+                yield
+                self._hold(hand)
                 yield from self._allow()
+                if hand.load is None:
+                    continue
+                self._take(hand)
                 self.can_stop = True
                 yield
                 self.can_stop = False
-            elif not any(self.queues):
-                self.finished = True
-                return
-            else:
+                self._settle()
+            elif act == StreamAct.CLOSE:
+                yield from self._close(machine.made)
+            elif act == StreamAct.WAIT:
                 self.asleep = self.can_stop = True
                 yield
                 self.can_stop = False
                 while self.dead:
-                    yield from self._replace(self.dead.pop())
+                    yield from self._replace(self.dead[-1])
 
     def _allow(self) -> Iterator[None]:
-        for lane in range(LANES):
-            while len(self.queues[lane]) < self.plan.ahead and not self.streams.ended(lane):
+        machine = self.machine
+        machine.start_ahead()
+        while (act := machine.next()) != StreamAct.WAIT:
+            yield
+            if act == StreamAct.ALLOW:
+                if self.plan.tight and not machine.must:
+                    machine.no_room()
+                    continue
+                slot = self.world.slab.acquire(lambda slot: self.ledger.is_busy(slot, LANES))
                 yield
-                slot = self.world.slab.acquire(lambda slot: self.world.ledger.is_busy(slot, LANES))
-                self.streams.allow(lane, slot)
-                self.queues[lane].append(slot)
-                yield
-        for lane in self.world.ledger.wake(LANES):
+                machine.allow(slot)
+            elif act == StreamAct.RING:
+                self._ring(machine.woken)
+            yield
+
+    def _ring(self, lanes: Iterable[int]) -> None:
+        for lane in lanes:
             self.world.bells[lane] += 1
+
+    def _hand(self, made: Made) -> Hand:
+        """What is in the slot is what its lane put there, and the next of its stream."""
+        lane, slot, outcome = made
+        epoch, owner, position, what = self.world.slab.cells[slot, 0]
+        assert (epoch, owner) == (len(self.world.runs) - 1, lane), "another one's batch"
+        assert outcome.failed == (what != "batch")
+        assert outcome.items == position + 10
+        place = self.machine.after(made, self._reading(made))
+        if outcome.failed:
+            self.world.slab.release(slot)
+        else:
+            self.world.lend(slot)
+        return Hand((lane, position, what), None if what == "skipped" else slot, place)
+
+    def _hold(self, hand: Hand) -> None:
+        """From here on it is not lost."""
+        self.hands.append(hand)
+        if hand.load is None:
+            self.delivered.append(hand.batch)
+
+    def _reading(self, made: Made) -> Reading:
+        cells, outcome = self.world.slab.cells, made.outcome
+        left = cells[made.slot, outcome.note] if outcome.note >= 0 else None
+        return Reading(outcome.failed and cells[made.slot, 0][3] == "refused", left)
+
+    def _take(self, hand: Hand) -> None:
+        """The user has it."""
+        if hand.load is not None:
+            self.delivered.append(hand.batch)
+            hand.load = None
+
+    def _settle(self) -> None:
+        while self.hands and self.hands[0].load is None:
+            self.machine.settle(self.hands[0].then)
+            self.hands.popleft()
+
+    def _close(self, ended: Made) -> Iterator[None]:
+        left = self._reading(ended).note
         yield
-
-    def look(self) -> int | None:
-        for _ in range(LANES):
-            lane, queue = self._turn, self.queues[self._turn]
-            if queue and self.world.ledger.is_ready(queue[0]):
-                self._turn = (lane + 1) % LANES
-                return lane
-            if self.streams.ended(lane):
-                while queue:
-                    self.world.slab.release(queue.popleft())
-            elif self.plan.in_order:
-                return None
-            self._turn = (lane + 1) % LANES
-        return None
-
-    def _deliver(self, lane: int) -> None:
-        slot = self.queues[lane].popleft()
-        epoch, owner, position = self.world.slab.cells[slot, 0]
-        assert (epoch, owner, position) == (len(self.world.runs) - 1, lane, self.taken[lane])
-        assert self.streams.outcome(slot) == (position + 10, False, position + 1, False)
-        self.taken[lane] += 1
-        self.delivered.append((lane, position))
-        self.world.lend(slot)
+        for slot in self.machine.close(ended.lane, None if left is None else left.random):
+            self.world.slab.release(slot)
+            yield
 
     def _replace(self, lane: int) -> Iterator[None]:
-        self.world.ledger.bury(lane)
-        counted = self.words[DIMS.lane(lane) + W.L_MADE]
-        made = self.streams.count_made(lane, self.queues[lane])
-        agrees = counted == self.words[DIMS.lane(lane) + W.L_MADE]
-        assert agrees or self.streams.ended(lane), "what was made is not what can be had"
+        made = self.machine.bury(lane)
         yield
-        epoch = len(self.world.runs) - 1
-        self.world.lanes[lane] = StreamLane(self.world, lane, (epoch, self.taken[lane] + made))
-        self.world.bells[lane] += 1
+        resume = self.machine.heir(lane, [(each, self._reading(each)) for each in made])
+        self.world.lanes[lane] = StreamLane(self.world, lane, resume)
+        self.dead.remove(lane)
         yield
+        self._ring([lane])
+        yield
+
+    def check(self) -> None:
+        """What the user has is what the machine says he has, whenever it is asked."""
+        epoch, reached = len(self.world.runs) - 1, self.machine.reached
+        for lane, at in enumerate(reached.streams):
+            had = [position for owner, position, what in self.delivered if owner == lane and what != "refused"]
+            began, length = self.plan.began[lane], self.plan.lengths[lane]
+            assert had == list(range(began, began + len(had))), "not each once and in order"
+            assert at.batches == began + len(had), "another number was delivered"
+            assert at.ended == (bool(had) and at.batches == length and lane in self.plan.short)
+            if had and self.plan.noted:
+                assert at == replaced(at, note(epoch, lane, at.batches)), "another one's note"
+        last = self.delivered[-1][0] + 1 if self.delivered else self.plan.turn
+        assert reached.turn == last % LANES, "another one's turn"
+
+    def overslept(self) -> bool:
+        """It sleeps although there is something for it."""
+        turn = self.machine.reached.turn
+        for lane in (*range(turn, LANES), *range(turn)) if self.asleep else ():
+            queue = self.machine.queues[lane]
+            if queue and (self.ledger.is_ready(queue[0]) or self.streams.ended(lane)):
+                return True
+            if self.plan.in_order and not self.streams.ended(lane):
+                return False
+        return False
+
+    def verify(self) -> None:
+        """All came, in turn if that was wanted."""
+        plan, epoch = self.plan, len(self.world.runs) - 1
+        had = [(lane, position) for lane, position, what in self.delivered if what != "refused"]
+        owed = {(lane, i) for lane in range(LANES) for i in range(plan.began[lane], plan.lengths[lane])}
+        assert set(had) == owed
+        assert len(had) == len(owed)
+        ends = [note(epoch, lane, plan.lengths[lane]).random if plan.noted else None for lane in range(LANES)]
+        assert self.machine.left == ends, "what the streams left is lost"
+        if plan.in_order and not self.refusals:
+            in_turn = sorted(owed, key=lambda at: (at[1] - plan.began[at[0]], (at[0] - plan.turn) % LANES))
+            assert had == in_turn
+
+    @property
+    def refusals(self) -> int:
+        """They take a turn each."""
+        return sum(what == "refused" for _, _, what in self.delivered)
 
 
 class StreamWorld:
     """Workers, memory, and one epoch after the other."""
 
-    def __init__(self, plans: list[StreamPlan]) -> None:
-        self.words, self.slab, self.plans = Words(DIMS.words), Slab(DIMS), plans
-        self.ledger = ConsumerLedger(self.words, DIMS)
+    def __init__(self, plans: list[StreamPlan], *, native: bool = False) -> None:
+        self.words, self.slab, self.plans = Words(DIMS.words, native=native), Slab(DIMS), plans
         self.bell, self.bells = 0, [0] * LANES
         self.runs: list[StreamRun] = []
         self.unnoticed: list[int] = []
+        self.steps = 0  # of the consumer
         self._lent: deque[tuple[int, object]] = deque()
-        self.lanes = [StreamLane(self, lane, (0, 0)) for lane in range(LANES)]
+        self.lanes = [StreamLane(self, lane, Resume(plans[0].began[lane], generation=1)) for lane in range(LANES)]
         self.begin()
 
     @property
@@ -207,6 +384,11 @@ class StreamWorld:
         return self.runs[-1]
 
     def begin(self) -> bool:
+        """The next epoch, if there is one; what is left of this one is given up."""
+        if self.runs and self.run.finished:
+            self.run.verify()
+            lent = [slot for slot, _ in self._lent]
+            assert sorted([*self.slab.free, *lent]) == list(range(self.slab.count)), "a slot is nobody's"
         if len(self.runs) == len(self.plans):
             return False
         if self.runs:
@@ -216,17 +398,35 @@ class StreamWorld:
         return True
 
     def lend(self, slot: int) -> None:
+        """The user keeps two batches; one that he is given again he has once."""
+        self._lent = deque(each for each in self._lent if each[0] != slot)
         self._lent.append((slot, self.slab.cells[slot, 0]))
         while len(self._lent) > 2:
             slot, value = self._lent.popleft()
             assert self.slab.cells[slot, 0] == value, "a batch was overwritten while the user had it"
             self.slab.release(slot)
 
+    def reclaim(self, held: list[int]) -> None:
+        """All slots are free but those ``held`` and the user's."""
+        assert len(set(held)) == len(held), "a slot of two batches"
+        self._lent = deque(each for each in self._lent if each[0] not in held)
+        self.slab.reclaim({*held, *(slot for slot, _ in self._lent)})
+
     def shuffle(
-        self, rng: random.Random, kills: dict[int, int], stops: set[int], laziness: float, start: int = 0
+        self,
+        rng: random.Random,
+        *,
+        kills: dict[int, int] | None = None,
+        interrupts: Mapping[int, AbstractContextManager[object]] | None = None,
+        stops: Collection[int] = (),
+        laziness: float = 0.0,
     ) -> None:
-        """Until all epochs are over; deaths come at certain ticks, after so many stores."""
-        for tick in range(start, LIMIT):
+        """Until all epochs are over; deaths come at certain ticks, after so many stores.
+
+        ``interrupts``: of the consumer, in certain of its steps; see ``before_store``.
+        """
+        kills, interrupts = kills or {}, interrupts or {}
+        for tick in range(LIMIT):
             if (self.run.finished or (tick in stops and self.run.can_stop)) and not self.begin():
                 return
             movable = [number for number, lane in enumerate(self.lanes) if lane.can_move]
@@ -236,13 +436,25 @@ class StreamWorld:
             assert movable, "everybody sleeps and batches are owed"
             actor = rng.choice(movable)
             if actor < 0:
-                self.run.step()
+                where = interrupts.get(self.steps)
+                self.run.step() if where is None else self.run.interrupt(where)
+                self.steps += 1
+                self.run.check()
             elif tick in kills:
                 self.kill(actor, kills[tick])
             else:
                 self.lanes[actor].step()
             self.check()
         raise AssertionError("it does not end")
+
+    @contextmanager
+    def before_store(self, number: int) -> Iterator[None]:
+        """What stores so often is interrupted before that store, counted from 0."""
+        self.words.fuse = number
+        try:
+            yield
+        finally:
+            self.words.fuse = None
 
     def notice(self, rng: random.Random) -> None:
         lane = rng.choice(self.unnoticed)
@@ -254,22 +466,10 @@ class StreamWorld:
         self.unnoticed.append(lane)
 
     def check(self) -> None:
+        run = self.run
         for lane in range(LANES):
             at = DIMS.lane(lane)
             assert self.words[at + W.L_MADE] <= self.words[at + W.L_QUOTA], "more was made than allowed"
-            assert len(self.run.queues[lane]) <= self.run.plan.ahead
-        told = self.bell or self.unnoticed or self.run.dead or any(lane.to_report for lane in self.lanes)
-        if self.run.asleep and not told:
-            heads = [queue[0] for queue in self.run.queues if queue]
-            ready = [slot for slot in heads if self.ledger.is_ready(slot)]
-            assert not ready or self.run.plan.in_order, "nobody wakes the consumer"
-
-    def verify(self) -> None:
-        for run in self.runs:
-            if run.finished:
-                plan = run.plan
-                owed = {(lane, i) for lane, length in enumerate(plan.lengths) for i in range(length)}
-                assert set(run.delivered) == owed
-                assert len(run.delivered) == len(owed)
-                in_turn = sorted(owed, key=lambda batch: (batch[1], batch[0]))
-                assert not plan.in_order or run.delivered == in_turn
+            assert len(run.machine.queues[lane]) <= run.plan.ahead
+        told = self.bell or self.unnoticed or run.dead or any(lane.to_report for lane in self.lanes)
+        assert told or not run.overslept(), "nobody wakes the consumer"

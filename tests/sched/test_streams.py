@@ -1,5 +1,6 @@
 """Every stream's batches come out once and in its own order, whatever dies."""
 
+import itertools
 import random
 
 import pytest
@@ -8,8 +9,11 @@ from hypothesis import strategies as st
 
 from headrace.sched import words as W
 from headrace.sched.moves import Next
+from headrace.sched.resume import Resume
+from headrace.sched.streammachine import StreamMachine
 from headrace.sched.streams import ConsumerStreams, LaneStream
-from tests.sched.memory import Words
+from tests.loader.steps import at_step
+from tests.sched.memory import Killed, Words
 from tests.sched.stream_model import DIMS, LANES, StreamPlan, StreamWorld
 
 QUICKLY = settings(
@@ -18,26 +22,41 @@ QUICKLY = settings(
     phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
     suppress_health_check=list(HealthCheck),
 )
-plans = st.builds(
-    StreamPlan,
-    lengths=st.tuples(*[st.integers(0, 6)] * LANES),
-    ahead=st.integers(1, 4),
-    in_order=st.booleans(),
-)
+
+
+@st.composite
+def plans(draw: st.DrawFn, *, first: bool = True) -> StreamPlan:
+    lengths = draw(st.tuples(*[st.integers(0, 6)] * LANES))
+    began = tuple(draw(st.integers(0, length)) for length in lengths) if first and draw(st.booleans()) else (0,) * LANES
+    kinds = st.sampled_from(["raises", "skipped", "refused"])
+    return StreamPlan(
+        lengths,
+        ahead=draw(st.integers(1, 4)),
+        in_order=draw(st.booleans()),
+        turn=draw(st.integers(0, LANES - 1)),
+        began=began,
+        behaviour=draw(st.dictionaries(st.tuples(st.integers(0, LANES - 1), st.integers(0, 5)), kinds, max_size=3)),
+        short=draw(st.frozensets(st.integers(0, LANES - 1))),
+        noted=draw(st.booleans()),
+        tight=draw(st.booleans()),
+    )
 
 
 @QUICKLY
 @given(
-    plan=st.lists(plans, min_size=1, max_size=3),
+    first=plans(),
+    more=st.lists(plans(first=False), max_size=2),
     kills=st.dictionaries(st.integers(0, 150), st.integers(0, 12), max_size=6),
+    interrupts=st.dictionaries(st.integers(0, 150), st.integers(0, 30), max_size=6),
     stops=st.sets(st.integers(0, 200), max_size=20),
     laziness=st.sampled_from([0.0, 0.9, 1.0]),
     seed=st.integers(0, 1 << 32),
 )
-def test_any_schedule(plan, kills, stops, laziness, seed) -> None:
-    world = StreamWorld(plan)
-    world.shuffle(random.Random(seed), kills, stops if len(plan) > 1 else set(), laziness)
-    world.verify()
+def test_any_schedule(native, first, more, kills, interrupts, stops, laziness, seed) -> None:
+    world = StreamWorld([first, *more], native=native)
+    stops = stops if more else set()
+    where = {step: world.before_store(number) for step, number in interrupts.items()}
+    world.shuffle(random.Random(seed), kills=kills, interrupts=where, stops=stops, laziness=laziness)
 
 
 @pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
@@ -45,10 +64,34 @@ def test_any_schedule(plan, kills, stops, laziness, seed) -> None:
 def test_a_death_at_any_store(in_order: bool, laziness: float) -> None:
     plan = [StreamPlan((3, 1, 2), 2, in_order)]
     for tick in range(150):
-        for fuse in range(12):
-            world = StreamWorld(plan)
-            world.shuffle(random.Random(tick), {tick: fuse}, set(), laziness)
-            world.verify()
+        for fuse in range(9):
+            StreamWorld(plan).shuffle(random.Random(tick), kills={tick: fuse}, laziness=laziness)
+
+
+def raising() -> None:
+    raise Killed
+
+
+WHERE = {
+    "store": lambda world, number: world.before_store(number),
+    "line": lambda _, number: at_step(number + 1, raising, "line"),
+}
+
+
+@pytest.mark.parametrize(("where", "ahead"), [("store", 1), ("store", 2), ("line", 1)])
+@pytest.mark.parametrize("in_order", [True, False], ids=["in turn", "as ready"])
+def test_an_interrupt_before_any(where: str, ahead: int, in_order: bool) -> None:
+    """Of the consumer, also while it replaces a worker."""
+    plan = StreamPlan((1, 4, 2), ahead, in_order, behaviour={(1, 1): "refused", (2, 0): "skipped"})
+    for step in itertools.count():
+        for number in itertools.count():
+            world = StreamWorld([plan])
+            world.shuffle(random.Random(step), kills={step: 3}, interrupts={step: WHERE[where](world, number)})
+            if not world.run.cut:
+                break
+        if step > world.steps:
+            break
+    assert step > 50
 
 
 def test_no_slot_without_quota() -> None:
@@ -93,3 +136,11 @@ def test_the_consumer_is_woken_once() -> None:
     assert lane.ready(0, 1, 0, 1, failed=False)
     assert lane.visit().slot == 1
     assert not lane.ready(1, 1, 0, 1, failed=False)
+
+
+def test_a_lane_may_die_once_over_each_batch() -> None:
+    words = Words(DIMS.words)
+    streams = ConsumerStreams(words, DIMS, LANES)
+    machine = StreamMachine(words.consumer(DIMS), streams, [Resume()] * LANES, (), in_order=True, ahead=1, turn=0)
+    assert [machine.blame(0, batch) for batch in (4, 5, 5, 5, 6)] == [False, False, True, True, False]
+    assert not machine.blame(1, 6)

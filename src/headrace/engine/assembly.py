@@ -39,7 +39,7 @@ from headrace.engine.memory.slab import Shelf
 from headrace.engine.worker import collation
 from headrace.engine.worker.brought import Brought, Rows
 from headrace.engine.worker.generators import unpacked
-from headrace.engine.worker.job import Resume, Task
+from headrace.engine.worker.job import Task
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.signals import held
@@ -49,6 +49,7 @@ from headrace.plan.lookahead import Lookahead
 from headrace.sched.acts import Arrangement, Terms
 from headrace.sched.arrivals import Grouping
 from headrace.sched.gauges import Gauges
+from headrace.sched.resume import Resume
 from headrace.trace.file import Recording
 
 

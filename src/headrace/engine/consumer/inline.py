@@ -23,10 +23,10 @@ from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import COLLATION
-from headrace.engine.worker.job import Resume
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stream import Stream
+from headrace.sched.resume import Resume
 
 
 def collated(

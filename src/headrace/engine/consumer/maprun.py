@@ -21,11 +21,11 @@ from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.consumer.watch import Watch
 from headrace.engine.consumer.writing import IndexWriter
 from headrace.engine.memory.slots import Slots
-from headrace.engine.worker.job import Resume
 from headrace.sched.acts import Act, Ready, Terms
 from headrace.sched.book import Settled
 from headrace.sched.consumer import Batch
 from headrace.sched.epochmachine import EpochMachine
+from headrace.sched.resume import Resume
 
 Source = Groups | ExchangedGroups | ArrivingGroups
 NO_SLOT_SECONDS = 0.02

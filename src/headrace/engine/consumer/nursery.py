@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from headrace.engine.consumer.forking import alone
 from headrace.engine.worker import nursery
-from headrace.engine.worker.job import Job, Resume
+from headrace.engine.worker.job import Job
 from headrace.engine.worker.signals import ALL, held
+from headrace.sched.resume import Resume
 
 ANSWER_SECONDS = 30.0
 """After this long without an answer the nursery is given up: somebody stopped it, or it waits for an inherited lock."""

@@ -24,11 +24,12 @@ from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell, Lock, Mutex, new_lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker import process as worker
-from headrace.engine.worker.job import Job, Resume, Task, Wiring
+from headrace.engine.worker.job import Job, Task, Wiring
 from headrace.engine.worker.signals import ALL, held
 from headrace.sched import twin
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.gauges import Gauges
+from headrace.sched.resume import Resume
 from headrace.sched.roster import Roster
 
 NEEDED = 5

@@ -8,11 +8,11 @@ from headrace.engine.consumer.automatic import Automatic, affordable
 from headrace.engine.consumer.cores import CoreUse, own_cores
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.tally import Tally
-from headrace.engine.worker.job import Resume
 from headrace.plan import cost
 from headrace.plan.lanes import Observed, fullness
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.pace import CUT_NS
+from headrace.sched.resume import Resume
 
 RETHINK_NS = 50_000_000
 """The threshold follows the costs this often at most."""

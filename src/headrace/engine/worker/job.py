@@ -8,6 +8,7 @@ from headrace.engine.fetcher.arena import Arena
 from headrace.engine.memory.lock import Bell, Lock, Mutex
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.staging.caching import Caching
+from headrace.sched.resume import Resume
 from headrace.trace.file import Recording
 
 
@@ -45,24 +46,6 @@ class Task:
     """Where rows lie that were brought over a network, if some are."""
     caching: Caching | None
     """The cache, if there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """For an iterable dataset: how far this worker's stream had come."""
-
-    batches: int = 0
-    """Made and delivered before; made again and dropped unless there is a state."""
-    state: Any = None
-    """What the dataset's or its iterator's ``state_dict`` returned after those."""
-    ended: bool = False
-    """Nothing came after those."""
-    began: bytes | None = None
-    """The worker's random generators when its stream began, where they were not those of a new worker."""
-    random: bytes | None = None
-    """Those after the batches, where they had been drawn from."""
-    generation: int = 0
-    """The epoch this is about; a worker that begins with a later one starts at the beginning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import torch
 
 from headrace.engine.memory.lock import Bell
 from headrace.engine.worker import process
-from headrace.engine.worker.job import Job, Resume
+from headrace.engine.worker.job import Job
+from headrace.sched.resume import Resume
 
 NAME = "headrace-nurse"
 REQUEST = struct.Struct("<qqq")  # serial; START, REAP or END; the lane or the process it is about

@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.core.errors import StateMismatch
 from headrace.engine.worker import generators
-from headrace.engine.worker.job import Resume
 from headrace.engine.worker.stateful import is_stateful, load, restart
+from headrace.sched.resume import Resume
 
 
 class Stream:

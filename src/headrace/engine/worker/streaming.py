@@ -8,10 +8,11 @@ from headrace.engine.memory import codec
 from headrace.engine.worker import failure, generators
 from headrace.engine.worker.collator import Collator
 from headrace.engine.worker.desk import Desk
-from headrace.engine.worker.job import Job, Resume
+from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
 from headrace.sched.moves import Next
+from headrace.sched.resume import Resume
 
 
 class StreamMaker:

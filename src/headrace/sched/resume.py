@@ -1,0 +1,48 @@
+"""How far one worker's stream had come, and so what it is taken up from."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+
+class Note(NamedTuple):
+    """What a lane left beside a batch, or where its stream ended: what can be said of it after that."""
+
+    state: Any
+    began: bytes | None
+    random: bytes | None
+    """All of them: see ``Resume``."""
+
+
+class Reading(NamedTuple):
+    """What is in the memory of a slot that is ready, beside the batch."""
+
+    fatal: bool = False
+    """An error that took nothing of the stream: the same batch is still to come."""
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """For an iterable dataset: how far this worker's stream had come."""
+
+    batches: int = 0
+    """Made and delivered before; made again and dropped unless there is a state."""
+    state: Any = None
+    """What the dataset's or its iterator's ``state_dict`` returned after those."""
+    ended: bool = False
+    """Nothing came after those."""
+    began: bytes | None = None
+    """The worker's random generators when its stream began, where they were not those of a new worker."""
+    random: bytes | None = None
+    """Those after the batches, where they had been drawn from."""
+    generation: int = 0
+    """The epoch this is about; a worker that begins with a later one starts at the beginning."""
+
+    def after(self, read: Reading, *, last: bool) -> "Resume":
+        """The same, one batch later. ``last``: the stream ended with it."""
+        if read.fatal:
+            return self
+        further = replace(self, batches=self.batches + 1, ended=last)
+        if read.note is None:
+            return further
+        return replace(further, state=read.note.state, began=read.note.began, random=read.note.random)

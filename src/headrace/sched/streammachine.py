@@ -1,0 +1,241 @@
+"""Which operation of the ledger follows which in the consumer of one epoch of streams: events in, commands out.
+
+``next()`` visits the ledger once at most and says what is to be done outside it, as an epoch's machine does. Streams
+cannot be begun again. So whoever asks may be interrupted inside any of these calls and between any two of them: what
+was taken stands in ``delivered`` and in the hands, changed by single stores, and the queues are read from the ledger
+again (``mend``).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import IntEnum
+from itertools import islice, takewhile
+from typing import NamedTuple, Protocol
+
+from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.resume import Reading, Resume
+from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams, StreamOutcome
+
+
+class StreamAct(IntEnum):
+    """What the consumer does before it asks again."""
+
+    GO_ON = 0
+    """Nothing: others may have their turn."""
+    ALLOW = 1
+    """Find a free slot for ``lane``, past the limit if it ``must``: ``allow``, or ``no_room``."""
+    RING = 2
+    """Wake the lanes ``woken``."""
+    CLOSE = 3
+    """A stream ended: read the note in ``made``, if there is one, and ``close`` it."""
+    DELIVER = 4
+    """Deliver ``made``: put it into a hand, with where streams stand ``after`` it."""
+    WAIT = 5
+    """Nothing is there: wait until a lane rings or dies, or say so."""
+    END = 6
+    """All was delivered."""
+
+
+class Place(NamedTuple):
+    """How far the streams were delivered."""
+
+    streams: tuple[Resume, ...]
+    taken: tuple[int, ...]
+    """Slots that were taken of each in this epoch: its batches, and what it failed with beside them."""
+    turn: int
+    """Whose batch is next, unless that stream has ended."""
+
+
+class Made(NamedTuple):
+    """A slot that a lane is done with."""
+
+    lane: int
+    slot: int
+    outcome: StreamOutcome
+
+
+class Held(Protocol):
+    """Something on its way to the user."""
+
+    @property
+    def load(self) -> object:
+        """None: he has it."""
+
+    @property
+    def then(self) -> Place:
+        """Where streams stand once he has."""
+
+
+class _At(IntEnum):
+    """Where the machine stands: the next thing to be looked at."""
+
+    ALLOW = 0
+    ALLOWED = 1
+    LOOK = 2
+
+
+class StreamMachine:
+    """Takes turns over the streams that are not exhausted, as torch does; or takes what is there."""
+
+    def __init__(
+        self,
+        ledger: ConsumerLedger,
+        streams: ConsumerStreams,
+        resumed: Sequence[Resume],
+        hands: Sequence[Held],
+        *,
+        in_order: bool,
+        ahead: int,
+        turn: int,
+    ) -> None:
+        """``ahead``: batches each lane may make before they are taken; ``resumed``: what each stream starts from.
+
+        ``hands``: what was handed out and is not settled, oldest first.
+        """
+        self._ledger, self._streams, self._hands = ledger, streams, hands
+        self._in_order, self._ahead = in_order, min(ahead, MOST_AHEAD)
+        lanes = streams.lanes
+        self.delivered = Place(tuple(resumed), (0,) * lanes, turn % lanes)
+        """Up to what was settled."""
+        self.left: list[bytes | None] = [None] * lanes
+        """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
+        self.queues: list[deque[int]] = [deque() for _ in range(lanes)]
+        """The slots of each lane's batches to come, in order."""
+        self.lane, self.must = 0, False
+        self.woken: Sequence[int] = ()
+        self.made: Made | None = None
+        self._at = _At.LOOK
+        self._closed = [False] * lanes  # what they were allowed and did not make is others' by now
+        self._deaths = [(-1, 0)] * lanes  # the batch of its stream a lane last died over, and how often it did
+
+    @property
+    def reached(self) -> Place:
+        """How far the user has them. Right whenever it is asked for."""
+        now = self.delivered
+        for hand in takewhile(lambda hand: hand.load is None, list(self._hands)):
+            now = hand.then
+        return now
+
+    @property
+    def given(self) -> Place:
+        """Where streams stood after the last batch that was handed out."""
+        return self._hands[-1].then if self._hands else self.delivered
+
+    def begin(self) -> None:
+        """Begin the epoch in the ledger; whatever was there is given up."""
+        with self._ledger.lock:
+            self._streams.reset()
+
+    def start(self) -> None:
+        """The next batch is asked for."""
+        self._at = _At.LOOK
+
+    def start_ahead(self) -> None:
+        """Only have batches made, as many as may be ahead; ``WAIT`` when that was done."""
+        self._at, self.lane = _At.ALLOW, 0
+
+    def next(self) -> StreamAct:
+        """What is to be done now."""
+        if self._at == _At.LOOK:
+            return self._look()
+        if self._at == _At.ALLOW:
+            return self._room()
+        return StreamAct.WAIT
+
+    def allow(self, slot: int) -> None:
+        """One batch more from ``lane``, into this slot."""
+        with self._ledger.lock:
+            self._streams.allow(self.lane, slot)
+            self.queues[self.lane].append(slot)
+
+    def no_room(self) -> None:
+        """No slot is free for it."""
+        self.lane += 1
+
+    def after(self, made: Made, read: Reading) -> Place:
+        """Where streams stand once this was delivered, after all that was handed out before."""
+        given, lane = self.given, made.lane
+        resume = given.streams[lane].after(read, last=made.outcome.last)
+        streams = (*given.streams[:lane], resume, *given.streams[lane + 1 :])
+        taken = (*given.taken[:lane], given.taken[lane] + 1, *given.taken[lane + 1 :])
+        return Place(streams, taken, (lane + 1) % self._streams.lanes)
+
+    def settle(self, place: Place) -> None:
+        """The user has what was delivered up to there."""
+        self.delivered = place
+
+    def close(self, lane: int, left: bytes | None) -> list[int]:
+        """A stream is over; slots that it was allowed for nothing. ``left``: see there."""
+        self.left[lane] = left
+        self._closed[lane] = True  # before they go to others, whose batches must not be taken for its own
+        dropped, self.queues[lane] = list(self.queues[lane]), deque()
+        return dropped
+
+    def mend(self) -> list[int]:
+        """An interrupt broke something off: what was allowed and not taken stands in the ledger. The slots of that."""
+        given = self.given
+        with self._ledger.lock:
+            for lane, taken in enumerate(given.taken):
+                self.queues[lane] = deque() if self._closed[lane] else deque(self._streams.allowed(lane, taken))
+        return [slot for queue in self.queues for slot in queue]
+
+    def give_up(self) -> None:
+        """What lanes do is void."""
+        for queue in self.queues:
+            queue.clear()
+
+    def count_ready(self) -> tuple[int, int]:
+        """Of the batches to come: how many could be had now, and how many there are."""
+        waiting = [slot for queue in self.queues for slot in queue]
+        return sum(map(self._ledger.is_ready, waiting)), len(waiting)
+
+    def bury(self, lane: int) -> list[Made]:
+        """A lane died: what it had made and nobody took."""
+        queue = self.queues[lane]
+        with self._ledger.lock:
+            self._ledger.bury(lane)
+            count = self._streams.count_made(lane, queue)
+        return [Made(lane, slot, self._streams.outcome(slot)) for slot in islice(queue, count)]
+
+    def heir(self, lane: int, made: Sequence[tuple[Made, Reading]]) -> Resume:
+        """What a new worker goes on from in the place of one that died and had ``made`` these."""
+        resume = self.given.streams[lane]
+        for each, read in made:
+            resume = resume.after(read, last=each.outcome.last)
+        return replace(resume, generation=self._streams.generation)
+
+    def blame(self, lane: int, batch: int) -> bool:
+        """A lane died over a batch of its stream, and was replaced; whether it did so more often than it may."""
+        last, deaths = self._deaths[lane]
+        self._deaths[lane] = batch, deaths + 1 if last == batch else 1
+        return self._deaths[lane][1] > DEATHS_ALLOWED
+
+    def _room(self) -> StreamAct:
+        """As many are allowed to each stream as may be ahead."""
+        for lane in range(self.lane, self._streams.lanes):
+            if len(self.queues[lane]) < self._ahead and not self._streams.ended(lane):
+                self.lane, self.must = lane, not self.queues[lane]
+                return StreamAct.ALLOW
+        self._at = _At.ALLOWED
+        self.woken = self._ledger.wake(self._streams.lanes)
+        return StreamAct.RING if self.woken else StreamAct.GO_ON
+
+    def _look(self) -> StreamAct:
+        """Whether a batch can be delivered; lanes know that they are waited for if none can."""
+        turn, lanes = self.given.turn, self._streams.lanes
+        with self._ledger.lock:
+            for lane in (*range(turn, lanes), *range(turn)):
+                queue = self.queues[lane]
+                if queue and self._ledger.is_ready(queue[0]):
+                    slot = queue.popleft()
+                    self.made = Made(lane, slot, self._streams.outcome(slot))
+                    return StreamAct.DELIVER
+                if self._streams.ended(lane):
+                    if queue:  # the first of them is where it ended
+                        self.made = Made(lane, queue[0], self._streams.outcome(queue[0]))
+                        return StreamAct.CLOSE
+                elif self._in_order:
+                    break
+            self._streams.expect()
+        return StreamAct.WAIT if any(self.queues) else StreamAct.END
