@@ -370,6 +370,24 @@ def test_an_interrupt_after_a_stream_has_ended() -> None:
     assert torch.cat(kept)[:, 0].tolist() == list(range(SAMPLES))
 
 
+def refusing(worker: int) -> None:
+    if worker == 0:
+        raise ValueError(worker)
+
+
+def test_an_interrupt_after_a_worker_refused() -> None:
+    """What it failed with was no batch of its stream."""
+    with made("streams", worker_init_fn=refusing) as loader:
+        iterator = iter(loader)
+        with pytest.raises(ValueError, match="0"):
+            next(iterator)
+        kept = list(itertools.islice(iterator, 3))
+        with pytest.raises(Interrupt), at_step(60, raising, "line"):
+            next(iterator)
+        kept += iterator
+    assert sorted(torch.cat(kept)[:, 0].tolist()) == list(range(SAMPLES))
+
+
 @contextmanager
 def shooting(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """A signal every millisecond or two, which any thread of this process may take."""

@@ -1,136 +1,19 @@
-"""Streams in one process: workers that make batches of their own, and a consumer that does what its machine says."""
+"""Streams in one process: workers, and a consumer that does what its machine says, step by step, in any order."""
 
 import random
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.sched import words as W
-from headrace.sched.moves import Next
-from headrace.sched.resume import Note, Reading, Resume
+from headrace.sched.resume import Reading, Resume
 from headrace.sched.streammachine import Made, Place, StreamAct, StreamMachine
-from headrace.sched.streams import ConsumerStreams, LaneStream
-from headrace.sched.words import Dims
+from headrace.sched.streams import ConsumerStreams
 from tests.sched.memory import KILLED, Slab, Words
+from tests.sched.stream_lanes import DIMS, LANES, StreamLane, StreamPlan, note, replaced
 
-LANES = 3
-DIMS = Dims(lanes=LANES, groups=1, slots=40, rows=1)
 LIMIT = 20_000
-
-
-@dataclass(frozen=True)
-class StreamPlan:
-    """One epoch: how many batches each stream has."""
-
-    lengths: tuple[int, ...]
-    ahead: int = 2
-    in_order: bool = True
-    turn: int = 0
-    began: tuple[int, ...] = (0,) * LANES
-    """What each stream starts from, in a first epoch: the batches before were delivered in another run."""
-    behaviour: dict[tuple[int, int], str] = field(default_factory=dict)
-    """Of a batch of a stream: ``raises``, is ``skipped``, or is ``refused`` once by each worker that comes to it."""
-    short: frozenset[int] = frozenset()
-    """Streams whose end is seen with their last batch."""
-    noted: bool = True
-    """Lanes leave a note beside each batch."""
-    tight: bool = False
-    """There is memory for no more batches than must be."""
-
-
-def note(epoch: int, lane: int, batches: int) -> Note:
-    """What a lane leaves after so many."""
-    return Note({"at": batches}, b"%d began" % epoch, b"%d %d %d" % (epoch, lane, batches))
-
-
-class StreamLane:
-    """Does what its stream says. Where to resume from holds for the epoch it was said in."""
-
-    def __init__(self, world: "StreamWorld", number: int, resume: Resume) -> None:
-        self.world, self.words, self.number, self._resume = world, world.words, number, resume
-        self.stream = LaneStream(world.words, DIMS, number)
-        self.alive, self.asleep, self.to_report = True, False, False
-        self._position: int | None = None
-        self._refused: set[tuple[int, int]] = set()
-        self._steps = self._run()
-
-    @property
-    def can_move(self) -> bool:
-        return self.alive and (not self.asleep or self.world.bells[self.number] > 0)
-
-    def step(self) -> None:
-        if self.asleep:
-            self.asleep, self.world.bells[self.number] = False, 0
-        try:
-            next(self._steps)
-        except KILLED:
-            self.alive = False
-
-    def kill(self, fuse: int) -> None:
-        if self.can_move:
-            self.words.fuse = fuse
-            self.step()
-            self.words.fuse = None
-        self.alive = self.to_report = False
-
-    def _run(self) -> Iterator[None]:
-        while True:
-            what, slot, fresh = self.stream.visit()
-            if fresh:
-                self._position = None
-            use, epoch = self.world.slab.uses.get(slot), len(self.world.runs) - 1
-            yield
-            if what == Next.ASLEEP:
-                self.asleep = True
-                yield
-                continue
-            if self._position is None:
-                self._position = self._begun(epoch)
-            yield from self._make(slot, use, epoch)
-            yield
-            if self.to_report:
-                self.world.bell += 1
-                self.to_report = False
-                yield
-
-    def _begun(self, epoch: int) -> int:
-        if self._resume.generation != self.stream.generation:
-            return 0
-        plan, resume = self.world.plans[epoch], self._resume
-        assert not resume.ended or resume.batches == plan.lengths[self.number], "it has not ended there"
-        if plan.noted and resume.batches > plan.began[self.number]:
-            assert resume == replaced(resume, note(epoch, self.number, resume.batches)), "another one's note"
-        return resume.batches
-
-    def _make(self, slot: int, use: int | None, epoch: int) -> Iterator[None]:
-        slab, plan, position = self.world.slab, self.world.plans[epoch], self._position
-        assert position is not None
-        what = plan.behaviour.get((self.number, position), "batch")
-        ends, refuses = position == plan.lengths[self.number], what == "refused" and (epoch, position)
-        if refuses in self._refused:
-            refuses, what = False, "batch"
-        after = position if ends else position + 1
-        slab.write(slot, use, 0, (epoch, self.number, position, what))
-        slab.write(slot, use, 1, note(epoch, self.number, after))
-        yield
-        if not ends and not refuses and after == plan.lengths[self.number] and self.number in plan.short:
-            self.stream.mark_last(slot)
-        if plan.noted:
-            self.stream.attach(slot, 1)
-        yield
-        if ends:
-            self.to_report = self.stream.end()
-            return
-        if refuses:
-            self._refused.add(refuses)
-        else:
-            self._position = after
-        self.to_report = self.stream.ready(slot, position + 10, 0, 1, failed=what != "batch")
-
-
-def replaced(resume: Resume, left: Note) -> Resume:
-    return Resume(resume.batches, left.state, resume.ended, left.began, left.random, resume.generation)
 
 
 @dataclass
@@ -273,7 +156,7 @@ class StreamRun:
         """What is in the slot is what its lane put there, and the next of its stream."""
         lane, slot, outcome = made
         epoch, owner, position, what = self.world.slab.cells[slot, 0]
-        assert (epoch, owner) == (len(self.world.runs) - 1, lane), "another one's batch"
+        assert (epoch, owner) == (self.world.epoch, lane), "another one's batch"
         assert outcome.failed == (what != "batch")
         assert outcome.items == position + 10
         place = self.machine.after(made, self._reading(made))
@@ -324,7 +207,7 @@ class StreamRun:
 
     def check(self) -> None:
         """What the user has is what the machine says he has, whenever it is asked."""
-        epoch, reached = len(self.world.runs) - 1, self.machine.reached
+        epoch, reached = self.world.epoch, self.machine.reached
         for lane, at in enumerate(reached.streams):
             had = [position for owner, position, what in self.delivered if owner == lane and what != "refused"]
             began, length = self.plan.began[lane], self.plan.lengths[lane]
@@ -349,7 +232,7 @@ class StreamRun:
 
     def verify(self) -> None:
         """All came, in turn if that was wanted."""
-        plan, epoch = self.plan, len(self.world.runs) - 1
+        plan, epoch = self.plan, self.world.epoch
         had = [(lane, position) for lane, position, what in self.delivered if what != "refused"]
         owed = {(lane, i) for lane in range(LANES) for i in range(plan.began[lane], plan.lengths[lane])}
         assert set(had) == owed
@@ -383,6 +266,10 @@ class StreamWorld:
     def run(self) -> StreamRun:
         return self.runs[-1]
 
+    @property
+    def epoch(self) -> int:
+        return len(self.runs) - 1
+
     def begin(self) -> bool:
         """The next epoch, if there is one; what is left of this one is given up."""
         if self.runs and self.run.finished:
@@ -398,8 +285,8 @@ class StreamWorld:
         return True
 
     def lend(self, slot: int) -> None:
-        """The user keeps two batches; one that he is given again he has once."""
-        self._lent = deque(each for each in self._lent if each[0] != slot)
+        """The user keeps two batches."""
+        assert all(slot != lent for lent, _ in self._lent), "he is given it again"
         self._lent.append((slot, self.slab.cells[slot, 0]))
         while len(self._lent) > 2:
             slot, value = self._lent.popleft()

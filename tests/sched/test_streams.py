@@ -14,7 +14,8 @@ from headrace.sched.streammachine import StreamMachine
 from headrace.sched.streams import ConsumerStreams, LaneStream
 from tests.loader.steps import at_step
 from tests.sched.memory import Killed, Words
-from tests.sched.stream_model import DIMS, LANES, StreamPlan, StreamWorld
+from tests.sched.stream_lanes import DIMS, LANES, StreamPlan
+from tests.sched.stream_model import StreamWorld
 
 QUICKLY = settings(
     max_examples=250,
