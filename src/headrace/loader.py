@@ -24,8 +24,9 @@ from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.course import Course
 from headrace.engine.farewell import Farewell
-from headrace.engine.iteration import Iteration, Resources
+from headrace.engine.iteration import Iteration
 from headrace.engine.memory.slab import Shelf
+from headrace.engine.resources import Resources
 from headrace.engine.staging.stages import check_staged
 from headrace.engine.worker import generators
 from headrace.engine.worker.brought import Rows

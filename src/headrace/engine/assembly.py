@@ -33,9 +33,9 @@ from headrace.engine.device.accelerator import accelerator
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.pieces import no_slab
 from headrace.engine.device.pinning import pinning
-from headrace.engine.iteration import Resources, Run
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Shelf
+from headrace.engine.resources import Resources, Run
 from headrace.engine.worker import collation
 from headrace.engine.worker.brought import Brought, Rows
 from headrace.engine.worker.generators import unpacked

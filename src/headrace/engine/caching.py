@@ -10,7 +10,7 @@ from headrace.engine.consumer.members import members
 from headrace.engine.consumer.membership import Memberships, caching, origins
 from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.saved import members_of
-from headrace.engine.iteration import Resources
+from headrace.engine.resources import Resources
 from headrace.engine.staging.stages import Stages
 from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
