@@ -13,6 +13,7 @@ from headrace.engine.consumer.hand import Hand, waiting
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.farewell import Farewell
+from headrace.engine.outset import Outset
 from headrace.engine.resources import Resources
 
 
@@ -151,10 +152,10 @@ class Iteration:
         try:
             hand = waiting(self.resources.run.hands) or self.resources.run.next()
         except StopIteration:
-            self._assembly.use_up()
+            self._assembly.outset.use_up()
             if self._resumed and self.resources.yielded == 0:
                 # The state was taken after the last batch: what follows it is a full epoch.
-                self._assembly.forget_seed()
+                self._assembly.outset.forget_seed()
                 self._begin()
                 return self._take()
             self.resources.finished = True
@@ -169,7 +170,7 @@ class Iteration:
                     self._end()
             raise
         if isinstance(hand.load, tuple):
-            self._assembly.use_up()
+            self._assembly.outset.use_up()
         return hand
 
     def __getstate__(self) -> Any:
@@ -190,6 +191,7 @@ class Assembly(Protocol):
     """What an iteration needs of whoever puts runs together."""
 
     resources: Resources
+    outset: Outset
     tally: Tally
     beacon: Beacon
     persistent: bool
@@ -197,12 +199,6 @@ class Assembly(Protocol):
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
-
-    def use_up(self) -> None:
-        """The epoch has really begun: the state it goes on from is used up."""
-
-    def forget_seed(self) -> None:
-        """The next epoch begins as if with a new iteration."""
 
     def length(self) -> int:
         """Batches in an epoch."""
