@@ -17,15 +17,17 @@ from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
-from headrace.engine.assembly import IterationAssembly, Settings
+from headrace.engine.assembly import IterationAssembly
 from headrace.engine.consumer import saved
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.course import Course
 from headrace.engine.farewell import Farewell
-from headrace.engine.iteration import Iteration, Resources
+from headrace.engine.iteration import Iteration
 from headrace.engine.memory.slab import Shelf
+from headrace.engine.resources import Resources
+from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import check_staged
 from headrace.engine.worker import generators
 from headrace.engine.worker.brought import Rows

@@ -435,6 +435,16 @@ class TestSeats:
         with pytest.raises(CacheError, match="62 ranks at once"):
             seat(words, 101).join(2 * TIMEOUT)
 
+    def test_an_augmentation_is_used_once_also_by_a_rank_that_lost_its_seat(self):
+        words = empty(10, (0, 0, 100))
+        first = joined(words, 1)
+        assert all(made(first, each) for each in first.request(np.arange(10), 0).servings)
+        words[first.dims.seat(first.number) + W.J_NAME] = 0
+        first.join(0)
+        first.begin(1, 0)
+        assert {each.form for each in first.request(np.arange(10), 0).servings} == {W.NOWHERE}
+        assert {each.form for each in joined(words, 2).request(np.arange(10), 0).servings} == {W.AUGMENTED}
+
     def test_leaving(self):
         words = empty(10, (0, 100, 0))
         one = joined(words, 1)

@@ -9,6 +9,7 @@ from PIL import Image
 from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
+from headrace.cache import words as W
 from headrace.core.errors import CacheError
 from headrace.dataset import StoreDataset
 from headrace.engine.staging.lists import steps
@@ -114,8 +115,10 @@ def pipeline(size=16):
     )
 
 
-def composed(stages, index):
-    return stages.augment(stages.decode(stages.fetch(index)))
+def composed(stages, given, form=W.NOWHERE):
+    for stage in stages.after(form):
+        given = stage.run(given)
+    return given
 
 
 class TestFolder:
@@ -129,11 +132,19 @@ class TestFolder:
             found, label = composed(stages, index)
             assert torch.equal(found, picture)
             assert label == target
-        content, target = stages.fetch(4)
+        fetch, decode, augment = stages.steps
+        content, target = fetch.run(4)
         assert content == (folder / "dog" / "1.jpg").read_bytes()
-        decoded = stages.decode((content, target))
+        decoded = decode.run((content, target))
         assert (decoded[0].mode, min(decoded[0].size), target) == ("RGB", 16, 1)
-        assert stages.encodes
+        torch.manual_seed(4)
+        from_decoded = composed(stages, decoded, W.DECODED)
+        torch.manual_seed(4)
+        assert torch.equal(from_decoded[0], dataset[4][0]), "going on from a form is the same as from the beginning"
+        assert [stage.form for stage in stages.steps] == list(W.FORMS)
+        assert [stage.name for stage in stages.steps] == ["fetch", "decode", "augment"]
+        assert fetch.keeps
+        assert augment.keeps
 
     def test_what_changes_changes_the_fingerprint_from_there_on(self, folder):
         def scopes(transform, **options):
@@ -161,7 +172,7 @@ class TestFolder:
     def test_a_loader_of_the_user_s_own_reads_files_itself(self, folder):
         dataset = datasets.DatasetFolder(str(folder), lambda path: np.asarray(Image.open(path)), extensions=(".jpg",))
         stages = staged(dataset)
-        assert not stages.encodes
+        assert [stage.keeps for stage in stages.steps] == [False, True, True], "a path is not worth keeping"
         assert np.array_equal(composed(stages, 2)[0], dataset[2][0])
 
     def test_a_getitem_of_the_user_s_own_is_not_ours_to_take_apart(self, folder):

@@ -503,7 +503,12 @@ class Costly(Stages):
 
 @pytest.fixture
 def eager(monkeypatch):
-    """A loader that looks at what is measured with every request."""
+    """A loader that looks at what is measured with every request, on a machine where nothing else wants the cores.
+
+    What is best to keep may be something else where it does.
+    """
+    monkeypatch.setattr(dividing, "machine", lambda: (0.0, 64))
+    monkeypatch.setattr(dividing, "own_cores", lambda: 64.0)
     monkeypatch.setattr(dividing, "LOOK", 0.0)
     monkeypatch.setattr(dividing, "BURY", 1)
     monkeypatch.setattr(stagetimes, "TELL_NS", 0)

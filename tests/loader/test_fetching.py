@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ import headrace
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
 from headrace.engine.consumer import fetchers, fetching
+from headrace.engine.consumer.inline import InlineRun
+from headrace.engine.consumer.pool import Pool
 from tests.engine.remote import RemoteNumbers
-from tests.loader.steps import inside
+from tests.loader.steps import inside, is_in
+from tests.parity.support import wait_until
 
 
 class Numbers(Dataset):
@@ -295,6 +299,26 @@ def test_a_window_of_a_fixed_size():
     loading = Loading(prefetch=Prefetch(window=2, ramp=0))
     with loader_of(RemoteNumbers(100), loading=loading) as loader:
         assert labels(loader) == list(range(100))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_closing_while_another_thread_waits_for_rows(workers):
+    """They would come in an hour."""
+    loader = loader_of(RemoteNumbers(40, slow=dict.fromkeys(range(8, 40), 3600)), num_workers=workers)
+    iterator = iter(loader)
+    with ThreadPoolExecutor(1) as thread:
+        ident = thread.submit(threading.get_ident).result()
+        found = thread.submit(next, iterator).result()
+        waits = thread.submit(next, iterator)
+        assert wait_until(lambda: is_in(ident, InlineRun._wait) or is_in(ident, Pool.wait))
+        state = loader.state_dict()
+        loader.close()
+        assert isinstance(waits.exception(60), headrace.LoaderClosed)
+        assert isinstance(thread.submit(next, iterator).exception(60), headrace.LoaderClosed)
+    loader.dataset.store.slow = {}
+    loader.load_state_dict(state)
+    assert labels([found, *loader]) == list(range(40))
+    loader.close()
 
 
 class TestOneFetcherForAllEpochs:

@@ -79,7 +79,11 @@ class Seat:
         return self.number >= 0 and int(self.r[self._at + W.J_NAME]) == self.name
 
     def join(self, now: int) -> list[Entry]:
-        """Take a free seat, or that of who was silent for longest; what silent ranks were writing must be deleted."""
+        """Take a free seat, or that of who was silent for longest; what silent ranks were writing must be deleted.
+
+        For a rank that had another one before, everything that is here counts as used: nobody knows what it had.
+        """
+        again = self.number >= 0
         with self.entries.changing():
             self.number = self._choose(now)
             at, bit = self._at, 1 << self.number
@@ -88,9 +92,12 @@ class Seat:
             abandoned = self.entries.abandon(self.number)
             for silent in self._silent(now):
                 abandoned += self.entries.abandon(silent)
-            settled = (self.entries.place & W.ARRIVING) == 0
-            for sample in np.flatnonzero(settled & (self.entries.used & bit != 0)).tolist():
-                self.w[self.dims.used + sample] = int(self.entries.used[sample]) & ~bit
+            place, used = self.entries.place, self.entries.used
+            settled = (place & W.ARRIVING) == 0
+            for sample in np.flatnonzero(settled & (used & bit != 0)).tolist():
+                self.w[self.dims.used + sample] = int(used[sample]) & ~bit
+            for sample in np.flatnonzero(settled & (place & W.FORM == W.AUGMENTED)).tolist() if again else ():
+                self.w[self.dims.used + sample] = int(used[sample]) | bit
             for fact in range(W.J_RANK, W.J_RANK + W.J_FACTS):
                 self.w[at + fact] = 0
             self.w[at + W.J_GROUP] = self.group

@@ -1,4 +1,5 @@
-/* The ledger's hot operations: the same stores in the same order as lane.py and consumer.py, which are their twins.
+/* The ledger's hot operations: the same stores in the same order as their twins, lane.py, claims.py and
+ * consumer.py.
  *
  * Each one takes the run's lock, works on the words and lets the lock go, without touching a Python object in between:
  * whoever holds the lock never waits for an interpreter. Words are volatile, so a process that is killed anywhere has
@@ -372,7 +373,7 @@ static int shape(Ledger *l, i64 slot, i64 layout, i64 room)
     return 0;
 }
 
-/* See lane.py for why a lane's tickets may go there: the first slot, and for how many of them. */
+/* See claims.py for why a lane's tickets may go there: the first slot, and for how many of them. */
 static int place_for(Ledger *l, i64 lane, i64 epoch, int holes, i64 *place, i64 *many)
 {
     Cells w = l->w;

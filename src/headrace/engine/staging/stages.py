@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from headrace.cache import words as W
 from headrace.cache.fingerprint import fingerprint
 from headrace.core.errors import CacheError
 from headrace.engine.staging.kinds import picture
@@ -26,12 +27,23 @@ Scopes = tuple[str, str, str]
 """Fingerprints of what makes encoded, decoded and augmented samples."""
 
 
-class Stages(NamedTuple):
-    """``augment(decode(fetch(index)))`` is ``dataset[index]``."""
+class Stage(NamedTuple):
+    """One step of making a sample."""
 
-    fetch: Callable[[int], Any]
-    decode: Callable[[Any], Any]
-    augment: Callable[[Any], Any]
+    name: str
+    form: int
+    """What a cache calls what it makes."""
+    run: Callable[[Any], Any]
+    """Makes it of what the stage before made; the first one is given the index."""
+    keeps: bool = True
+    """Whether what it makes is worth keeping."""
+
+
+class Stages(NamedTuple):
+    """What a worker does for ``dataset[index]``, from the beginning or from any form that it is given."""
+
+    steps: tuple[Stage, ...]
+    """One for each form, in the order of the forms."""
     scopes: Scopes
     origin: Callable[[int], int]
     """The number under which a sample is kept: datasets that are parts of one share what is kept of it."""
@@ -39,8 +51,19 @@ class Stages(NamedTuple):
     """Numbers that ``origin`` may give."""
     stamp: Callable[[int], tuple[int, ...] | None]
     """What tells one state of the sample's file from another; None where a sample has no file of its own."""
-    encodes: bool
-    """Whether what is fetched is worth keeping."""
+
+    def after(self, form: int) -> tuple[Stage, ...]:
+        """What is left to be done with a sample that is there in this form; all of it for ``NOWHERE``."""
+        return self.steps[form:]
+
+
+def _steps(source: Any, *, encodes: bool = True) -> tuple[Stage, ...]:
+    """Those of whatever has the three methods. ``encodes``: whether what it fetches is worth keeping."""
+    return (
+        Stage("fetch", W.ENCODED, source.fetch, encodes),
+        Stage("decode", W.DECODED, source.decode),
+        Stage("augment", W.AUGMENTED, source.augment),
+    )
 
 
 def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
@@ -79,7 +102,9 @@ def _subset(whole: Stages, indices: Any) -> Stages:
     def stamp(index: int) -> tuple[int, ...] | None:
         return whole.stamp(indices[index])
 
-    return whole._replace(fetch=lambda index: whole.fetch(indices[index]), origin=origin, stamp=stamp)
+    fetch, *others = whole.steps
+    inner = fetch._replace(run=lambda index: fetch.run(indices[index]))
+    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp)
 
 
 def _own_scopes(dataset: Any) -> Scopes:
@@ -92,7 +117,7 @@ def _own_scopes(dataset: Any) -> Scopes:
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
     stamp = getattr(dataset, "stamp", _no_stamp)
-    return Stages(dataset.fetch, dataset.decode, dataset.augment, scopes, int, len(dataset), stamp, True)
+    return Stages(_steps(dataset), scopes, int, len(dataset), stamp)
 
 
 def _known(dataset: Any) -> Mapping[str, Any]:
@@ -152,13 +177,5 @@ def _folder_scopes(dataset: Any, folder: _Folder) -> Scopes:
 
 def _folder(dataset: Any, scopes: Scopes | None) -> Stages:
     folder = _Folder(dataset)
-    return Stages(
-        folder.fetch,
-        folder.decode,
-        folder.augment,
-        scopes or _folder_scopes(dataset, folder),
-        int,
-        len(dataset.samples),
-        folder.stamp,
-        folder.opens,
-    )
+    scopes = scopes or _folder_scopes(dataset, folder)
+    return Stages(_steps(folder, encodes=folder.opens), scopes, int, len(dataset.samples), folder.stamp)

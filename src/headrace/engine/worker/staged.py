@@ -64,34 +64,34 @@ class Staged:
         (plan, row), self.place = self.place or (None, None), None
         share = None if plan is None else self._opened(plan.badge)
         if plan is None or share is None:
-            if row is None:
-                return self._dataset[index]
-            return self._stages.augment(self._stages.decode(self._fetched(index, row)))
+            return self._dataset[index] if row is None else self._made_of(index, row)
         form, value = self._found(share, index, plan)
         if self.observer is not None:
             self.observer.tier = form
         stamp = self._stamp(index) if plan.keep else None
         sized = form == W.NOWHERE and self._times.due()
-        stages = self._stages
-        for stage, result in enumerate((W.ENCODED, W.DECODED, W.AUGMENTED)[form:], form):
+        for stage in self._stages.after(form):
             began, used = clock(), cpu_clock()
-            if stage == 0:
-                value = self._fetched(index, row)
-            else:
-                value = stages.decode(value) if stage == 1 else stages.augment(value)
+            value = stage.run(value) if row is None or stage.form != W.ENCODED else self._brought(index, row)
             self._times.stage(stage, clock() - began, cpu_clock() - used)
-            kept = result != W.ENCODED or stages.encodes
             if sized:
-                self._times.size(stage, (stamp, value) if kept else None, share)
-            if plan.keep == result and kept:
-                self._keep(share, index, result, (stamp, value))
+                self._times.size(stage, (stamp, value), share)
+            if plan.keep == stage.form and stage.keeps:
+                self._keep(share, index, stage.form, (stamp, value))
         self._times.tell(share)
         return value
 
-    def _fetched(self, index: Any, row: Arrived | None) -> Any:
-        """What is stored: as it was brought, if it was. A row that could not be read raises the store's error."""
-        if row is None or self._arena is None or self._rows is None:
-            return self._stages.fetch(index)
+    def _made_of(self, index: Any, row: Arrived) -> Any:
+        """The sample, without a cache."""
+        value = self._brought(index, row)
+        for stage in self._stages.after(W.ENCODED):
+            value = stage.run(value)
+        return value
+
+    def _brought(self, index: Any, row: Arrived) -> Any:
+        """What is stored, as it was brought. A row that could not be read raises the store's error."""
+        assert self._arena is not None
+        assert self._rows is not None
         if self.observer is not None:
             self.observer.brought(row.size, row.retries, row.began, row.took)
         return self._rows.encoded(self._arena.read(row, self._rows.key(index)))
@@ -123,7 +123,7 @@ class Staged:
             log.warning("this worker goes on without the cache for %d seconds: %s", PAUSE, error)
 
     def _found(self, share: Share, index: Any, plan: Plan) -> tuple[int, Any]:
-        """What the cache has of a sample: the form, 0 for none, and the value."""
+        """What the cache has of a sample: the form and the value; ``NOWHERE`` and the index, where it has nothing."""
         forms = (W.DECODED, W.ENCODED) if plan.form == LOOK else (plan.form,) if plan.form else ()
         sample = self._stages.origin(index)
         for form in forms:
@@ -142,7 +142,7 @@ class Staged:
                 entry = bytearray()
             if plan.form != LOOK or entry is not None:
                 share.lost(sample, form)
-        return W.NOWHERE, None
+        return W.NOWHERE, index
 
     def _stamp(self, index: Any) -> list[int] | None:
         try:

@@ -3,11 +3,13 @@
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from headrace.cache import words as W
 from headrace.cache.codec import Codec, NotKept
 from headrace.cache.division import Sums
 from headrace.cache.share import Share
+from headrace.engine.staging.stages import Stage
 
 TELL_NS = 1_000_000_000
 SIZED = 8
@@ -17,54 +19,70 @@ NEVER = 1 << 50
 """Bytes of what cannot be kept."""
 
 
+class _Names(NamedTuple):
+    """Of the sums that are kept of a stage."""
+
+    took: str
+    runs: str
+    cpu: str
+    bytes: str
+    sized: str
+
+
+_SUMS = {
+    W.ENCODED: _Names("fetch", "fetched", "fetch_cpu", "encoded_bytes", "encoded_sized"),
+    W.DECODED: _Names("decode", "decoded", "decode_cpu", "decoded_bytes", "decoded_sized"),
+    W.AUGMENTED: _Names("augment", "augmented", "augment_cpu", "augmented_bytes", "augmented_sized"),
+}
+
+
 class StageTimes:
     """Adds up. Times are nanoseconds; CPU time is that of the process, whose threads may help a stage."""
 
     def __init__(self, codec: Codec) -> None:
         """Nothing yet."""
-        self._codec, self._sums, self._told, self._made = codec, [0] * len(Sums._fields), time.monotonic_ns(), 0
+        self._codec, self._told, self._made = codec, time.monotonic_ns(), 0
+        self._sums = dict.fromkeys(Sums._fields, 0)
         self._used, self._queued = time.process_time_ns(), _queued()
 
     def read(self, took: int, used: int, size: int) -> None:
         """An entry was read, with so much CPU time."""
-        self._sums[6] += took
-        self._sums[7] += 1
-        self._sums[8] += size
-        self._sums[18] += used
+        sums = self._sums
+        sums["read"] += took
+        sums["reads"] += 1
+        sums["read_bytes"] += size
+        sums["read_cpu"] += used
 
-    def stage(self, stage: int, took: int, used: int) -> None:
-        """A stage was run: 0 fetched, 1 decoded, 2 augmented."""
-        self._sums[2 * stage] += took
-        self._sums[2 * stage + 1] += 1
-        self._sums[15 + stage] += used
+    def stage(self, stage: Stage, took: int, used: int) -> None:
+        """A stage was run, with so much CPU time."""
+        sums, names = self._sums, _SUMS[stage.form]
+        sums[names.took] += took
+        sums[names.runs] += 1
+        sums[names.cpu] += used
 
     def due(self) -> bool:
         """Whether the sizes of the forms of this sample, which is made from the store, are wanted."""
         self._made += 1
         return self._made <= FIRST or self._made % SIZED == 0
 
-    def size(self, stage: int, value: Any, share: Share) -> None:
-        """How much room an entry of this would take; None: such are not kept."""
+    def size(self, stage: Stage, value: Any, share: Share) -> None:
+        """How much room an entry of what the stage made would take."""
         size = NEVER
-        if value is not None:
+        if stage.keeps:
             with suppress(NotKept):
                 size = share.footprint(self._codec.encode(value).size)
-        self._sums[9 + 2 * stage] += size
-        self._sums[10 + 2 * stage] += 1
+        self._sums[_SUMS[stage.form].bytes] += size
+        self._sums[_SUMS[stage.form].sized] += 1
 
     def tell(self, share: Share) -> None:
         """A sample was made; it is told once in a second."""
-        now = time.monotonic_ns()
-        self._sums[20] += 1
+        now, self._sums["made"] = time.monotonic_ns(), self._sums["made"] + 1
         if now - self._told > TELL_NS:
-            used = time.process_time_ns()
-            self._sums[19] = max(0, used - self._used - sum(self._sums[15:19]))
-            self._used = used
-            self._sums[21] = -self._queued
-            self._queued = _queued()
-            self._sums[21] += self._queued
-            share.book.measure(Sums(*self._sums))
-            self._sums, self._told = [0] * len(self._sums), now
+            used, queued, sums = time.process_time_ns(), _queued(), Sums(**self._sums)
+            others = max(0, used - self._used - sums.cpu)
+            share.book.measure(sums._replace(other_cpu=others, queued=queued - self._queued))
+            self._used, self._queued, self._told = used, queued, now
+            self._sums = dict.fromkeys(Sums._fields, 0)
 
 
 def _queued() -> int:
