@@ -241,3 +241,14 @@ def unseeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose generator nobody has seeded, whatever tests did before."""
     torch.seed()
     monkeypatch.setattr(generators, "_OURS", torch.initial_seed())
+
+
+def pytest_collection_finish() -> None:
+    """Tests and what they import stay: the collector need not look at all of it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Some libraries look at exit for what was never collected."""
+    gc.unfreeze()

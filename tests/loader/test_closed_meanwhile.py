@@ -135,7 +135,7 @@ def test_at_any_moment_of_another_thread(kind: str) -> None:
     rng, closed, samples = random.Random(kind), 0, 400
     before = children()
     loader = made(kind, (Numbers if "stream" in kind else Pairs)(samples))
-    for number in range(25):
+    for number in range(10):
         found, enough = list[int](), rng.randrange(samples // 2)
         reached, goes_on = threading.Event(), threading.Event()
         if number:  # the first time the loader is closed between two calls; later it may as well be too late

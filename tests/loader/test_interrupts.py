@@ -343,7 +343,7 @@ def test_a_handler_that_looks_at_any_line_of_iter(kind: str, persistent: bool) -
         pytest.skip("no workers")
     with made(kind, persistent_workers=persistent) as loader:
         expected = list(range(SAMPLES))
-        for line, epoch in zip(itertools.count(1, 7 if inline or persistent else 61), itertools.count()):
+        for line, epoch in zip(itertools.count(1, 7 if inline else 17 if persistent else 61), itertools.count()):
             states: list[dict[str, Any]] = []
             with at_step(line, lambda states=states: states.append(loader.state_dict()), "line") as steps:
                 iterator = iter(loader)
