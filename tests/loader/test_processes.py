@@ -233,8 +233,12 @@ from tests.loader.data import Pairs
 loader = headrace.DataLoader(Pairs(1000), num_workers=2)
 iterator = iter(loader)
 next(iterator)
-os.kill(next(c.pid for c in psutil.Process().children() if c.name() == "pt_data_worker"), signal.SIGKILL)
-while not loader.stats().restarts:
+workers = [child for child in psutil.Process().children() if child.name() == "pt_data_worker"]
+for worker in workers:  # all of them: if one were left, it might be done before anybody misses the other
+    os.kill(worker.pid, signal.SIGKILL)
+while not all(worker.status() == "zombie" for worker in workers):
+    pass
+while loader.stats().restarts < 2:
     next(iterator)
 print("replaced", flush=True)
 signal.pause()
