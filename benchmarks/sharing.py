@@ -5,10 +5,8 @@ sleep with each batch. Samples cost nothing and have one size, so that the cache
 decoded. Counted is what each loader's `stats()` counts, from the end of the fastest job's second epoch to the end of
 its seventh: one period of the speeds. The simulator gets the same number of samples and jobs, the same batches and
 speeds; unlike the loaders it asks for nothing ahead of time. ODS is Seneca's sampling, with freed places filled by the
-next misses; the policy is the only thing that differs. Measured and simulated ODS are not the same: the simulator
-counts how often an entry was served, as published, the ledger which jobs were, so that an entry one job is served in
-two epochs stays for the others. The bound is 1 - (1 - share) / (sum of the speeds over the fastest). Every sample must
-come once per epoch of each job.
+next misses; the policy is the only thing that differs. The bound is 1 - (1 - share) / (sum of the speeds over the
+fastest). Every sample must come once per epoch of each job.
 """
 
 from __future__ import annotations

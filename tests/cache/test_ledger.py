@@ -15,6 +15,7 @@ from headrace.cache.division import Division
 from headrace.cache.ledger import Seat
 from headrace.cache.policies import Need, Opportunistic, Soonest, Static
 from headrace.cache.replay import Replay
+from headrace.cache.simulate import simulate
 from headrace.cache.trace import drawn
 from headrace.core.errors import CacheError
 from tests.cache.memory import Killed, empty
@@ -460,6 +461,15 @@ def test_it_does_what_the_simulation_says(speeds, share):
     trace = drawn(600, speeds, batch=8, epochs=7)
     bound = 1 - (1 - share) / sum(speeds)
     assert Replay(trace, Need(), share).run(warm_up=2).hit_rate == pytest.approx(bound, abs=0.01)
+
+
+@pytest.mark.parametrize("speeds", [(1.0,), (1.0, 0.6), (1.0, 0.6, 0.8)])
+@pytest.mark.parametrize("share", [0.2, 0.8])
+def test_so_it_does_with_published_sampling(speeds, share):
+    """An entry is spent when it was served as often as there are jobs, whichever they were."""
+    trace, policy = drawn(320, speeds, batch=8, epochs=7), Opportunistic(refills=False)
+    simulated = simulate(trace, policy, share, warm_up=2).hit_rate
+    assert Replay(trace, policy, share).run(warm_up=2).hit_rate == pytest.approx(simulated, abs=0.03)
 
 
 @functools.cache

@@ -107,7 +107,7 @@ class Entries:
                 unseen[once & ((self.used[samples] & kin) != 0)] &= ~kin
         need = W.ones(unseen)
         times = np.full(len(samples), NEVER, np.int64) if crowd.due is None else crowd.due[samples]
-        return Standing(need, W.ones(self.used[samples]), times, crowd.jobs)
+        return Standing(need, self.place[samples] >> W.SEAT_SHIFT & W.SEAT_MASK, times, crowd.jobs)
 
     def fresh(self, samples: Array, crowd: Crowd) -> Array:
         """What samples would be worth as entries that one job made and was served."""
@@ -208,7 +208,8 @@ class Entries:
             return False
         self.w[self.dims.used + sample] = 1 << seat if served else 0
         position, logged = int(self.r[W.COUNT]), int(self.r[W.LOGGED])
-        self.w[self.dims.place + sample] = word & ~W.ARRIVING
+        others = W.ARRIVING | W.SEAT_MASK << W.SEAT_SHIFT
+        self.w[self.dims.place + sample] = word & ~others | int(served) << W.SEAT_SHIFT
         self.w[self.dims.dense + position] = sample
         self.w[self.dims.where + sample] = position
         self.w[W.COUNT] = position + 1
@@ -216,6 +217,14 @@ class Entries:
         self.w[W.LOGGED] = logged + 1
         self.count(W.ADMITTED)
         return True
+
+    def serve(self, sample: int, seat: int) -> None:
+        """A settled entry is served to this seat."""
+        word = int(self.place[sample])
+        self.w[self.dims.used + sample] = int(self.used[sample]) | 1 << seat
+        if word >> W.SEAT_SHIFT & W.SEAT_MASK < W.SEAT_MASK:
+            self.w[self.dims.place + sample] = word + (1 << W.SEAT_SHIFT)
+        self.count(W.HITS + (word & W.FORM) - 1)
 
     def remove(self, sample: int) -> Entry:
         """Forget what is held of a sample, settled or on its way."""

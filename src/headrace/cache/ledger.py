@@ -214,11 +214,13 @@ class Seat:
 
     def _keep(self, misses: list[int], crowd: Crowd) -> list[int]:
         """In which form each is worth keeping, as far as can be told before its size is known."""
+        if not misses:
+            return []
+        worth = self.entries.fresh(np.array(misses, np.int64), crowd)
         room = [form for form in (W.AUGMENTED, W.DECODED, W.ENCODED) if self._room(form)]
-        if not misses or room:
-            return [room[0] if room else W.NOWHERE] * len(misses)
-        some = np.array(misses, np.int64)
-        worth = self.entries.fresh(some, crowd)
+        if room:
+            spent = worth <= 0 if self.policy.drops else np.zeros(len(misses), bool)
+            return [W.NOWHERE if useless else room[0] for useless in spent.tolist()]
         victims, values = self.entries.least(len(misses), W.FORMS, crowd)
         keep = [W.NOWHERE] * len(misses)
         order = np.argsort(-worth, kind="stable").tolist()
@@ -234,14 +236,11 @@ class Seat:
         return held + (held // max(1, int(self.r[W.COUNT])) if typical is None else typical) < budget
 
     def _mark(self, hits: list[int], misses: list[int]) -> None:
-        bit = 1 << self.number
-        seen, used = self.entries.seen, self.entries.used
+        bit, seen = 1 << self.number, self.entries.seen
+        for sample in (*hits, *misses):
+            self.w[self.dims.seen + sample] = int(seen[sample]) | bit
         for sample in hits:
-            self.w[self.dims.seen + sample] = int(seen[sample]) | bit
-            self.w[self.dims.used + sample] = int(used[sample]) | bit
-            self.entries.count(W.HITS + (int(self.entries.place[sample]) & W.FORM) - 1)
-        for sample in misses:
-            self.w[self.dims.seen + sample] = int(seen[sample]) | bit
+            self.entries.serve(sample, self.number)
         self.entries.count(W.MISSES, len(misses))
         self.entries.count(self._at + W.J_SERVED, len(hits) + len(misses))
 

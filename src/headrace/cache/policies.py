@@ -22,7 +22,7 @@ class Standing:
     need: Values
     """Live jobs that have not seen it in their current epoch."""
     uses: Values
-    """Jobs that were served this very entry, the one that made it included."""
+    """How often this very entry was served, to whoever made it included."""
     due: Values
     """When a single job will ask for it next, counted in samples; ``NEVER`` when that is not known."""
     jobs: int
@@ -69,7 +69,7 @@ class Substitution(Static):
 
 
 class Opportunistic:
-    """Seneca's sampling: an entry is spent when as many jobs as there are were served it.
+    """Seneca's sampling: an entry is spent when it was served as often as there are jobs.
 
     ``threshold``: None is the number of live jobs. ``refills``: random samples take the place of spent entries at once,
     as published; otherwise the next misses do, which needs no reads of its own.

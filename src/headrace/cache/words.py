@@ -42,7 +42,8 @@ SEAT = 12
 SEATS = 62  # one bit each in a word that stays positive
 EMPTY, TURNING, READY = 0, 1, 2
 
-# Place of a sample, one word: form | ARRIVING | seat << 8 | bytes << 16
+# Place of a sample, one word: form | ARRIVING | seat << 8 | bytes << 16; in place of the seat, once it is settled, how
+# often it was served
 NOWHERE, ENCODED, DECODED, AUGMENTED = 0, 1, 2, 3
 FORMS = (ENCODED, DECODED, AUGMENTED)
 FORM = 7
