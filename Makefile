@@ -12,6 +12,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
+# Where it is set, every process that a test starts would compile torch anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup native tools check test services services-stop demo bench bench-peers figures clean
 .DEFAULT_GOAL := help
 
