@@ -208,8 +208,7 @@ class Entries:
             return False
         self.w[self.dims.used + sample] = 1 << seat if served else 0
         position, logged = int(self.r[W.COUNT]), int(self.r[W.LOGGED])
-        others = W.ARRIVING | W.SEAT_MASK << W.SEAT_SHIFT
-        self.w[self.dims.place + sample] = word & ~others | int(served) << W.SEAT_SHIFT
+        self.w[self.dims.place + sample] = word & ~W.WRITER | int(served) << W.SEAT_SHIFT
         self.w[self.dims.dense + position] = sample
         self.w[self.dims.where + sample] = position
         self.w[W.COUNT] = position + 1
@@ -242,7 +241,7 @@ class Entries:
 
     def writing(self, seat: int) -> list[tuple[int, int]]:
         """Samples that a seat has reserved and not settled, and the process that writes each."""
-        arriving = (self.place & (W.ARRIVING | W.SEAT_MASK << W.SEAT_SHIFT)) == W.ARRIVING | seat << W.SEAT_SHIFT
+        arriving = (self.place & W.WRITER) == W.ARRIVING | seat << W.SEAT_SHIFT
         samples = np.flatnonzero(arriving & (self.place & W.FORM > 0))
         return list(zip(samples.tolist(), self.used[samples].tolist(), strict=True))
 

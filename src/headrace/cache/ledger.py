@@ -216,11 +216,12 @@ class Seat:
         """In which form each is worth keeping, as far as can be told before its size is known."""
         if not misses:
             return []
-        worth = self.entries.fresh(np.array(misses, np.int64), crowd)
         room = [form for form in (W.AUGMENTED, W.DECODED, W.ENCODED) if self._room(form)]
+        if room and not self.policy.drops:
+            return [room[0]] * len(misses)
+        worth = self.entries.fresh(np.array(misses, np.int64), crowd)
         if room:
-            spent = worth <= 0 if self.policy.drops else np.zeros(len(misses), bool)
-            return [W.NOWHERE if useless else room[0] for useless in spent.tolist()]
+            return [room[0] if value > 0 else W.NOWHERE for value in worth.tolist()]
         victims, values = self.entries.least(len(misses), W.FORMS, crowd)
         keep = [W.NOWHERE] * len(misses)
         order = np.argsort(-worth, kind="stable").tolist()

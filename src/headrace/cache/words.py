@@ -49,6 +49,7 @@ FORMS = (ENCODED, DECODED, AUGMENTED)
 FORM = 7
 ARRIVING = 8  # being written by the seat that is named; nobody is served it
 SEAT_SHIFT, SEAT_MASK, BYTES_SHIFT = 8, 0xFF, 16
+WRITER = ARRIVING | SEAT_MASK << SEAT_SHIFT  # who writes it, if anybody does
 MOST_BYTES = (1 << 46) - 1
 
 LOG = 4096

@@ -5,7 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headrace.cache import words as W
 from headrace.cache.codec import Codec, NotKept
 from headrace.cache.division import Sums
 from headrace.cache.share import Share
@@ -20,9 +19,8 @@ NEVER = 1 << 50
 
 
 class _Names(NamedTuple):
-    """Of the sums that are kept of a stage."""
+    """Of the sums that are kept of a stage, beside the time it took, which has the stage's name."""
 
-    took: str
     runs: str
     cpu: str
     bytes: str
@@ -30,9 +28,9 @@ class _Names(NamedTuple):
 
 
 _SUMS = {
-    W.ENCODED: _Names("fetch", "fetched", "fetch_cpu", "encoded_bytes", "encoded_sized"),
-    W.DECODED: _Names("decode", "decoded", "decode_cpu", "decoded_bytes", "decoded_sized"),
-    W.AUGMENTED: _Names("augment", "augmented", "augment_cpu", "augmented_bytes", "augmented_sized"),
+    "fetch": _Names("fetched", "fetch_cpu", "encoded_bytes", "encoded_sized"),
+    "decode": _Names("decoded", "decode_cpu", "decoded_bytes", "decoded_sized"),
+    "augment": _Names("augmented", "augment_cpu", "augmented_bytes", "augmented_sized"),
 }
 
 
@@ -55,8 +53,8 @@ class StageTimes:
 
     def stage(self, stage: Stage, took: int, used: int) -> None:
         """A stage was run, with so much CPU time."""
-        sums, names = self._sums, _SUMS[stage.form]
-        sums[names.took] += took
+        sums, names = self._sums, _SUMS[stage.name]
+        sums[stage.name] += took
         sums[names.runs] += 1
         sums[names.cpu] += used
 
@@ -71,8 +69,8 @@ class StageTimes:
         if stage.keeps:
             with suppress(NotKept):
                 size = share.footprint(self._codec.encode(value).size)
-        self._sums[_SUMS[stage.form].bytes] += size
-        self._sums[_SUMS[stage.form].sized] += 1
+        self._sums[_SUMS[stage.name].bytes] += size
+        self._sums[_SUMS[stage.name].sized] += 1
 
     def tell(self, share: Share) -> None:
         """A sample was made; it is told once in a second."""
