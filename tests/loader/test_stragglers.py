@@ -150,3 +150,21 @@ def test_more_is_made_ahead_where_slow_samples_leave_workers_idle(chosen, tmp_pa
         assert [index for batch in loading for index in batch[0].tolist()] == list(range(MANY))
     reach = max(map(int, begun.path.with_name("reach").read_text().split()))
     assert reach >= 2 * AHEAD - BATCH if chosen is None else reach < AHEAD + BATCH
+
+
+class First(Begun):
+    """The first sample takes until as many were begun as twice doubling what is usually ahead allows."""
+
+    def __call__(self, index: int) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{index}\n")
+        deadline = time.monotonic() + PATIENCE
+        while index == 0 and max(self.read()) < 4 * AHEAD - 1:
+            assert time.monotonic() < deadline, "workers stood idle while it was waited for"
+
+
+def test_more_is_made_ahead_while_the_slow_sample_is_still_waited_for(tmp_path):
+    dataset, scheduling = Pairs(MANY, fixed, First(tmp_path / "begun")), headrace.Scheduling(overlap=False, spares=0)
+    options = {"batch_size": BATCH, "num_workers": 2, "in_order": True, "timeout": 2 * PATIENCE}
+    with headrace.DataLoader(dataset, scheduling=scheduling, **options) as loading:
+        assert [index for batch in loading for index in batch[0].tolist()] == list(range(MANY))

@@ -33,3 +33,12 @@ def test_it_grows_when_lanes_stood_idle_behind_a_slow_sample() -> None:
     assert lookahead.batches == USUAL, "they were busy: more would not be made"
     lookahead.waited(1.0, 3, 4)
     assert lookahead.batches == 2 * USUAL
+
+
+def test_who_waits_asks_again_as_long_as_it_can_grow() -> None:
+    lookahead = Lookahead()
+    while lookahead.batches < MOST:
+        assert lookahead.patience == HELD_UP_SECONDS
+        lookahead.waited(1.0, 4, 4)
+    assert lookahead.patience is None
+    assert Lookahead(3, 3).patience is None, "the user chose"

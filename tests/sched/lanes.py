@@ -47,7 +47,7 @@ class FixedPace(Pace):
         self.chunk = chunk
 
     def appetite(self) -> Appetite:
-        return Appetite(Eats.CHUNKS, self.chunk)
+        return Appetite(Eats.CHUNKS, self.chunk, least=self.chunk)
 
 
 class SimLane:

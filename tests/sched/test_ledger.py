@@ -25,7 +25,7 @@ class Lane:
         self.ledger = ledger
 
     def take(self, want: int) -> Tickets | int | None:
-        what, *found, _ = self.ledger.visit(None, None, Appetite(Eats.CHUNKS, want))
+        what, *found, _ = self.ledger.visit(None, None, Appetite(Eats.CHUNKS, want, least=want))
         self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
         return Tickets(*found) if what == Next.TICKETS else found[0] if what == Next.COLLATE else None
 
@@ -378,6 +378,33 @@ def test_no_more_are_woken_than_will_find_something(strict: Ledger, want: int, w
     while strict.lanes[0].take(want) is not None:
         pass
     assert strict.consumer.is_taken
+
+
+def test_a_lane_that_was_woken_and_comes_counts_for_what_is_published_next(strict: Ledger) -> None:
+    strict.words[W.LIMIT] = DIMS.lanes
+    strict.publish(0, 4)
+    for lane in reversed(strict.lanes):
+        while lane.take(4) is not None:  # whole groups
+            pass
+    for lane in range(DIMS.lanes):
+        strict.words[DIMS.lane(lane) + W.L_WAITING] = W.FOR_WORK
+    batches = [Batch(group, 4, False, group, 4, W.INTEGERS, 64, free_order=False) for group in (1, 2, 3)]
+    assert [strict.consumer.publish(batch, DIMS.lanes) for batch in batches] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("groups", "limit", "least", "taken"),
+    [(6, 1, 0, 4), (1, 3, 0, 1), (3, 3, 0, 4), (2, 3, 0, 2), (1, 3, 3, 3)],
+    ids=["much is queued", "little", "enough", "half", "no fewer than are worth it"],
+)
+def test_the_less_is_queued_the_fewer_are_taken(
+    strict: Ledger, groups: int, limit: int, least: int, taken: int
+) -> None:
+    strict.words[W.LIMIT] = limit
+    for group in range(groups):
+        strict.publish(group, 8)
+    _, *found, _ = strict.lanes[0].ledger.visit(None, None, Appetite(Eats.CHUNKS, 4, least=least))
+    assert Tickets(*found) == Tickets(0, 0, taken, 0)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

@@ -24,12 +24,12 @@ def test_one_at_a_time_while_nothing_is_known(eats: Eats) -> None:
 @pytest.mark.parametrize(
     ("cost", "worst", "chunk", "least"),
     [
-        (100 * MICRO, 100 * MICRO, 40, 5),
-        (100 * MICRO, 399 * MICRO, 40, 5),
+        (100 * MICRO, 100 * MICRO, 160, 5),
+        (100 * MICRO, 399 * MICRO, 160, 5),
         (100 * MICRO, 400 * MICRO, 5, 5),
-        (MILLI, MILLI, 4, 0),
+        (MILLI, MILLI, 16, 0),
         (MILLI, 4 * MILLI, 0, 0),
-        (5 * MILLI, 5 * MILLI, 0, 0),
+        (20 * MILLI, 20 * MILLI, 0, 0),
     ],
     ids=["even", "nearly even", "one was slow", "a millisecond each", "not each", "dear"],
 )
@@ -40,7 +40,7 @@ def test_cheap_samples_are_taken_several_at_a_time(cost: int, worst: int, chunk:
 def test_a_slow_sample_is_forgotten() -> None:
     slow, even = (100 * MICRO, 500 * MICRO), (100 * MICRO, 100 * MICRO)
     assert paced(Eats.CHUNKS, slow, even).chunk == 5
-    assert paced(Eats.CHUNKS, slow, *[even] * 20).chunk == 40
+    assert paced(Eats.CHUNKS, slow, *[even] * 20).chunk == 160
 
 
 def test_small_batches_are_made_by_one_lane() -> None:

@@ -1,8 +1,8 @@
 """How many batches to have made ahead, where the user leaves it open. Pure.
 
 In sampler order whatever was made behind a slow sample waits for it, and lanes that have made all that was asked for
-stand idle meanwhile: what they did not do then is missing once the sample is there. As long as the slow sample takes
-less than the batches ahead of it, nobody notices it.
+stand idle meanwhile: what they did not do then is missing once the sample is there. So they are given more while it is
+waited for. As long as the slow sample takes less than the batches ahead of it, nobody notices it.
 """
 
 USUAL = 2
@@ -20,7 +20,12 @@ class Lookahead:
         """``most`` is ``batches`` where the user chose them."""
         self.batches, self._most = batches, most
 
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which a consumer that waits asks again; None where nothing would change."""
+        return HELD_UP_SECONDS if self.batches < self._most else None
+
     def waited(self, seconds: float, idle: int, lanes: int) -> None:
-        """The consumer waited so long for one batch, and ``idle`` of the ``lanes`` had nothing to do at the end."""
+        """The consumer waits for a batch, so long already, and ``idle`` of the ``lanes`` have nothing to do."""
         if seconds >= HELD_UP_SECONDS and 2 * idle >= lanes:
             self.batches = min(2 * self.batches, max(self._most, self.batches))

@@ -151,7 +151,7 @@ class ConsumerLedger(Mending):
             self._publish(batch, ahead)
             if batch.free_order:
                 self._offer(batch.slot)
-            return self.rouse(lanes, self._mouths(batch.count))
+            return self.rouse(lanes, self._mouths(batch.count, lanes))
 
     def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
         """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
@@ -220,12 +220,14 @@ class ConsumerLedger(Mending):
         self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
         self.w[W.FILL_TAIL] += 1
 
-    def _mouths(self, count: int) -> int:
-        """Lanes worth waking up for all that waits to be taken, groups of ``count``."""
+    def _mouths(self, count: int, lanes: int) -> int:
+        """Lanes worth waking for all that waits to be taken, groups of ``count``; some are awake and come for it."""
         w = self.w
-        if not w[W.BITE] or w[W.RETRIES]:
-            return count
-        return (w[W.TAIL] - (w[W.CURSOR] >> 24)) * -(-count // w[W.BITE])
+        found = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * -(-count // max(1, w[W.BITE])) + w[W.RETRIES]
+        for at in map(self.dims.lane, range(lanes)):
+            busy = w[at + W.L_WAITING] or w[at + W.L_GROUP] or w[at + W.L_COLLATE]
+            found -= not busy and w[at + W.L_ROLE] == W.WORKING
+        return found
 
     def stragglers(self, since: int) -> tuple[int, list[int]]:
         """How many samples of extraordinary cost were logged, and the indices of those after the first ``since``."""

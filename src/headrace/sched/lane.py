@@ -77,6 +77,7 @@ class LaneLedger(Claims):
             return self._whole(slot, group, made, result)
 
     def _wanted(self, appetite: Appetite) -> int:
+        """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together."""
         w = self.w
         if appetite.eats == Eats.EVERYTHING or w[W.LOCAL]:
             return ALL
@@ -84,7 +85,9 @@ class LaneLedger(Claims):
         count = w[self._group0 + w[self._order + sequence % self._ring] * self._group_stride + W.G_COUNT]
         if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
             return ALL if count <= appetite.whole else 1
-        return max(1, min(appetite.chunk, count // appetite.share))
+        queued = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * count - (w[W.CURSOR] & 0xFFFFFF)
+        fair = max(appetite.least, queued // (2 * max(1, w[W.LIMIT])))
+        return max(1, min(appetite.chunk, count // appetite.share, fair))
 
     def _take(self, want: int) -> Tickets | int | None:
         """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""

@@ -235,12 +235,16 @@ static int works(Ledger *l, i64 lane)
 static i64 wanted(Ledger *l, const Appetite *appetite)
 {
     Cells w = l->w;
-    i64 sequence = w[W_CURSOR] >> 24, tail = w[W_TAIL] > 0 ? w[W_TAIL] - 1 : 0, count, want;
+    i64 sequence = w[W_CURSOR] >> 24, tail = w[W_TAIL] > 0 ? w[W_TAIL] - 1 : 0, count, want, queued, fair;
     if (appetite->mode == EVERYTHING || w[W_LOCAL]) return ALL;
     count = w[GROUP(w[l->order + (sequence < tail ? sequence : tail) % l->ring]) + W_G_COUNT];
     if (appetite->mode == WHOLE && !w[W_FREE_ORDER]) return count <= appetite->whole ? ALL : 1;
+    queued = (w[W_TAIL] - sequence) * count - (w[W_CURSOR] & 0xFFFFFF);
+    fair = queued > 0 ? queued / (2 * (w[W_LIMIT] > 0 ? w[W_LIMIT] : 1)) : 0;
+    if (fair < appetite->least) fair = appetite->least;
     want = count / appetite->share;
     if (appetite->chunk < want) want = appetite->chunk;
+    if (fair < want) want = fair;
     return want > 1 ? want : 1;
 }
 
@@ -505,11 +509,15 @@ static int wake_lanes(Ledger *l, i64 lanes, i64 most, Woken *woken)
     return 0;
 }
 
-static i64 mouths(Ledger *l, i64 count)
+static i64 mouths(Ledger *l, i64 count, i64 lanes)
 {
     Cells w = l->w;
-    if (!w[W_BITE] || w[W_RETRIES]) return count;
-    return (w[W_TAIL] - (w[W_CURSOR] >> 24)) * ((count + w[W_BITE] - 1) / w[W_BITE]);
+    i64 bite = w[W_BITE] > 0 ? w[W_BITE] : 1, found = (w[W_TAIL] - (w[W_CURSOR] >> 24)) * ((count + bite - 1) / bite);
+    for (i64 lane = 0; lane < lanes; lane++) {
+        i64 at = LANE(lane), busy = w[at + W_L_WAITING] || w[at + W_L_GROUP] || w[at + W_L_COLLATE];
+        found -= !busy && w[at + W_L_ROLE] == W_WORKING;
+    }
+    return found + w[W_RETRIES];
 }
 
 typedef struct { i64 slot, expected, collate, group, count, kind, blob, epoch, free_order, lanes; } Batch;
@@ -568,7 +576,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
         PUT(l->fill + w[W_FILL_TAIL] % l->ring, b->slot);
         PUT(W_FILL_TAIL, w[W_FILL_TAIL] + 1);
     }
-    return wake_lanes(l, b->lanes, mouths(l, b->count), woken);
+    return wake_lanes(l, b->lanes, mouths(l, b->count, b->lanes), woken);
 }
 
 static int look(Ledger *l, const i64 *slots, i64 count, i64 *found)

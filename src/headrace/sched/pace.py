@@ -4,8 +4,9 @@ from headrace.sched.moves import Appetite, Eats
 
 CHUNK_SECONDS = 0.0005
 """Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
-EVEN_SECONDS, EVEN = 0.004, 4.0
-"""And for this long while none took so many times what they take on average: then nothing waits behind a slow one."""
+EVEN_SECONDS, EVEN = 0.016, 4.0
+"""And for this long while none took so many times what they take on average: then nothing waits behind a slow one. With
+samples of a millisecond all that is done between two chunks costs as much as writing the rows of one."""
 FORGETS = 0.98
 """By this factor a chunk's worst sample counts less with every further chunk."""
 CUT_NS = 5_000_000

@@ -257,9 +257,11 @@ class MapRun:
                 if not block:
                     return NOT_YET
                 waited += self._sleep(deadline)
+                if not machine.exhausted:
+                    self._terms.window.waited(waited, self._ledger.idle(self._pool.lanes), self._ledger.limit)
                 machine.start()
             elif act in (Act.JUDGE, Act.DELIVER):
-                hand = self._failed() if act == Act.JUDGE else self._finished(waited)
+                hand = self._failed() if act == Act.JUDGE else self._finished()
                 if hand is not None:
                     self.hands.append(hand)
                     return hand
@@ -296,12 +298,10 @@ class MapRun:
         self.machine.settle(settled)
         return None
 
-    def _finished(self, waited: float) -> Hand[Settled] | None:
-        """A batch, after waiting so long for it, or why there is none; None where nothing is left of it."""
-        machine, ledger = self.machine, self._ledger
+    def _finished(self) -> Hand[Settled] | None:
+        """A batch, or why there is none; None where nothing is left of it."""
+        machine = self.machine
         assert isinstance(machine.ready, Ready)
-        if not machine.exhausted:
-            self._terms.window.waited(waited, ledger.idle(self._pool.lanes) if waited else 0, ledger.limit)
         others = max(0, self._ready - 1)
         made = self._outcomes.batch(machine.ready, others, len(machine.open))
         if made is None:
@@ -321,7 +321,10 @@ class MapRun:
         began = time.monotonic()
         besides = self.machine.source.waited_for()
         times = (
-            *(left, self._watch.due(), None if self.machine.open else NO_SLOT_SECONDS),
+            left,
+            self._watch.due(),
+            None if self.machine.open else NO_SLOT_SECONDS,
+            None if self.machine.exhausted else self._terms.window.patience,
             LOOK_SECONDS if besides[0] >= 0 else None,
         )
         self._torn = False
