@@ -16,6 +16,8 @@ import numpy as np
 import torch
 
 PATIENCE = 60.0
+LOOK = 2e-4
+"""Seconds between two looks at how far the samples are."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,10 @@ class Bare:
         return len(self.each) / self.busy
 
 
-def sustain(dataset: Any, processes: int, beside: Callable[[], object] | None = None) -> Bare:
+def sustain(dataset: Any, processes: int, beside: Callable[[], object] | None = None, batch: int = 1) -> Bare:
     """One epoch in index order, whoever is free taking the next.
 
-    As long as one of them works, this process calls `beside` again and again, and waits for nothing else.
+    Meanwhile this process calls `beside` for each `batch` of samples begun, as soon as it returned from the last call.
     """
     forked = multiprocessing.get_context("fork")
     count = len(dataset)
@@ -63,8 +65,13 @@ def sustain(dataset: Any, processes: int, beside: Callable[[], object] | None = 
         process.start()
     start.wait(PATIENCE)
     began = time.monotonic()
+    called = 0
     while beside is not None and any(process.is_alive() for process in crew):
-        beside()
+        if taken.value >= (called + 1) * batch:
+            called += 1
+            beside()
+        else:
+            time.sleep(LOOK)
     for process in crew:
         process.join()
     if any(process.exitcode for process in crew):

@@ -11,9 +11,7 @@ the same.
 In every repeat, before and after the loaders, the samples are made with no loader: as many processes, nothing collated
 or moved. The median of their rates times the step is the share of time the device could be busy, "sustainable"; how
 far the rates lie apart says how far to trust it. Beside them a process trains, because a trainer takes CPU time and
-memory bandwidth from the samples of any loader. Its batch stays on the device, so it never waits for data and steps as
-fast as the device allows. Where the CPUs do not suffice, the trainer behind a loader waits some of the time and takes
-less from the samples than this one: there, busy / sustainable comes out high, and may exceed 1.
+memory bandwidth from the samples of any loader: on a batch that stays on the device, once for every batch of samples.
 """
 
 from __future__ import annotations
@@ -137,22 +135,15 @@ def contenders(workers: int) -> list[Arm]:
 
 
 def unloaded(case: Case, dataset: Any, device: str, rounds: float) -> Figures:
-    """One epoch with no loader, beside a trainer whose batch is always there."""
+    """One epoch with no loader, beside a trainer that steps as often as there are batches of samples."""
     step = steps.make(device, rounds)
     needed = step.alone(case.workload.batch)
     inputs = steps.resident(device, case.workload.batch)
-    began: list[float] = []
-
-    def train() -> None:
-        began.append(time.perf_counter())
-        step(inputs)
-
-    alone = bare.sustain(dataset, case.workers, train)
+    alone = bare.sustain(dataset, case.workers, partial(step, inputs), case.workload.batch)
     step.wait()
     return {
         "rate": alone.rate / case.workload.batch,
         "cost": 1e3 * float(np.mean(alone.each)),
-        "step": 1e3 * (time.perf_counter() - began[0]) / len(began),
         "needed": 1e3 * needed,
     }
 
@@ -226,10 +217,6 @@ def add(report: Report, case: Case, results: dict[str, Runs]) -> None:
         report.checks += checks(case, arm, busy, sustainable)
     report.tables.append(table)
     report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-    report.notes.append(
-        f"{case.name}: the trainer beside the samples without a loader took {cell(alone.median('step'))} ms per step, "
-        f"{cell(alone.median('needed'))} alone"
-    )
     report.notes += [f"{case.name}: {name}: {failure}" for name, runs in results.items() for failure in runs.failures]
 
 
