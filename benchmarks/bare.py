@@ -1,12 +1,14 @@
 """The samples with no loader at all: processes that take one index after the other and drop what they made.
 
 No collating, no transport, no consumer: what the cores can sustain, and what each sample costs while all are busy.
+What shares the machine with the samples, as a trainer does, can run beside them.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,8 @@ import numpy as np
 import torch
 
 PATIENCE = 60.0
+LOOK = 2e-4
+"""Seconds between two looks at how far the samples are."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,11 @@ class Bare:
         return len(self.each) / self.busy
 
 
-def sustain(dataset: Any, processes: int) -> Bare:
-    """One epoch in index order, whoever is free taking the next."""
+def sustain(dataset: Any, processes: int, beside: Callable[[], object] | None = None, batch: int = 1) -> Bare:
+    """One epoch in index order, whoever is free taking the next.
+
+    Meanwhile this process calls `beside` for each `batch` of samples begun, as soon as it returned from the last call.
+    """
     forked = multiprocessing.get_context("fork")
     count = len(dataset)
     taken, spent = forked.Value("q", 0), forked.RawArray("d", count)
@@ -58,6 +65,13 @@ def sustain(dataset: Any, processes: int) -> Bare:
         process.start()
     start.wait(PATIENCE)
     began = time.monotonic()
+    called = 0
+    while beside is not None and any(process.is_alive() for process in crew):
+        if taken.value >= (called + 1) * batch:
+            called += 1
+            beside()
+        else:
+            time.sleep(LOOK)
     for process in crew:
         process.join()
     if any(process.exitcode for process in crew):

@@ -2,12 +2,16 @@
 
 MinatoLoader's workloads and stragglers, burned on the CPU (segmentation on volumes in files), two cores left to the
 consumer. Each is scaled so that a batch costs the workers 80 % of the device's step, so the CPUs suffice on
-average; and some so that it costs 125 %, so they do not. First the samples are made with no loader: as many
-processes, nothing collated or moved. Their rate times the step is the share of time the device could be busy,
-"sustainable". Then each loader feeds the step, and "busy" is the step's own time (measured with a batch that stays
-on the device) over the time between two steps, in the steady part of an epoch: without the first two batches of
-each worker and the last one. Every sample must come once. The step trains a multilayer perceptron on the device, as
-often as its length asks for; without CUDA it sleeps as long, and the rest is the same.
+average; and some so that it costs 125 %, so they do not. Each loader feeds the step, and "busy" is the step's own
+time (measured with a batch that stays on the device) over the time between two steps, in the steady part of an epoch:
+without the first two batches of each worker and the last one. Every sample must come once. The step trains a
+multilayer perceptron on the device, as often as its length asks for; without CUDA it sleeps as long, and the rest is
+the same.
+
+In every repeat, before and after the loaders, the samples are made with no loader: as many processes, nothing collated
+or moved. The median of their rates times the step is the share of time the device could be busy, "sustainable"; how
+far the rates lie apart says how far to trust it. Beside them a process trains, because a trainer takes CPU time and
+memory bandwidth from the samples of any loader: on a batch that stays on the device, once for every batch of samples.
 """
 
 from __future__ import annotations
@@ -28,15 +32,20 @@ from benchmarks import bare, costs, steps
 from benchmarks.arms import Arm
 from benchmarks.costs import Burning, Costly, Costs, Segmentation, Workload
 from benchmarks.measure import Figures, Runs, interleaved, isolated
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Check, Report, Table, cell
 from benchmarks.scope import Scope
 
 ENOUGH, SHORT = 0.8, 1.25
 """What a batch costs the workers, over the step."""
 STEP, ARRAYS_STEP = 0.025, 0.003
 """Seconds; volumes come three to a batch, and larger ones would fill the disk."""
-NAMES = ("object detection", "image segmentation", "speech 3 s, random", "speech 10 s, random", "0.3 % stragglers")
+STRAGGLERS = "0.3 % stragglers"
+NAMES = ("object detection", "image segmentation", "speech 3 s, random", "speech 10 s, random", STRAGGLERS)
 QUICK = (*(f"{name}, CPUs at 80 %" for name in NAMES), "speech 3 s, random, CPUs at 125 %")
+FIRST, LAST = "no loader, first", "no loader, last"
+"""Two arms that measure the same, on either side of the others."""
+SUFFICIENT = 99.0
+"""Percent that the CPUs sustain: from there on a device that waits is the loader's fault."""
 CASES = tuple(f"{name}, CPUs at {share} %" for share in (80, 125) for name in NAMES)
 
 
@@ -105,16 +114,17 @@ def run(
     ):
         say(f"{case.name}: {case.batches} batches")
         with case.dataset() as dataset:
-            alone = bare.sustain(dataset, workers)
+            fed = {arm.name: partial(measure, arm, case, dataset, device, count) for arm in contenders(workers)}
+            alone = partial(unloaded, case, dataset, device, count)
             results = interleaved(
-                {arm.name: partial(measure, arm, case, dataset, device, count) for arm in contenders(workers)},
+                {FIRST: alone, **fed, LAST: alone},
                 repeats=1 if quick else 3,
                 say=say,
                 method=method,
                 limit=60 + 10 * case.seconds,
                 until=until,
             )
-        add(report, case, alone, results)
+        add(report, case, results)
     scope.close(report)
     return report
 
@@ -122,6 +132,20 @@ def run(
 def contenders(workers: int) -> list[Arm]:
     """torch and headrace, in both orders."""
     return [Arm(library, order, workers) for library in ("torch", "headrace") for order in (True, False)]
+
+
+def unloaded(case: Case, dataset: Any, device: str, rounds: float) -> Figures:
+    """One epoch with no loader, beside a trainer that steps as often as there are batches of samples."""
+    step = steps.make(device, rounds)
+    needed = step.alone(case.workload.batch)
+    inputs = steps.resident(device, case.workload.batch)
+    alone = bare.sustain(dataset, case.workers, partial(step, inputs), case.workload.batch)
+    step.wait()
+    return {
+        "rate": alone.rate / case.workload.batch,
+        "cost": 1e3 * float(np.mean(alone.each)),
+        "needed": 1e3 * needed,
+    }
 
 
 def measure(arm: Arm, case: Case, dataset: Any, device: str, rounds: float) -> Figures:
@@ -163,9 +187,10 @@ def measure(arm: Arm, case: Case, dataset: Any, device: str, rounds: float) -> F
     }
 
 
-def add(report: Report, case: Case, alone: bare.Bare, results: dict[str, Runs]) -> None:
+def add(report: Report, case: Case, results: dict[str, Runs]) -> None:
     """One table and its checks."""
-    rate = alone.rate / case.workload.batch
+    alone = Runs(results[FIRST].figures + results[LAST].figures)
+    rate = alone.median("rate")
     columns = [
         "loader",
         "busy %",
@@ -178,21 +203,33 @@ def add(report: Report, case: Case, alone: bare.Bare, results: dict[str, Runs]) 
     ]
     title = (
         f"{case.name}: {case.batches} batches of {case.workload.batch}, {case.workers} workers, mean cost "
-        f"{1e3 * float(np.mean(alone.each)):.1f} ms; without a loader {rate:.1f} batches/s"
+        f"{cell(alone.median('cost'))} ms; without a loader {cell(rate)} batches/s ({alone.spread('rate')} in "
+        f"{len(alone.figures)} runs)"
     )
     table = Table(title, columns)
-    for name, runs in results.items():
-        sustainable = 100 * min(1.0, rate * runs.median("needed") / 1e3)
-        share = runs.median("busy") / sustainable
+    for arm in contenders(case.workers):
+        runs = results[arm.name]
+        # The first of `min`'s arguments may be NaN and then is returned: what was not measured is no 100 %.
+        sustainable = 100 * min(rate * runs.median("needed") / 1e3, 1.0)
+        busy = runs.median("busy")
         figures = (runs.median(key) for key in ("step", "needed", "wait", "longest"))
-        table.add(name, runs.median("busy"), sustainable, share, *figures)
-        if name.startswith("headrace, completion"):
-            report.checks.append(Check(f"{case.name}, {name}, busy / sustainable", share, 0.95, False))
-            if case.load < 1:
-                report.checks.append(Check(f"{case.name}, {name}, busy", runs.median("busy"), 95.0, False, "%"))
+        table.add(arm.name, busy, sustainable, busy / sustainable, *figures)
+        report.checks += checks(case, arm, busy, sustainable)
     report.tables.append(table)
-    report.raw[title] = {
-        "bare": {"rate": alone.rate, "busy": alone.busy, "processes": alone.processes},
-        **{name: vars(runs) for name, runs in results.items()},
-    }
+    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
     report.notes += [f"{case.name}: {name}: {failure}" for name, runs in results.items() for failure in runs.failures]
+
+
+def checks(case: Case, arm: Arm, busy: float, sustainable: float) -> list[Check]:
+    """What is asked of an arm; both figures are percent of the time."""
+    if arm.library != "headrace":
+        return []
+    free, enough = not arm.in_order, case.load < 1
+    found = []
+    if free or case.workload.arrays:
+        found.append(Check(f"{case.name}, {arm.name}, busy / sustainable", busy / sustainable, 0.95, False))
+    if free and enough and sustainable >= SUFFICIENT:
+        found.append(Check(f"{case.name}, {arm.name}, busy", busy, 95.0, False, "%"))
+    if not free and enough and case.workload.name == STRAGGLERS:
+        found.append(Check(f"{case.name}, {arm.name}, busy", busy, 90.0, False, "%"))
+    return found

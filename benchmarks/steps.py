@@ -69,7 +69,7 @@ class Train:
         torch.cuda.synchronize()
 
     def alone(self, batch: int) -> float:
-        inputs = torch.randn(batch, 3 * FEATURES, device="cuda")
+        inputs = resident("cuda", batch)
         for _ in range(5):
             self(inputs)
         self.wait()
@@ -83,6 +83,11 @@ class Train:
 def make(device: str, rounds: float) -> Step:
     """A step that trains so often, or sleeps so many seconds."""
     return Sleep(rounds) if device == "cpu" else Train(int(rounds))
+
+
+def resident(device: str, batch: int) -> torch.Tensor:
+    """The inputs of a batch that is on the device and stays there."""
+    return torch.randn(batch, 3 * FEATURES, device=device)
 
 
 def calibrate(device: str, lengths: Sequence[float]) -> Figures:
