@@ -1,4 +1,4 @@
-/* The ledger's hot operations: the same stores in the same order as their twins, lane.py, claims.py and
+/* The ledger's hot operations: the same stores in the same order as their twins, lane.py, claims.py, filing.py and
  * consumer.py.
  *
  * Each one takes the run's lock, works on the words and lets the lock go, without touching a Python object in between:
