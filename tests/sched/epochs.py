@@ -12,9 +12,9 @@ from headrace.plan.lookahead import Lookahead
 from headrace.sched import words as W
 from headrace.sched.acts import Act, Arrangement, Failed, Ready, Terms
 from headrace.sched.book import Group, Settled
-from headrace.sched.consumer import Batch as Published
-from headrace.sched.consumer import Kind
 from headrace.sched.epochmachine import EpochMachine
+from headrace.sched.publication import Batch as Published
+from headrace.sched.publication import Kind
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import KILLED, Slab, Words, pending

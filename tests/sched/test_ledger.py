@@ -5,9 +5,9 @@ import contextlib
 import pytest
 
 from headrace.sched import words as W
-from headrace.sched.consumer import Batch
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import Appetite, Eats, Found, Next, Outcome, Rows, Tickets, Written
+from headrace.sched.publication import Batch
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Words
 

@@ -13,7 +13,8 @@ from typing import ClassVar, Generic, TypeVar
 
 from headrace.sched.acts import Act, Arrangement, Failed, Handed, Ready, Staff, Terms
 from headrace.sched.book import Book, Group, Numbers, Settled
-from headrace.sched.consumer import Batch, ConsumerLedger
+from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.publication import Batch
 from headrace.sched.repair import Repair
 
 BURST = 3

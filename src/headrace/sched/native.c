@@ -1,5 +1,5 @@
-/* The ledger's hot operations: the same stores in the same order as their twins, lane.py, claims.py, filing.py and
- * consumer.py.
+/* The ledger's hot operations: the same stores in the same order as their twins, lane.py, claims.py and filing.py,
+ * consumer.py, publication.py and oversight.py.
  *
  * Each one takes the run's lock, works on the words and lets the lock go, without touching a Python object in between:
  * whoever holds the lock never waits for an interpreter. Words are volatile, so a process that is killed anywhere has

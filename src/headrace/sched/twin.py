@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.sched import words as W
-from headrace.sched.consumer import Batch, ConsumerLedger
+from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import Appetite, Outcome, Room, Visit, Written
+from headrace.sched.publication import Batch
 from headrace.sched.words import Dims, Words
 
 try:

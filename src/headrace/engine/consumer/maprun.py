@@ -23,8 +23,8 @@ from headrace.engine.consumer.writing import IndexWriter
 from headrace.engine.memory.slots import Slots
 from headrace.sched.acts import Act, Ready, Terms
 from headrace.sched.book import Settled
-from headrace.sched.consumer import Batch
 from headrace.sched.epochmachine import EpochMachine
+from headrace.sched.publication import Batch
 from headrace.sched.resume import Resume
 
 Source = Groups | ExchangedGroups | ArrivingGroups

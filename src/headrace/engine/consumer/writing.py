@@ -9,7 +9,8 @@ from headrace.engine.consumer.arriving import Planned
 from headrace.engine.memory.reservation import BLOB, Reservation
 from headrace.engine.staging.plans import Allotted
 from headrace.sched.book import Group
-from headrace.sched.consumer import ConsumerLedger, Kind
+from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.publication import Kind
 
 
 class IndexWriter:
