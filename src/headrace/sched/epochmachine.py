@@ -1,27 +1,22 @@
 """Which operation of the ledger follows which in the consumer of one epoch: events in, commands out.
 
 ``next()`` visits the ledger once at most and says what is to be done outside it; what was done is told before it is
-called again. Whoever asks may be interrupted inside any of these calls and between any two of them: what was drawn and
-not delivered stands in ``facts``, changed by single stores, and everything else is begun again from there
-(``give_up``, ``go_on_from``).
+called again. Whoever asks may be interrupted anywhere: see ``headrace.sched.epoch``.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from itertools import islice
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from headrace.sched.acts import Act, Arrangement, Failed, Handed, Ready, Staff, Terms
-from headrace.sched.book import Book, Group, Numbers, Settled
+from headrace.sched.book import Group
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.epoch import Epoch, Source
 from headrace.sched.publication import Batch
-from headrace.sched.repair import Repair
 
 BURST = 3
 """Batches to draw one after the other while enough are ready."""
-
-Source = TypeVar("Source")
-"""What groups of indices are drawn from."""
 
 
 class _At(IntEnum):
@@ -41,7 +36,7 @@ class _At(IntEnum):
     WAIT = 11
 
 
-class EpochMachine(Generic[Source]):
+class EpochMachine(Epoch[Source]):
     """One epoch's."""
 
     def __init__(
@@ -51,18 +46,10 @@ class EpochMachine(Generic[Source]):
         source: Source,
         staff: Staff,
         hands: Iterable[Handed],
-        after: "EpochMachine[Source] | None" = None,
+        after: Epoch[Source] | None = None,
     ) -> None:
-        """``hands``: what was handed out and is not settled. ``after``: the epoch that this one follows."""
-        self._ledger, self._terms, self._staff, self._hands = ledger, terms, staff, hands
-        self.arrangement = terms.arrangement
-        self.facts: tuple[Source, Book] = source, Book(Numbers() if after is None else after.book.numbers)
-        self.open: dict[int, Group | None] = {}
-        """Slots of batches to come, in order; their groups where as drawn."""
-        self.exhausted = False
-        """Nothing more can be drawn."""
-        self.follower: EpochMachine[Source] | None = None
-        """The next epoch, where it was begun."""
+        """As an epoch's; it stands at its beginning."""
+        super().__init__(ledger, terms, source, staff, hands, after)
         self.must, self.room = False, 0
         self.woken: Sequence[int] = ()
         self.dropped: list[int] = []
@@ -72,77 +59,17 @@ class EpochMachine(Generic[Source]):
         self._batch: tuple[Batch, Sequence[int]] | None = None  # to be published
         self._found: int | None = None  # a slot to be delivered
         self._one_more = self._early = False
-        self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         self._size, self._lost = 1, 0  # samples of a batch; samples that failed, and left room for others
         self._seen = self._examined = 0  # failures, of those that the ledger counts
-        self._run = 0  # batches at the head of ``open`` that are ready, or fewer
         self._draws = True  # until as many are outstanding as may be
         self._unjudged: list[Failed] = []
 
-    @property
-    def source(self) -> Source:
-        """What groups are drawn from."""
-        return self.facts[0]
-
-    @property
-    def book(self) -> Book:
-        """What was drawn from it."""
-        return self.facts[1]
-
-    @property
-    def is_free(self) -> bool:
-        """Whether samples become batches as they finish."""
-        return self.arrangement is Arrangement.FREE
-
-    @property
-    def share(self) -> int:
-        """Batches that may be drawn and not delivered; half of the slots are left to the user and to other epochs."""
-        return max(1, min(self._terms.window.batches * self._ledger.limit, self._ledger.dims.slots // 2))
-
-    def begin(self, epoch: int, limit: int) -> None:
-        """Begin the epoch in the ledger, with so many lanes; whatever was there is given up."""
-        with self._ledger.lock:
-            displacement = self._terms.displacement
-            self._ledger.reset(free_order=self.is_free, limit=limit, displacement=displacement, epoch=epoch)
-
-    def follow(self, epoch: int) -> None:
-        """It is begun while the one before is still delivered: with ``start_ahead``, once all of that is published."""
-        self._to_follow = epoch
-
-    def _follow(self) -> None:
-        """Tell the ledger, once, that nothing more is published of the epoch before."""
-        if self._to_follow is not None:
-            with self._ledger.lock:
-                self._ledger.follow(self._to_follow)
-            self._to_follow = None
-
-    def take_over(self) -> None:
-        """The one before was delivered."""
-        self._follow()
-        with self._ledger.lock:
-            self._ledger.advance(self.book.groups)
-
-    def give_up(self, *, local: bool) -> None:
-        """What lanes do is void; it will be begun again. ``local``: each batch on one worker.
-
-        What cannot be sent may still be collated where it is.
-        """
-        if local and self.is_free:
-            self.arrangement = Arrangement.BATCHES
-        ledger, free, displacement = self._ledger, self.is_free, self._terms.displacement
-        with ledger.lock:
-            ledger.reset(free_order=free, limit=ledger.limit, displacement=displacement, epoch=ledger.epoch)
-            if local:
-                ledger.stay_local()
-            ledger.count_lanes(self._staff.lanes)
-
     def go_on_from(self, source: Source) -> None:
         """Follows ``give_up``: ``source`` has all that was drawn and not delivered."""
-        self.facts = source, Book(Numbers())
-        self.open.clear()
-        self.follower = self._batch = None
-        self._lost = self._seen = self._examined = self._run = 0
-        self._one_more = self.exhausted = False
+        super().go_on_from(source)
+        self._batch = None
+        self._lost = self._seen = self._examined = 0
+        self._one_more = False
         self._at = _At.DRAW
 
     def start(self) -> None:
@@ -180,32 +107,6 @@ class EpochMachine(Generic[Source]):
         else:
             self._at = _At.WAIT
         self._one_more = False
-
-    def settle(self, settled: Settled) -> None:
-        """These were delivered or given up."""
-        self.book.settle(settled)
-
-    def count_ready(self) -> int:
-        """Batches that could be delivered one after the other, now."""
-        if self.arrangement is Arrangement.BATCHES:
-            self._run = sum(map(self._ledger.is_ready, self.open))
-            return self._run
-        run = min(self._run, len(self.open))  # what is ready stays so: only what follows is looked at
-        for slot in islice(self.open, run, None):
-            if not self._ledger.is_ready(slot):
-                break
-            run += 1
-        self._run = run
-        return run
-
-    def repair(self, lane: int) -> Repair:
-        """A lane died: what it held is queued again, or held against it."""
-        groups, slots = list(self.book.groups), list(self.open)
-        if self.follower is not None:
-            groups += self.follower.book.groups
-            slots += self.follower.open
-        with self._ledger.lock:
-            return self._ledger.repair(lane, self._staff.lanes, groups, slots)
 
     def _publish(self, batch: Batch, ahead: Sequence[int]) -> Act:
         self._batch = None
@@ -253,10 +154,6 @@ class EpochMachine(Generic[Source]):
             self.failed = self._named(self._ledger.failed(list(self.book.groups)))
         return Act.EXAMINE
 
-    def _named(self, failed: Iterable[tuple[int, int, int]]) -> list[Failed]:
-        groups = self.book.groups
-        return [Failed(groups[number], position, blob) for number, position, blob in failed]
-
     def _watch(self) -> Act:
         self._at = _At.FAILURES
         return Act.WATCH
@@ -271,12 +168,7 @@ class EpochMachine(Generic[Source]):
             if self._ledger.failures != self._examined:  # one failed meanwhile that may only not travel
                 return Act.GO_ON
             failed = self._named(self._ledger.failed(list(self.book.groups)))
-        handed = {(id(group), at) for hand in self._hands for group, positions in hand.then for at in positions}
-        self._unjudged = [
-            each
-            for each in failed
-            if each.position in each.group.owed and (id(each.group), each.position) not in handed
-        ]
+        self._unjudged = self._owed(failed)
         return self._judge()
 
     def _judge(self) -> Act:
@@ -305,18 +197,12 @@ class EpochMachine(Generic[Source]):
 
         Asked after lanes know that they are waited for, or none would say that it was the last.
         """
-        self._at = _At.ROUSE
-        ledger = self._ledger
+        self._at, ledger = _At.ROUSE, self._ledger
         if self._found is not None or not (self.is_free and self.exhausted and ledger.is_resolved):
             return self._rouse()
         self.dropped, self._at = [], _At.LOOK_AGAIN
         with ledger.lock:
-            self._run = 0
-            for slot in list(self.open):
-                if ledger.is_filling(slot) and (self._terms.drop_last or not ledger.close(slot)):
-                    self.book.settle(self._in_rows(slot, ledger.present(slot)))
-                    self.dropped.append(slot)
-                    del self.open[slot]
+            self._close_short(self.dropped)
             self.woken = ledger.rouse(self._staff.lanes)
         return Act.CLOSED
 
@@ -338,40 +224,16 @@ class EpochMachine(Generic[Source]):
         """What was found, if anything was."""
         if self._found is not None:
             self._at = _At.DRAW
-            return self._deliver(self._found)
+            self.ready = self._taken(self._found)
+            return Act.DELIVER
         if self._is_starved():
             self._at, self._one_more = _At.DRAW, True
             return self._draw()
         return self._wait()
 
-    def _is_starved(self) -> bool:
-        """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
-        if not self.is_free or self.exhausted or not self._ledger.is_resolved:
-            return False
-        return not self.open or self._ledger.is_filling(next(iter(self.open)))
-
     def _wait(self) -> Act:
         self._at = _At.DRAW
         return Act.WAIT if self.open or not self.exhausted else Act.GO_ON
-
-    def _deliver(self, slot: int) -> Act:
-        self._run = max(0, self._run - 1)
-        ledger, group = self._ledger, self.open.pop(slot)
-        rows, failed = ledger.present(slot), []
-        if group is None:
-            settled = self._in_rows(slot, rows)
-        else:
-            settled = [(group, set(range(len(group.indices))))]
-            if ledger.failures:
-                with ledger.lock:
-                    failed = self._named(ledger.failed([group.number]))
-        self.ready = Ready(slot, group, rows, ledger.expected(slot), settled, failed)
-        return Act.DELIVER
-
-    def _in_rows(self, slot: int, rows: Iterable[int]) -> Settled:
-        """What the samples in a slot's rows are."""
-        tickets = self._ledger.tickets(slot)
-        return self.book.find(tickets[row] for row in rows)
 
     _steps: "ClassVar[tuple[Callable[[EpochMachine[Source]], Act], ...]]" = (
         _draw,
