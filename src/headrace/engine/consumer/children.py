@@ -2,7 +2,9 @@
 
 import multiprocessing.process
 import os
+import select
 import signal
+import time
 import weakref
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
@@ -113,3 +115,35 @@ class Nursed:
             self.exit_code()
             os.close(self.watch)
             self.watch = -1
+
+
+def epitaph(child: Child) -> str:
+    """How a worker ended that did; reaps it."""
+    code = child.exit_code()
+    if code is None:
+        return "exited unexpectedly (how cannot be told: somebody else waited for it)"
+    if code >= 0:
+        return f"exited unexpectedly with exit code {code}"
+    name = signal.Signals(-code).name
+    hint = ""
+    if -code == signal.SIGKILL:
+        hint = " (often the out-of-memory killer: fewer workers or smaller samples need less memory)"
+    if -code == signal.SIGBUS:
+        hint = " (often out of memory for shared pages: fewer batches ahead or smaller batches need less)"
+    return f"is killed by signal: {name}{hint}"
+
+
+def await_end(running: dict[int, Child], seconds: float | None) -> None:
+    """Until all have ended, or time is up; those that have are taken out."""
+    poll = select.poll()
+    for watch in running:
+        poll.register(watch, select.POLLIN)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while running:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        ended = poll.poll(left)
+        if not ended and left is not None and left <= 0:
+            return
+        for watch, _ in ended:
+            poll.unregister(watch)
+            del running[watch]
