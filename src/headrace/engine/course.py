@@ -1,4 +1,4 @@
-"""A loader's life: what it keeps from one iteration to the next."""
+"""A loader's course: what it keeps from one iteration to the next."""
 
 from typing import Any
 

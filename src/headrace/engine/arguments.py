@@ -1,0 +1,95 @@
+"""A loader's arguments: what they must be, what torch says about them, and the settings that follow from them."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from headrace.engine.settings import Settings
+from headrace.engine.worker import generators
+from headrace.plan.lookahead import USUAL
+from headrace.trace.file import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Leeway:
+    """What was left to a loader when it was made: torch fills it in, and its attributes do not tell afterwards."""
+
+    workers: bool
+    """How many there are."""
+    lookahead: bool
+    """How many batches are made ahead."""
+    batches: bool
+    """Which samples make one: the user gave no batch sampler."""
+    order: bool
+    """In which samples are drawn: he gave no sampler at all."""
+    shuffles: bool
+    """That he asked for ``shuffle``."""
+
+
+def chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:
+    """``value`` if it is one of ``kinds``, the default for None."""
+    if value is None:
+        return default
+    if not isinstance(value, kinds):
+        names = " or ".join(f"headrace.{kind.__name__}(...)" for kind in kinds)
+        msg = f"{name}= takes {names}, not {value!r}"
+        raise TypeError(msg)
+    return value
+
+
+def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settings:
+    """What a loader's attributes say now. ``recording``: the trace, if there is one."""
+    return Settings(
+        dataset=loader.dataset,
+        index_sampler=loader._index_sampler,  # noqa: SLF001  (what torch's own iterators draw from)
+        iterable=isinstance(loader.dataset, IterableDataset),
+        batched=loader._auto_collation,  # noqa: SLF001  (as they ask)
+        own_batches=leeway.batches,
+        own_order=leeway.order,
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        collate_fn=loader.collate_fn,
+        workers=loader.num_workers,
+        adaptive=leeway.workers,
+        prefetch=USUAL if loader.prefetch_factor is None else loader.prefetch_factor,
+        looks_ahead=leeway.lookahead and loader.prefetch_factor in (None, USUAL),
+        persistent=loader.persistent_workers and loader.num_workers > 0,
+        in_order=_keeps_order(loader, leeway) if loader.in_order is None else loader.in_order,
+        timeout=vars(loader)["timeout"],  # as it was given: read as an attribute it may be signed for accelerate
+        worker_init_fn=loader.worker_init_fn,
+        context=loader.multiprocessing_context,
+        generator=loader.generator,
+        pin_memory=loader.pin_memory,
+        device=loader.device,
+        on_error=loader.on_error,
+        loading=loader.loading,
+        scheduling=loader.scheduling,
+        recording=recording,
+        cache=loader.cache,
+    )
+
+
+def _keeps_order(loader: Any, leeway: Leeway) -> bool:
+    """What ``in_order=None`` means: completion order only where the order was ours to draw, from no fixed seed."""
+    ours = leeway.shuffles and getattr(loader.batch_sampler, "sampler", loader.sampler) is loader.sampler
+    asked = loader.generator is not None or torch.are_deterministic_algorithms_enabled() or generators.are_seeded()
+    return not ours or asked
+
+
+def warn_about_pinning(pin_memory_device: str) -> None:
+    """What torch says about ``pin_memory=True`` at ``iter()``. For what that calls: the user's line is named."""
+    if pin_memory_device:
+        warnings.warn(
+            "pin_memory_device is deprecated, the current accelerator will be used as the device,"
+            f"ignore pin_memory_device='{pin_memory_device}'.",
+            stacklevel=4,
+        )
+    if not torch.accelerator.is_available():
+        warnings.warn(
+            "'pin_memory' argument is set as true but no accelerator is found, "
+            "then device pinned memory won't be used.",
+            stacklevel=4,
+        )
