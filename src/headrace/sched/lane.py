@@ -77,7 +77,10 @@ class LaneLedger(Claims):
             return self._whole(slot, group, made, result)
 
     def _wanted(self, appetite: Appetite) -> int:
-        """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together."""
+        """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together.
+
+        But no fewer than a quarter of a chunk: the lanes that share the queue may be asleep.
+        """
         w = self.w
         if appetite.eats == Eats.EVERYTHING or w[W.LOCAL]:
             return ALL
@@ -86,7 +89,7 @@ class LaneLedger(Claims):
         if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
             return ALL if count <= appetite.whole else 1
         queued = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * count - (w[W.CURSOR] & 0xFFFFFF)
-        fair = max(appetite.least, queued // (2 * max(1, w[W.LIMIT])))
+        fair = max(appetite.least, appetite.chunk // 4, queued // (2 * max(1, w[W.LIMIT])))
         return max(1, min(appetite.chunk, count // appetite.share, fair))
 
     def _take(self, want: int) -> Tickets | int | None:
