@@ -393,17 +393,17 @@ def test_a_lane_that_was_woken_and_comes_counts_for_what_is_published_next(stric
 
 
 @pytest.mark.parametrize(
-    ("groups", "limit", "least", "taken"),
-    [(6, 1, 0, 4), (1, 3, 0, 1), (3, 3, 0, 4), (2, 3, 0, 2), (1, 3, 3, 3)],
-    ids=["much is queued", "little", "enough", "half", "no fewer than are worth it"],
+    ("groups", "limit", "chunk", "least", "taken"),
+    [(6, 1, 4, 0, 4), (1, 3, 4, 0, 1), (3, 3, 4, 0, 4), (2, 3, 4, 0, 2), (1, 3, 4, 3, 3), (1, 3, 8, 0, 2)],
+    ids=["much is queued", "little", "enough", "half", "no fewer than are worth it", "no less than a quarter"],
 )
 def test_the_less_is_queued_the_fewer_are_taken(
-    strict: Ledger, groups: int, limit: int, least: int, taken: int
+    strict: Ledger, groups: int, limit: int, chunk: int, least: int, taken: int
 ) -> None:
     strict.words[W.LIMIT] = limit
     for group in range(groups):
         strict.publish(group, 8)
-    _, *found, _ = strict.lanes[0].ledger.visit(None, None, Appetite(Eats.CHUNKS, 4, least=least))
+    _, *found, _ = strict.lanes[0].ledger.visit(None, None, Appetite(Eats.CHUNKS, chunk, least=least))
     assert Tickets(*found) == Tickets(0, 0, taken, 0)
 
 

@@ -26,6 +26,6 @@ class Lookahead:
         return HELD_UP_SECONDS if self.batches < self._most else None
 
     def waited(self, seconds: float, idle: int, lanes: int) -> None:
-        """The consumer waits for a batch, so long already, and ``idle`` of the ``lanes`` have nothing to do."""
+        """All that may be was drawn; the consumer waits, so long already; ``idle`` of the ``lanes`` have no work."""
         if seconds >= HELD_UP_SECONDS and 2 * idle >= lanes:
             self.batches = min(2 * self.batches, max(self._most, self.batches))

@@ -63,6 +63,11 @@ class Epoch(Generic[Source]):
         """Batches that may be drawn and not delivered; half of the slots are left to the user and to other epochs."""
         return max(1, min(self._terms.window.batches * self._ledger.limit, self._ledger.dims.slots // 2))
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether there is more to draw, and only what is outstanding forbids it."""
+        return not self.exhausted and len(self.open) >= self.share
+
     def begin(self, epoch: int, limit: int) -> None:
         """Begin the epoch in the ledger, with so many lanes; whatever was there is given up."""
         with self._ledger.lock:

@@ -50,7 +50,10 @@ class LaneLedger(Filing):
             return w[lane + W.L_END]
 
     def _wanted(self, appetite: Appetite) -> int:
-        """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together."""
+        """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together.
+
+        But no fewer than a quarter of a chunk: the lanes that share the queue may be asleep.
+        """
         w = self.w
         if appetite.eats == Eats.EVERYTHING or w[W.LOCAL]:
             return ALL
@@ -59,7 +62,7 @@ class LaneLedger(Filing):
         if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
             return ALL if count <= appetite.whole else 1
         queued = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * count - (w[W.CURSOR] & 0xFFFFFF)
-        fair = max(appetite.least, queued // (2 * max(1, w[W.LIMIT])))
+        fair = max(appetite.least, appetite.chunk // 4, queued // (2 * max(1, w[W.LIMIT])))
         return max(1, min(appetite.chunk, count // appetite.share, fair))
 
     def _take(self, want: int) -> Tickets | int | None:

@@ -242,6 +242,7 @@ static i64 wanted(Ledger *l, const Appetite *appetite)
     queued = (w[W_TAIL] - sequence) * count - (w[W_CURSOR] & 0xFFFFFF);
     fair = queued > 0 ? queued / (2 * (w[W_LIMIT] > 0 ? w[W_LIMIT] : 1)) : 0;
     if (fair < appetite->least) fair = appetite->least;
+    if (fair < appetite->chunk / 4) fair = appetite->chunk / 4;
     want = count / appetite->share;
     if (appetite->chunk < want) want = appetite->chunk;
     if (fair < want) want = fair;

@@ -257,7 +257,7 @@ class MapRun:
                 if not block:
                     return NOT_YET
                 waited += self._sleep(deadline)
-                if not machine.exhausted:
+                if machine.is_held_back:
                     self._terms.window.waited(waited, self._ledger.idle(self._pool.lanes), self._ledger.limit)
                 machine.start()
             elif act in (Act.JUDGE, Act.DELIVER):
@@ -324,7 +324,7 @@ class MapRun:
             left,
             self._watch.due(),
             None if self.machine.open else NO_SLOT_SECONDS,
-            None if self.machine.exhausted else self._terms.window.patience,
+            self._terms.window.patience if self.machine.is_held_back else None,
             LOOK_SECONDS if besides[0] >= 0 else None,
         )
         self._torn = False

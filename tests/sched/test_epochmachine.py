@@ -1,0 +1,34 @@
+"""Single answers of an epoch's machine; `test_exactly_once.py` drives it through whole epochs."""
+
+from headrace.plan.lookahead import Lookahead
+from headrace.sched import words as W
+from headrace.sched.acts import Act, Arrangement, Terms
+from headrace.sched.epochmachine import EpochMachine
+from headrace.sched.publication import Batch
+from headrace.sched.words import Dims
+from tests.sched.memory import Words
+
+DIMS = Dims(lanes=1, groups=8, slots=8, rows=4)
+
+
+class Staff:
+    lanes = 1
+
+
+def test_only_what_is_outstanding_holds_it_back() -> None:
+    """A source that has nothing yet, say rows that are still on their way, is no reason to look further ahead."""
+    terms = Terms(Arrangement.STRICT, Lookahead(2, 2))
+    machine: EpochMachine[None] = EpochMachine(Words(DIMS.words).consumer(DIMS), terms, None, Staff(), ())
+    machine.begin(0, 1)
+    assert machine.next() == Act.DRAW
+    machine.stuck()
+    assert not machine.is_held_back
+    for slot in range(2):
+        machine.start()
+        assert machine.next() == Act.DRAW
+        group = machine.book.enter([slot], slot)
+        machine.drew(Batch(slot, 1, False, group.number, 1, W.INTEGERS, 64, free_order=False), group, ())
+        machine.next()
+    assert machine.is_held_back
+    machine.dry()
+    assert not machine.is_held_back
