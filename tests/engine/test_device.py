@@ -84,6 +84,10 @@ def broken():
     raise RuntimeError("the device is broken")
 
 
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
 class Interruption:
     """Raises KeyboardInterrupt before the n-th instruction of the module that copies ahead."""
 
@@ -253,6 +257,18 @@ class TestAhead:
             assert got == [float(i) for i in range(6)], f"interrupted at instruction {n}"
             n += 1
         assert n > 500
+
+    def test_a_copy_that_arrived_although_sending_was_interrupted_is_made_again(self, device, monkeypatch):
+        """The interrupt comes between the copy and the store that puts the batch there into the hand."""
+        ahead = Ahead(ScriptedRun(*map(batch, range(3))), device)
+        with monkeypatch.context() as patch:
+            patch.setattr(device, "is_light", interrupted)
+            with raises(KeyboardInterrupt):
+                ahead.next()
+        device.advance(1)
+        got = [delivered(ahead) for _ in range(3)]
+        device.finish()
+        assert [there[0].item() for there in got] == [0.0, 1.0, 2.0]
 
     def test_errors_that_wait_keep_no_batch_alive(self, device):
         """What a traceback or a cycle keeps may be collected in a forked child, which must not destroy an event."""

@@ -144,8 +144,8 @@ class TestPieces:
             }
             blocks, alone = [], []
 
-            def block(size):
-                blocks.append(torch.zeros(size, dtype=torch.uint8))
+            def block(count, dtype):
+                blocks.append(torch.zeros(count, dtype=dtype))
                 return blocks[-1]
 
             def copied(tensor):
@@ -169,7 +169,7 @@ class TestPieces:
 
     def test_ordinary_memory_is_never_read_across(self):
         batch = [torch.arange(4), torch.arange(4)]
-        there, moves = moved(batch, no_slab, lambda size: pytest.fail("not in the slab"), torch.clone)
+        there, moves = moved(batch, no_slab, lambda *_: pytest.fail("not in the slab"), torch.clone)
         assert moves == []
         assert [tensor.tolist() for tensor in there] == [[0, 1, 2, 3]] * 2
 
@@ -180,8 +180,8 @@ class HostMemory:
     def __init__(self):
         self.blocks = []
 
-    def block(self, size):
-        self.blocks.append(torch.zeros(size, dtype=torch.uint8))
+    def block(self, count, dtype):
+        self.blocks.append(torch.zeros(count, dtype=dtype))
         return self.blocks[-1]
 
     def alone(self, tensor):

@@ -28,7 +28,8 @@ class Iteration:
 
     def reset(self) -> None:
         """Begin an epoch."""
-        self._check_owner()
+        if os.getpid() != self.resources.owner:
+            raise RuntimeError(self._not_ours())
         call = object()
         try:
             self._wait_for_turn(call)
@@ -73,8 +74,10 @@ class Iteration:
 
         Calls from several threads wait for each other.
         """
-        self._check_owner()
-        turn, call, hand, load, error = self.resources.turn, object(), None, None, None
+        resources = self.resources
+        if os.getpid() != resources.owner:
+            raise RuntimeError(self._not_ours())
+        turn, call, hand, load, error = resources.turn, object(), None, None, None
         try:
             if turn.setdefault(0, call) is not call:
                 self._wait_for_turn(call)
@@ -111,46 +114,43 @@ class Iteration:
         finally:
             resources.turn.leave(call)
 
-    def _check_owner(self) -> None:
-        if os.getpid() != self.resources.owner:
-            msg = (
-                f"this iteration belongs to process {self.resources.owner}, which this one was forked from, and two "
-                "processes cannot share it; call iter(loader) here for one of your own"
-            )
-            raise RuntimeError(msg)
+    def _not_ours(self) -> str:
+        return (
+            f"this iteration belongs to process {self.resources.owner}, which this one was forked from, and two "
+            "processes cannot share it; call iter(loader) here for one of your own"
+        )
 
     def _handed(self) -> tuple[Hand[Any], Any]:
         """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""
-        asked, tally = time.monotonic_ns(), self._assembly.tally
+        resources, assembly, asked = self.resources, self._assembly, time.monotonic_ns()
+        tally = assembly.tally
         try:
             hand = self._take()
         finally:
-            tally.wait_seconds += (time.monotonic_ns() - asked) / 1e9
-        if not isinstance(hand.load, tuple):
+            now = time.monotonic_ns()
+            tally.wait_seconds += (now - asked) / 1e9
+        load = hand.load
+        if not isinstance(load, tuple):
             return hand, None
-        batch = hand.load[0]
-        resources = self.resources
-        if resources.counted[0] is not hand:
-            resources.counted = hand, resources.counted[1] + 1
+        before, count = resources.counted
+        if before is not hand:
+            resources.counted = hand, count + 1
             tally.batches += 1
-            self._show(hand.delivered, asked)
-            self._assembly.check_length(resources.counted[1])
-        return hand, batch
-
-    def _show(self, delivered: Delivered, asked: int) -> None:
-        """Tell those who look on that a batch was delivered."""
-        resources = self.resources
-        self._assembly.beacon.show(resources.epoch, delivered)
-        if resources.trace is not None:
-            resources.trace.delivered(delivered, asked)
+            assembly.beacon.show(resources.epoch, hand.delivered, now)
+            if resources.trace is not None:
+                resources.trace.delivered(hand.delivered, asked)
+            assembly.check_length(count + 1)
+        return hand, load[0]
 
     def _take(self) -> Hand[Any]:
-        if self.resources.run is None or self.resources.closing:
+        run = self.resources.run
+        if run is None or self.resources.closing:
             if self.resources.finished:
                 raise StopIteration
             raise LoaderClosed
+        hands = run.hands
         try:
-            hand = waiting(self.resources.run.hands) or self.resources.run.next()
+            hand = (waiting(hands) if hands else None) or run.next()
         except StopIteration:
             self._assembly.outset.use_up()
             if self._resumed and self.resources.yielded == 0:
@@ -160,7 +160,7 @@ class Iteration:
                 return self._take()
             self.resources.finished = True
             try:
-                self._assembly.beacon.show(self.resources.epoch, Delivered(), finished=True)
+                self._assembly.beacon.show(self.resources.epoch, Delivered(), time.monotonic_ns(), finished=True)
                 if self.resources.trace is not None:
                     self.resources.trace.ended()
             finally:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from headrace.engine.device.pieces import Flat, Move, moved
+from headrace.engine.device.pieces import Flat, moved
+from headrace.engine.device.rows import Move
 
 
 @dataclass(eq=False, slots=True)
@@ -72,8 +73,8 @@ class ScriptedAccelerator:
         """See ``Carrier``."""
         single: list[Move] = []
 
-        def block(size: int) -> torch.Tensor:
-            return torch.zeros(size, dtype=torch.uint8)
+        def block(count: int, dtype: torch.dtype) -> torch.Tensor:
+            return torch.zeros(count, dtype=dtype)
 
         def alone(tensor: torch.Tensor) -> torch.Tensor:
             there = torch.zeros_like(tensor)

@@ -77,7 +77,7 @@ class Snapshot:
 
 
 class Beacon:
-    """The loader's side. Writing takes about two microseconds, once per batch."""
+    """The loader's side. Writing takes a microsecond or two, once per batch."""
 
     def __init__(self, tally: Tally, name: str) -> None:
         """``name``: of the dataset."""
@@ -89,18 +89,19 @@ class Beacon:
             finally:
                 os.close(file)
         self._tally, self._name, self._began = tally, name.encode()[:64], time.monotonic_ns()
+        self._process = os.getpid()  # a forked one makes a page of its own
 
-    def show(self, epoch: int, delivered: Delivered, *, finished: bool = False) -> None:
+    def show(self, epoch: int, delivered: Delivered, now: int, *, finished: bool = False) -> None:
         """Bring the page up to date."""
         tally = self._tally
         _PAGE.pack_into(
             self._page,
             0,
             MAGIC,
-            os.getpid(),
+            self._process,
             tally.number,
             tally.workers,
-            tally.lanes,
+            int(tally.lane_changes.last),
             delivered.ready,
             delivered.outstanding,
             finished,
@@ -113,8 +114,8 @@ class Beacon:
             tally.restarts,
             tally.repeats,
             tally.skipped.count,
-            int(tally.threshold_seconds * 1e9),
-            time.monotonic_ns(),
+            int(tally.thresholds.last * 1e9),
+            now,
             self._began,
             self._name,
         )

@@ -69,7 +69,7 @@ class Order:
             raise StopIteration
         self._drawing = True
         try:
-            self._note(self._next())
+            self._note(next(self._iterator) if self._started else self._next())
         except StopIteration:
             self._exhausted = True
             self._drawing = False

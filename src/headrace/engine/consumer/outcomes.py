@@ -34,22 +34,24 @@ class Outcomes:
 
         ``others``: batches that are ready besides, of so many ``outstanding``.
         """
-        slot, rows, expected = ready.slot, ready.rows, ready.expected
-        error = self._failure(ready)
+        slot, _, rows, expected, settled, failed = ready
+        ledger, slots, tally, delivery = self._ledger, self._slots, self._tally, self._delivery
+        error = self._failure(ready) if failed or ledger.is_error(slot) else None
         if error is not None:
-            self._slots.release(slot)
-            return Hand(error, ready.settled, Delivered(0, 0, others, outstanding))
-        number = self._ledger.number(slot)
-        if not rows and expected:
-            self._slots.release(slot)
+            slots.release(slot)
+            return Hand(error, settled, Delivered(0, 0, others, outstanding))
+        number, count = ledger.number(slot), len(rows)
+        if not count and expected:
+            slots.release(slot)
             return None
-        made = self._made(slot, rows if len(rows) < expected else None)
-        self._errors.passed(len(rows))
-        self._tally.samples += len(rows)
-        self._tally.copied_out += self._delivery.copied
-        self._delivery.copied = 0
-        self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
-        return Hand(made, ready.settled, Delivered(number, len(rows), others, outstanding))
+        made = self._made(slot, rows if count < expected else None)
+        self._errors.passed(count)
+        tally.samples += count
+        if delivery.copied:
+            tally.copied_out += delivery.copied
+            delivery.copied = 0
+        tally.slab_bytes = max(tally.slab_bytes, slots.touched)
+        return Hand(made, settled, Delivered(number, count, others, outstanding))
 
     def _made(self, slot: int, keep: list[int] | None) -> tuple[Any] | Exception:
         """The batch, or why it cannot be had from what workers sent."""

@@ -23,16 +23,14 @@ class History:
         """Time runs from now on."""
         self._began = time.monotonic()
         self._changes: deque[tuple[float, float]] = deque(maxlen=HISTORY)
+        self.last = 0.0
+        """What it is now; 0 before the first value."""
 
     def note(self, value: float) -> None:
         """It is this now."""
         if not self._changes or self._changes[-1][1] != value:
             self._changes.append((time.monotonic() - self._began, value))
-
-    @property
-    def last(self) -> float:
-        """What it is now; 0 before the first value."""
-        return self._changes[-1][1] if self._changes else 0.0
+            self.last = value
 
     def changes(self) -> Changes:
         """Oldest first."""

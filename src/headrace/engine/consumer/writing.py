@@ -2,7 +2,6 @@
 
 import pickle
 from array import array
-from contextlib import suppress
 
 from headrace.core.errors import SlabError
 from headrace.engine.consumer.arriving import Planned
@@ -30,9 +29,14 @@ class IndexWriter:
             msg = f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor"
             raise SlabError(msg)
         if set(map(type, indices)) == {int}:
-            with suppress(OverflowError):
-                self._ledger.write_indices(number, array("q", indices))
-                return self._planned(group, Kind.INTEGERS, 0)
+            try:
+                written = array("q", indices)
+            except OverflowError:
+                pass
+            else:
+                self._ledger.write_indices(number, written)
+                plain = not isinstance(indices, (Planned, Allotted))
+                return (Kind.INTEGERS, 64) if plain else self._planned(group, Kind.INTEGERS, 0)
         packed = pickle.dumps(list(indices))
         size = -(-(8 + len(packed)) // 64) * 64
         if size > BLOB:

@@ -7,11 +7,16 @@ import torch
 
 from headrace.core.errors import DeviceUnavailable
 from headrace.engine.device.containers import tensors
-from headrace.engine.device.pieces import Flat, Move, moved
+from headrace.engine.device.pieces import Flat, moved
+from headrace.engine.device.rows import Move
 
 AMONG = 256 << 10
 """Bytes of a batch that the consumer's own stream copies: the device takes less time for them than the host would take
 to have another stream do it and to make the two wait for each other."""
+
+
+stream_name: Any = getattr(torch._C, "_cuda_getCurrentStream", None)  # noqa: SLF001  (what current_stream() asks)
+"""What torch calls the stream that is a device's current one; None where torch was built without CUDA."""
 
 
 class Carrier(Protocol):
@@ -80,7 +85,8 @@ class Cuda:
         self._cuda: Any = torch.cuda  # its own annotations are incomplete
         self._stream: Any = None
         self._asked: Any = None  # reached when the consumer's stream has done what came before a copy
-        self._consumers: list[Any] = []  # streams that copied in their turn
+        self._known: dict[Any, Any] = {}  # streams that were the consumer's, by what torch calls them
+        self._consumers: list[Any] = []  # those that copied in their turn
         self._unused: list[Any] = []
         self._targets: Any = None  # of copies that no mark stands for yet
 
@@ -101,19 +107,19 @@ class Cuda:
         """
         single: list[Move] = []
 
-        def block(size: int) -> torch.Tensor:
-            return torch.empty(size, dtype=torch.uint8, device=self._device)
-
         def alone(tensor: torch.Tensor) -> torch.Tensor:
             target = torch.empty_like(tensor, device=self._device)
             single.append((target, tensor))
             return target
 
-        there, moves = moved(batch, flat, block, alone)
+        there, moves = moved(batch, flat, self._block, alone)
         self._targets = there
         moves += single
-        consumer = self._cuda.current_stream(self._index)
-        among = sum(source.nbytes for _, source in moves) <= AMONG
+        consumer = self._current()
+        size = 0
+        for _, source in moves:
+            size += source.nbytes
+        among = size <= AMONG
         mark = Mark(self._event(), self._event() if self._timed else None, consumer, among)
         if among:
             if consumer not in self._consumers:
@@ -123,6 +129,20 @@ class Cuda:
             self._run_beside(moves, mark)
         self._targets = None
         return there, mark
+
+    def _block(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(count, dtype=dtype, device=self._device)
+
+    def _current(self) -> Any:
+        """The stream that is the consumer's now: the same object for the same stream, since making one takes long."""
+        if not self._known:
+            self._cuda.init()  # what torch.cuda.current_stream() sees to each time
+        name = stream_name(self._index)
+        stream = self._known.get(name)
+        if stream is None:
+            number, index, kind = name
+            stream = self._known[name] = self._cuda.Stream(stream_id=number, device_index=index, device_type=kind)
+        return stream
 
     def _run_beside(self, moves: list[Move], mark: Mark) -> None:
         """On a stream of its own, while the consumer's is at work on other batches."""
@@ -150,8 +170,8 @@ class Cuda:
 
     def hand_over(self, batch: Any, mark: Mark) -> None:
         """See ``Carrier``."""
-        stream = self._cuda.current_stream(self._index)
-        same = stream == mark.consumer
+        stream = self._current()
+        same = stream is mark.consumer or stream == mark.consumer  # another object after ``finish``
         if not (same and mark.among):
             stream.wait_event(mark.done)
         if not same:
@@ -180,6 +200,7 @@ class Cuda:
                     stream.synchronize()
         finally:
             self._stream = self._asked = self._targets = None
+            self._known.clear()
             self._consumers.clear()
             self._unused.clear()
 

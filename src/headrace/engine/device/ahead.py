@@ -7,8 +7,7 @@ from typing import Any
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.accelerator import Carrier
-from headrace.engine.device.containers import tensors
-from headrace.engine.device.pieces import Flat, no_slab
+from headrace.engine.device.pieces import Flat, nbytes, no_slab
 
 AHEAD = 2
 """Batches that are there or on their way before they are asked for."""
@@ -43,11 +42,8 @@ class Ahead:
         self._run, self._carrier, self._flat, self._trace, self._ahead = run, carrier, flat, trace, ahead
         self._light = False  # batches are small
         self._parcels: deque[Parcel] = deque()  # of hands not delivered, or copies not done; oldest first
-
-    @property
-    def hands(self) -> Hands[Any]:
+        self.hands: Hands[Any] = deque()
         """None is handed over again without its copy: see ``next``."""
-        return deque()
 
     def progress(self) -> dict[str, Any]:
         """As of the last batch delivered: what is on its way is not."""
@@ -66,51 +62,58 @@ class Ahead:
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch in its hand, there or on its way. Errors of samples wait for the batches before them."""
-        self._release()
-        if not self._fill(block=block):
+        hands = self._sent()
+        if len(hands) < self._ahead:
+            hands = self._fill(hands, block=block)
+        if not hands:
             return NOT_YET
-        waiting = self._waiting()
-        hand = next((hand for hand in waiting if _is_urgent(hand.load)), waiting[0])
+        last = hands[-1].load
+        hand = hands[-1 if isinstance(last, BaseException) and not isinstance(last, Exception) else 0]
         if isinstance(hand.load, tuple):
             there, parcel = hand.load
             self._carrier.hand_over(there, parcel.mark)
         return hand
 
-    def _waiting(self) -> list[Hand[Any]]:
-        return [hand for hand in self._run.hands if hand.load is not None]
+    def _sent(self) -> list[Hand[Any]]:
+        """What waits to be delivered, all of it on its way."""
+        hands = [hand for hand in self._run.hands if hand.load is not None]
+        for hand in hands:
+            load = hand.load
+            if isinstance(load, tuple) and len(load) == 1:
+                self._send(hand, load[0])
+        return hands
 
-    def _fill(self, *, block: bool) -> bool:
-        """Have batches on their way, as many as are wanted and ready; whether there is one to deliver."""
+    def _fill(self, hands: list[Hand[Any]], *, block: bool) -> list[Hand[Any]]:
+        """Have more on their way than ``hands``, as many as are wanted and ready, up to the first error; all of them.
+
+        ``KeyboardInterrupt`` and the like are errors too, which do not wait for their turn.
+        """
+        self._release()
         most = self._ahead
-        while True:
-            hands = self._waiting()
-            for hand in hands:
-                self._send(hand)
-            if len(hands) >= most or any(isinstance(hand.load, BaseException) for hand in hands):
-                return True
+        while len(hands) < most and not (hands and isinstance(hands[-1].load, BaseException)):
             try:
                 made = self._run.next(block=block and not hands)
             except StopIteration:
                 if not hands:
                     raise
-                return True
+                break
             if made is NOT_YET:
-                return bool(hands)
+                break
+            hands = self._sent()
             if self._light and self._ahead > 1:
                 most = self._ahead + LIGHT
+        return hands
 
-    def _send(self, hand: Hand[Any]) -> None:
-        """Start copying, once."""
-        if not isinstance(hand.load, tuple) or len(hand.load) > 1:
-            return
-        parcel = next((parcel for parcel in self._parcels if parcel.hand is hand), None)
-        if parcel is None:
-            parcel = Parcel(hand, hand.load[0])
+    def _send(self, hand: Hand[Any], host: Any) -> None:
+        """Start copying. Hands are sent in order, so one whose copy was interrupted has the last parcel."""
+        parcel = self._parcels[-1] if self._parcels else None
+        if parcel is None or parcel.hand is not hand:
+            parcel = Parcel(hand, host)
             self._parcels.append(parcel)
-        elif parcel.begun:  # and interrupted: what was under way then must not be when its memory is used again
+        elif parcel.begun:  # what was under way then must not be when its memory is used again
             self._carrier.finish()
         parcel.begun, parcel.began = True, time.monotonic_ns()
-        there, parcel.mark = self._carrier.copy(parcel.host, self._flat)
+        there, parcel.mark = self._carrier.copy(host, self._flat)
         self._light = self._carrier.is_light(parcel.mark)
         hand.load = there, parcel
 
@@ -131,11 +134,5 @@ class Ahead:
         if self._trace is None:
             return
         took = self._carrier.took(parcel.mark)
-        size = sum(tensor.nbytes for tensor in tensors(parcel.host))
         elapsed = time.monotonic_ns() - parcel.began if took is None else took
-        self._trace.copied(parcel.hand.delivered, size, parcel.began, elapsed)
-
-
-def _is_urgent(load: Any) -> bool:
-    """``KeyboardInterrupt`` and the like do not wait for their turn."""
-    return isinstance(load, BaseException) and not isinstance(load, Exception)
+        self._trace.copied(parcel.hand.delivered, nbytes(parcel.host), parcel.began, elapsed)

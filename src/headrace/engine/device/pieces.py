@@ -4,12 +4,15 @@ Tensors copied together share a block, and whoever keeps one of them keeps the b
 every batch's labels must not hold its images.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from headrace.engine.device.containers import mapped, tensors
+from headrace.engine.device.rows import Allocate, Block, Crossing, Move, Rows
+from headrace.engine.memory.layout import Layout, Leaf, Node
 
 TOGETHER = 64 << 10
 """Bytes that tensors may take together to be copied as one."""
@@ -17,8 +20,6 @@ ALIGN = 64
 
 Flat = Callable[[int, int], torch.Tensor | None]
 """(address, size): that much of the slab as bytes; None where it is other memory."""
-Move = tuple[torch.Tensor, torch.Tensor]
-"""(target, source) of a copy."""
 
 
 class Span(NamedTuple):
@@ -51,15 +52,17 @@ def no_slab(_address: int, _size: int) -> None:
 def moved(
     batch: Any,
     flat: Flat,
-    block: Callable[[int], torch.Tensor],
+    block: Allocate,
     alone: Callable[[torch.Tensor], torch.Tensor],
     *,
     pinning: bool = False,
 ) -> tuple[Any, list[Move]]:
     """The batch elsewhere, and the copies of bytes that are still to be made into it.
 
-    ``block`` allocates bytes there; ``alone`` sees to a tensor that does not lie flat in the slab.
+    ``block`` allocates memory there; ``alone`` sees to a tensor that does not lie flat in the slab.
     """
+    if type(batch) is Rows:
+        return batch.moved(block)
     found = tensors(batch, pinning=pinning)
     there: list[torch.Tensor | None] = [None] * len(found)
     moves: list[Move] = []
@@ -71,12 +74,62 @@ def moved(
         if source is None:
             continue
         room = -(-size // ALIGN) * ALIGN  # a whole number of any type
-        memory = block(room)
+        memory = block(room, torch.uint8)
         moves.append((memory if room == size else memory[:size], source))
         for span in group:
             there[span.place] = _view(memory, span.start - start, found[span.place])
     made = iter([alone(tensor) if view is None else view for tensor, view in zip(found, there, strict=True)])
     return mapped(batch, lambda _: next(made), pinning=pinning), moves
+
+
+def nbytes(batch: Any) -> int:
+    """Of its tensors."""
+    return batch.crossing.nbytes if type(batch) is Rows else sum(tensor.nbytes for tensor in tensors(batch))
+
+
+def crossing(layout: Layout, rows: int) -> Crossing | None:
+    """How batches of so many rows come elsewhere; None where their tensors have to be looked at one by one.
+
+    That is where one of them has no bytes, or where one of their containers is a class of the user's.
+    """
+    leaves, (offsets, _) = layout.leaves, layout.plan(rows)
+    if not _is_plain(layout.shape) or not all(leaf.row_bytes * rows for leaf in leaves):
+        return None
+    spans = [Span(offset, leaves[i].row_bytes * rows, i) for i, offset in enumerate(offsets)]
+    shape = layout.shape
+    flat = isinstance(shape, Node) and shape.kind is not dict and all(isinstance(each, Leaf) for each in shape.children)
+    return Crossing(
+        tuple(_block(group, leaves, rows) for group in joined(spans)),
+        len(leaves),
+        sum(span.size for span in spans),
+        _itself if flat else layout.batch,
+    )
+
+
+def _block(group: list[Span], leaves: list[Leaf], rows: int) -> Block:
+    """Up to where the next leaf begins or would, which is a whole number of any type."""
+    start, kind = group[0].start, leaves[group[0].place].dtype
+    end = max(span.start + span.size for span in group)
+    tensors = []
+    for span in group:
+        leaf = leaves[span.place]
+        shape = (rows, *leaf.shape)
+        strides = tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
+        other = None if leaf.dtype is kind else leaf.dtype
+        offset = (span.start - start) // leaf.dtype.itemsize
+        tensors.append((span.place, other, shape, strides, offset))
+    return Block(start, -(-(end - start) // ALIGN) * ALIGN // kind.itemsize, kind, tuple(tensors))
+
+
+def _is_plain(shape: Leaf | Node) -> bool:
+    if isinstance(shape, Leaf):
+        return True
+    return shape.kind in (tuple, list, dict) and all(map(_is_plain, shape.children))
+
+
+def _itself(tensors: list[Any]) -> Any:
+    """What ``default_collate`` makes of a tuple is a list."""
+    return tensors
 
 
 def _view(memory: torch.Tensor, offset: int, like: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.engine.device.pieces import Flat, Move, moved
+from headrace.engine.device.pieces import Flat, moved
+from headrace.engine.device.rows import Allocate, Move
 
 AT_ONCE = 1 << 20
 """Bytes that are copied before ``copy`` returns: less than waking a thread and waiting for it is worth."""
@@ -59,10 +60,10 @@ class Pinning:
 
     def __init__(
         self,
-        block: Callable[[int], torch.Tensor] | None = None,
+        block: Allocate | None = None,
         alone: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
-        """``block`` allocates pinned bytes, ``alone`` pins a tensor that is not in the slab: torch's, unless given."""
+        """``block`` allocates pinned memory, ``alone`` pins a tensor that is not in the slab: torch's, unless given."""
         self._block = block or _pinned
         self._alone = alone or torch.Tensor.pin_memory
         self._jobs: Jobs = SimpleQueue()
@@ -115,8 +116,8 @@ class Pinning:
                 thread.join()
 
 
-def _pinned(size: int) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+def _pinned(count: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(count, dtype=dtype, pin_memory=True)
 
 
 def pinning() -> Pinning | None:

@@ -34,13 +34,12 @@ class Slots:
         self._returned: deque[Lease] = deque()
         self._leases: dict[int, Lease] = {}
         self._touched: dict[int, int] = {}
-        self._total = self._largest = 0  # of what they touched
+        self._registered: dict[int, int] = {}  # what ``register`` was told of each
+        self.touched = self._largest = 0
+        """Bytes that batches have touched in this slab; and in the slot in which they touched most."""
         self._count = 0
-
-    @property
-    def touched(self) -> int:
-        """Bytes that batches have touched in this slab."""
-        return self._total
+        self.is_registered = register is not None
+        """What is lent goes on to a device: nobody else looks at it."""
 
     def _collect(self) -> None:
         while self._returned:
@@ -73,12 +72,13 @@ class Slots:
 
     def _may_grow(self) -> bool:
         unknown = self._count - len(self._touched)
-        within = self._total + (unknown + 1) * self._largest <= self._limit
+        within = self.touched + (unknown + 1) * self._largest <= self._limit
         return self._count < self._memory.dims.slots and (within or self._count == 0)
 
     def spare(self) -> bool:
         """Whether another slot could be had if this one is given away; past the limit, none is."""
-        self._collect()
+        if self._returned or self._kept:
+            self._collect()
         return (bool(self._free) and self.touched <= self._limit) or self._may_grow()
 
     def acquire(self, busy: Callable[[int], bool], *, force: bool = False) -> int | None:
@@ -86,7 +86,8 @@ class Slots:
 
         ``busy`` says whether somebody may. ``force`` goes past the limit: without any slot nothing would ever move.
         """
-        self._collect()
+        if self._returned or self._kept:
+            self._collect()
         for position in range(len(self._free) - 1, -1, -1):
             if not busy(self._free[position]):
                 return self._free.pop(position)
@@ -102,15 +103,20 @@ class Slots:
 
     def lease(self, slot: int) -> memoryview:
         """The slot's memory for the user. It is free again when nothing refers to the view or to a part of it."""
+        owner: Any = np.frombuffer(self._memory.map, np.uint8, self._note(slot), self._memory.slot(slot))
+        self.lend(slot, owner)
+        return memoryview(owner)
+
+    def lend(self, slot: int, owner: Any) -> None:
+        """The slot is free again when ``owner`` is gone, which nobody refers to yet."""
         used = self._note(slot)
-        owner: Any = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
-        if self._register is not None:
+        if self._register is not None and used > self._registered.get(slot, 0):
             self._register(self._base + self._memory.slot(slot), used)
+            self._registered[slot] = used
         # The callback is not one of Python's own: a signal handler that runs in it could raise, which nobody would see.
         lease = Lease(owner, self._returned.append)
         lease.slot = slot
         self._leases[slot] = lease
-        return memoryview(owner)
 
     def copied(self, slot: int) -> memoryview:
         """The slot's contents in ordinary memory, which lives as long as something refers to it."""
@@ -126,5 +132,5 @@ class Slots:
         used = max(self._view.used(slot), 64)
         if used > self._touched.get(slot, 0):
             self._touched[slot] = used
-            self._total, self._largest = sum(self._touched.values()), max(self._touched.values())
+            self.touched, self._largest = sum(self._touched.values()), max(self._touched.values())
         return used
