@@ -13,8 +13,7 @@ import torch
 
 import headrace
 from headrace.engine import assembly
-from headrace.engine.consumer.hand import Hand
-from headrace.engine.consumer.maprun import NOT_YET
+from headrace.engine.consumer.hand import NOT_YET, Hand
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.containers import mapped

@@ -5,9 +5,10 @@ from typing import Any
 
 from headrace.core.options import Seeding
 from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.drawing import Drawing, Source, Succession
 from headrace.engine.consumer.early import EarlyOrder
 from headrace.engine.consumer.inline import InlineRun, InlineStream
-from headrace.engine.consumer.maprun import MapRun, Source, Succession
+from headrace.engine.consumer.maprun import MapRun
 from headrace.engine.consumer.order import Order
 from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.streamrun import StreamRun
@@ -136,7 +137,7 @@ class IterationAssembly:
         self.resources.run = self._sent(run)
         return True
 
-    def _follow(self, before: MapRun) -> MapRun | None:
+    def _follow(self, before: Drawing) -> MapRun | None:
         """The run of the epoch after the one being delivered."""
         if not self._foresees or not self.outset.keeps_seed:
             return None
@@ -163,7 +164,7 @@ class IterationAssembly:
             observer=self._observer(samples),
         )
 
-    def _with_workers(self, groups: Source, epoch: int, after: MapRun | None) -> MapRun:
+    def _with_workers(self, groups: Source, epoch: int, after: Drawing | None) -> MapRun:
         settings = self._settings
         standard = settings.batched and collation.is_standard(settings.collate_fn)
         pool, slots = self._workforce.started(standard=standard, resumed=[])

@@ -6,8 +6,8 @@ import numpy as np
 
 from headrace.cache.options import Cache
 from headrace.engine.consumer.arriving import ArrivingGroups
+from headrace.engine.consumer.drawing import Source
 from headrace.engine.consumer.exchange import ExchangedGroups, Numbering, Unshared
-from headrace.engine.consumer.maprun import Source
 from headrace.engine.consumer.members import members
 from headrace.engine.consumer.membership import Membership, Memberships, caching, origins
 from headrace.engine.consumer.order import Groups, Order

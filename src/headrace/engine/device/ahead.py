@@ -11,7 +11,7 @@ from headrace.engine.device.pieces import Flat, nbytes, no_slab
 
 AHEAD = 2
 """Batches that are there or on their way before they are asked for."""
-LIGHT = 2
+LIGHT = 4
 """And so many more of small ones, once there are fewer: one after the other they cost half of what they cost one at a
 time, between which the trainer's own work drives all of this out of the processor's caches."""
 
