@@ -274,7 +274,7 @@ class SimLane:
         for _ in run:
             self._samples.popleft()
         self._run_left, self._odd = self._run_left - len(run), max(0, self._odd - len(run))
-        self.machine.wrote(objects)
+        self.machine.wrote(objects, 0)
 
     def _collate_fn(self, batch: tuple[int, ...]) -> None:
         left = self.shared.collate_deaths.get(batch, 0)

@@ -392,6 +392,15 @@ def test_a_lane_that_was_woken_and_comes_counts_for_what_is_published_next(stric
     assert [strict.consumer.publish(batch, DIMS.lanes) for batch in batches] == [[0], [1], [2]]
 
 
+@pytest.mark.parametrize(("relaxed", "woken"), [(False, 3), (True, 1)])
+def test_one_lane_is_woken_for_a_group_while_there_is_time(strict: Ledger, relaxed: bool, woken: int) -> None:
+    strict.words[W.LIMIT] = DIMS.lanes
+    for lane in strict.lanes:
+        lane.ledger.visit(None, None, Appetite(Eats.CHUNKS))  # falls asleep
+    batch = Batch(0, 4, False, 0, 4, W.INTEGERS, 64, free_order=False)
+    assert len(strict.consumer.publish(batch, DIMS.lanes, relaxed=relaxed)) == woken
+
+
 @pytest.mark.parametrize(
     ("groups", "limit", "chunk", "least", "taken"),
     [(6, 1, 4, 0, 4), (1, 3, 4, 0, 1), (3, 3, 4, 0, 4), (2, 3, 4, 0, 2), (1, 3, 4, 3, 3), (1, 3, 8, 0, 2)],

@@ -43,6 +43,16 @@ def test_a_slow_sample_is_forgotten() -> None:
     assert paced(Eats.CHUNKS, slow, *[even] * 20).chunk == 160
 
 
+def test_writing_counts_as_well() -> None:
+    """Large samples that exist already: whoever is woken for a batch of them copies for milliseconds."""
+    pace = Pace(Eats.CHUNKS, 2)
+    pace.note(MICRO, MICRO)
+    assert pace.appetite().least == 500
+    for _ in range(50):
+        pace.wrote(99 * MICRO)
+    assert pace.appetite() == Appetite(Eats.CHUNKS, 160, 2, 5)
+
+
 def test_small_batches_are_made_by_one_lane() -> None:
     assert paced(Eats.WHOLE, (MILLI, 0)).whole == 20
     assert paced(Eats.CHUNKS, (MILLI, 0)).whole == 0

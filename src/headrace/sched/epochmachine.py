@@ -111,7 +111,8 @@ class EpochMachine(Epoch[Source]):
     def _publish(self, batch: Batch, ahead: Sequence[int]) -> Act:
         self._batch = None
         if batch.count:
-            return self._rings(self._ledger.publish(batch, self._staff.lanes, ahead))
+            relaxed = self._early or 2 * self._run >= self.share
+            return self._rings(self._ledger.publish(batch, self._staff.lanes, ahead, relaxed=relaxed))
         return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self._staff.lanes))
 
     def _rings(self, lanes: Sequence[int]) -> Act:

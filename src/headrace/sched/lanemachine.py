@@ -121,9 +121,10 @@ class LaneMachine:
         self._start, self._left, self._layout = start, count, layout
         self._room = _no_room if room is None else room
 
-    def wrote(self, objects: list[int] | None) -> None:
-        """The rows were written; ``objects``: where their samples stand if not in place."""
+    def wrote(self, objects: list[int] | None, elapsed: int) -> None:
+        """The rows were written, in so many nanoseconds; ``objects``: where their samples stand if not in place."""
         rows = self.rows
+        self._pace.wrote(elapsed // rows.count)
         self._written = Written(rows.slot, rows.first, rows.count, self.tickets.group, self._start, objects)
         self._start += rows.count
         self._left -= rows.count

@@ -510,10 +510,11 @@ static int wake_lanes(Ledger *l, i64 lanes, i64 most, Woken *woken)
     return 0;
 }
 
-static i64 mouths(Ledger *l, i64 count, i64 lanes)
+static i64 mouths(Ledger *l, i64 count, i64 lanes, int relaxed)
 {
     Cells w = l->w;
-    i64 bite = w[W_BITE] > 0 ? w[W_BITE] : 1, found = (w[W_TAIL] - (w[W_CURSOR] >> 24)) * ((count + bite - 1) / bite);
+    i64 bite = w[W_BITE] > 0 ? w[W_BITE] : 1, found = w[W_TAIL] - (w[W_CURSOR] >> 24);
+    if (!relaxed) found *= (count + bite - 1) / bite;
     for (i64 lane = 0; lane < lanes; lane++) {
         i64 at = LANE(lane), busy = w[at + W_L_WAITING] || w[at + W_L_GROUP] || w[at + W_L_COLLATE];
         found -= !busy && w[at + W_L_ROLE] == W_WORKING;
@@ -521,7 +522,7 @@ static i64 mouths(Ledger *l, i64 count, i64 lanes)
     return found + w[W_RETRIES];
 }
 
-typedef struct { i64 slot, expected, collate, group, count, kind, blob, epoch, free_order, lanes; } Batch;
+typedef struct { i64 slot, expected, collate, group, count, kind, blob, epoch, free_order, lanes, relaxed; } Batch;
 
 static int push(Ledger *l, i64 item)
 {
@@ -577,7 +578,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
         PUT(l->fill + w[W_FILL_TAIL] % l->ring, b->slot);
         PUT(W_FILL_TAIL, w[W_FILL_TAIL] + 1);
     }
-    return wake_lanes(l, b->lanes, mouths(l, b->count, b->lanes), woken);
+    return wake_lanes(l, b->lanes, mouths(l, b->count, b->lanes, b->relaxed != 0), woken);
 }
 
 static int look(Ledger *l, const i64 *slots, i64 count, i64 *found)
@@ -751,17 +752,17 @@ static PyObject *py_wake(PyObject *self, PyObject *const *args, Py_ssize_t count
     return woken_list(&woken, rc);
 }
 
-/* (slot, expected, collate, group, count, kind, blob, epoch, free order, lanes, ahead) -> lanes to ring */
+/* (slot, expected, collate, group, count, kind, blob, epoch, free order, lanes, relaxed, ahead) -> lanes to ring */
 static PyObject *py_publish(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    ARGUMENTS(10);
-    Batch batch = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]};
+    ARGUMENTS(11);
+    Batch batch = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]};
     Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[9] + 1)), 0};
     i64 *ahead = NULL;
     Py_ssize_t many = 0;
     int rc;
     if (!woken.lanes) return PyErr_NoMemory();
-    if (count > 10 && listed(args[10], &ahead, &many) < 0) {
+    if (count > 11 && listed(args[11], &ahead, &many) < 0) {
         PyMem_Free(woken.lanes);
         return NULL;
     }

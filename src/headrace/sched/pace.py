@@ -24,6 +24,7 @@ class Pace:
         self.cost = 0.0
         """Seconds a sample takes, smoothed; 0 while unknown."""
         self._worst = 0.0  # and the worst of them, which is forgotten slowly
+        self._writing = 0.0  # and then to be put into its row, smoothed
 
     def note(self, cost: int, worst: int) -> None:
         """The samples of a chunk took ``cost`` nanoseconds each, one of them ``worst``; 0 where that is not known."""
@@ -32,12 +33,17 @@ class Pace:
         if worst:
             self._worst = max(FORGETS * self._worst, worst / 1e9)
 
+    def wrote(self, cost: int) -> None:
+        """Samples took ``cost`` nanoseconds each to be put into their rows."""
+        self._writing = 0.8 * self._writing + 0.2 * cost / 1e9
+
     def appetite(self) -> Appetite:
         """How many tickets to take next."""
         if self._eats == Eats.EVERYTHING or self.cost == 0.0:
             return Appetite(self._eats)
-        chunk = least = int(CHUNK_SECONDS / self.cost)
+        each = self.cost + self._writing
+        chunk = least = int(CHUNK_SECONDS / each)
         if 0.0 < self._worst < EVEN * self.cost:
-            chunk = int(EVEN_SECONDS / self.cost)
+            chunk = int(EVEN_SECONDS / each)
         whole = int(WHOLE_SECONDS / self.cost) if self._eats == Eats.WHOLE else 0
         return Appetite(self._eats, chunk, self._share, least, whole)

@@ -61,17 +61,18 @@ class Publication(Oversight):
         first = self.dims.index(group)
         self.w[first : first + len(indices)] = memoryview(indices)
 
-    def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = ()) -> list[int]:
+    def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = (), *, relaxed: bool = False) -> list[int]:
         """Hand out a batch whose indices (and the bytes of its blob) were written; the lanes to wake. Takes the lock.
 
-        ``ahead``: positions to be made before everything that waits.
+        ``ahead``: positions to be made before everything that waits. ``relaxed``: there is time, so no more lanes than
+        groups wait are woken.
         """
         with self.lock:
             self._open(batch.slot, batch.expected, collate=batch.collate)
             self._publish(batch, ahead)
             if batch.free_order:
                 self._offer(batch.slot)
-            return self.rouse(lanes, self._mouths(batch.count, lanes))
+            return self.rouse(lanes, self._mouths(batch.count, lanes, relaxed=relaxed))
 
     def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
         """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
@@ -121,10 +122,11 @@ class Publication(Oversight):
         self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
         self.w[W.FILL_TAIL] += 1
 
-    def _mouths(self, count: int, lanes: int) -> int:
+    def _mouths(self, count: int, lanes: int, *, relaxed: bool) -> int:
         """Lanes worth waking for all that waits to be taken, groups of ``count``; some are awake and come for it."""
         w = self.w
-        found = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * -(-count // max(1, w[W.BITE])) + w[W.RETRIES]
+        each = 1 if relaxed else -(-count // max(1, w[W.BITE]))
+        found = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * each + w[W.RETRIES]
         for at in map(self.dims.lane, range(lanes)):
             busy = w[at + W.L_WAITING] or w[at + W.L_GROUP] or w[at + W.L_COLLATE]
             found -= not busy and w[at + W.L_ROLE] == W.WORKING

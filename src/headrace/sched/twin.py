@@ -77,9 +77,9 @@ class NativeConsumer(ConsumerLedger):
         super().__init__(words, dims, lock)
         self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
 
-    def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = ()) -> list[int]:
+    def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = (), *, relaxed: bool = False) -> list[int]:
         """See ``ConsumerLedger``."""
-        woken: list[int] = self._native.publish(*batch[:7], self.epoch, batch.free_order, lanes, ahead)
+        woken: list[int] = self._native.publish(*batch[:7], self.epoch, batch.free_order, lanes, relaxed, ahead)
         return woken
 
     def wake(self, lanes: int) -> list[int]:

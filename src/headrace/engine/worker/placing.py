@@ -87,49 +87,49 @@ class Placer:
         try:
             if rows.count < len(columns[0]):
                 columns, rest = [c[: rows.count] for c in columns], [c[rows.count :] for c in columns]
-            objects = self._write_rows(rows, columns)
+            objects, elapsed = self._write_rows(rows, columns)
         except Exception:  # noqa: BLE001  (a number too large for its column, say: torch will say what is wrong)
             self._odd, self._columns = len(columns[0]) + (0 if rest is None else len(rest[0])), None
             self._machine.unwritten()
             return
         self._columns = rest
         self._drop(rows.count)
-        self._machine.wrote(objects)
+        self._machine.wrote(objects, elapsed)
 
-    def _write_rows(self, rows: Rows, columns: list[Sequence[Any]]) -> list[int] | None:
-        """Samples of the current layout; where they stand if the slot has another."""
+    def _write_rows(self, rows: Rows, columns: list[Sequence[Any]]) -> tuple[list[int] | None, int]:
+        """Samples of the current layout; where they stand if the slot has another, and what it took."""
         assert self._layout is not None
         number, layout = self._layout
-        began, objects = 0 if self._stream is None else time.monotonic_ns(), None
+        began, objects = time.monotonic_ns(), None
         if rows.layout == number:
             self._desk.write_rows(rows, layout, columns)
             self.size = layout.row_bytes
         else:
             values = [layout.sample(leaves) for leaves in zip(*columns, strict=True)]
             objects = [self._desk.write_object(rows.slot, codec.Encoded(value)) for value in values]
-        self._record(rows, began)
-        return objects
+        return objects, self._record(rows, began)
 
     def _write_object(self, rows: Rows) -> None:
         """A sample without a layout."""
         assert self._encoded is not None
         encoded, self._encoded = self._encoded, None
-        began, self.size = 0 if self._stream is None else time.monotonic_ns(), encoded.size
+        began, self.size = time.monotonic_ns(), encoded.size
         try:
             offset = self._desk.write_object(rows.slot, encoded)
         except HeadraceError as error:  # it does not fit
             self._machine.unwritten()
             self._refuse(self._runs[0][0], error)
             return
-        self._record(rows, began)
+        elapsed = self._record(rows, began)
         self._drop(1)
-        self._machine.wrote([offset])
+        self._machine.wrote([offset], elapsed)
 
-    def _record(self, rows: Rows, began: int) -> None:
-        """Samples were written to rows; they are in the trace before anybody can see them."""
+    def _record(self, rows: Rows, began: int) -> int:
+        """Samples were written to rows, in how long; they are in the trace before anybody can see them."""
+        elapsed = time.monotonic_ns() - began
         if self._stream is not None:
-            elapsed = time.monotonic_ns() - began
             self._stream.rows(self._desk.ledger.number(rows.slot), rows.first, rows.count, began, elapsed)
+        return elapsed
 
     def _drop(self, count: int) -> None:
         """The first samples are nobody's here any more."""
