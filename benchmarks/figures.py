@@ -176,7 +176,7 @@ ROWS = (
         Target(1),
     ),
     Row(
-        "volumes, three times the memory of a cgroup, against torch at equal workers",
+        "volumes, three times the memory of a cgroup, two workers (torch: two and four), over torch with two",
         "pressure",
         ("512 MiB allowed",),
         "against torch",
