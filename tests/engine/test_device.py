@@ -183,7 +183,7 @@ class TestAhead:
             got.append(delivered(ahead))
             sent.append(run.taken)
             device.advance(8)
-        assert sent == [4, 4, 4, 7, 7, 7, 8, 8]
+        assert sent == [6, 6, 6, 6, 6, 8, 8, 8]
         assert [there[0].item() for there in got] == list(range(8))
 
     def test_without_workers_nothing_is_made_early_however_small(self, device):

@@ -1,6 +1,7 @@
 """Doing something before a certain line or opcode of the package's code."""
 
 import dis
+import gc
 import os
 import sys
 import weakref
@@ -27,7 +28,10 @@ def leaves(frame: FrameType, what: str) -> bool:
 
 @contextmanager
 def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[int]]:
-    """``act`` is called before the ``number``-th step of this package's code; how many there were."""
+    """``act`` is called before the ``number``-th step of this package's code; how many there were.
+
+    Python collects no garbage of its own accord meanwhile: what is raised in a callback of the collector, it prints.
+    """
     steps, owner = [0], os.getpid()
 
     def local(frame: FrameType, what: str, _: object) -> Any:
@@ -48,12 +52,15 @@ def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[i
         frame.f_trace_opcodes, frame.f_trace_lines = event == "opcode", event == "line"
         return local
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(call)
     try:
         yield steps
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
 
 
 def is_in(thread: int, function: Callable[..., Any]) -> bool:
