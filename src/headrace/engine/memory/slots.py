@@ -34,7 +34,6 @@ class Slots:
         self._returned: deque[Lease] = deque()
         self._leases: dict[int, Lease] = {}
         self._touched: dict[int, int] = {}
-        self._registered: dict[int, int] = {}  # what ``register`` was told of each
         self.touched = self._largest = 0
         """Bytes that batches have touched in this slab; and in the slot in which they touched most."""
         self._count = 0
@@ -103,16 +102,18 @@ class Slots:
 
     def lease(self, slot: int) -> memoryview:
         """The slot's memory for the user. It is free again when nothing refers to the view or to a part of it."""
-        owner: Any = np.frombuffer(self._memory.map, np.uint8, self._note(slot), self._memory.slot(slot))
-        self.lend(slot, owner)
+        used = self._note(slot)
+        owner: Any = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
+        self._lend(slot, owner, used)
         return memoryview(owner)
 
     def lend(self, slot: int, owner: Any) -> None:
         """The slot is free again when ``owner`` is gone, which nobody refers to yet."""
-        used = self._note(slot)
-        if self._register is not None and used > self._registered.get(slot, 0):
+        self._lend(slot, owner, self._note(slot))
+
+    def _lend(self, slot: int, owner: Any, used: int) -> None:
+        if self._register is not None:
             self._register(self._base + self._memory.slot(slot), used)
-            self._registered[slot] = used
         # The callback is not one of Python's own: a signal handler that runs in it could raise, which nobody would see.
         lease = Lease(owner, self._returned.append)
         lease.slot = slot
