@@ -30,7 +30,8 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py src/headrace/sched/nativ
 		echo "making $(VENV) with $$("$$python" --version)"; \
 		"$$python" -m venv --clear $(VENV); \
 	fi
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+# pyspark has to be built: pip keeps the one wheel it made, uv makes and keeps one more (2 GB) for every .venv.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv pyspark
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
 		--editable '.[all]' --group dev
 	@touch $@
