@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 import headrace
-from headrace.engine.consumer import nursery, rollcall
+from headrace.engine.consumer import nursery, recruiter, rollcall
 from tests.loader.data import Numbers, Once, Pairs, first
 from tests.loader.support import PATIENCE, kill, nurseries
 from tests.parity.support import alive, raises, wait_until
@@ -49,6 +49,16 @@ class Held:
     def __exit__(self, *_):
         self._done.set()
         self._thread.join()
+
+
+class Touched:
+    """A hook that leaves a file."""
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def __call__(self, index: int) -> None:
+        self._path.touch()
 
 
 class LockedNumbers(Numbers):
@@ -135,6 +145,33 @@ class TestNursery:
                     pass
         assert loader.stats().restarts >= 1
         assert [str(warning.message) for warning in told] == []
+
+    def test_the_first_batches_do_not_wait_for_it(self, tmp_path, monkeypatch):
+        forked = []
+
+        def fork(*arguments):
+            forked.append(wait_until((tmp_path / "made").exists))
+            return nursery.Nursery(*arguments)
+
+        monkeypatch.setattr(recruiter, "Nursery", fork)
+        loader = headrace.DataLoader(Pairs(20, hook=Touched(tmp_path / "made")), num_workers=2, timeout=PATIENCE)
+        assert len(list(loader)) == 20
+        assert forked == [True]
+
+    def test_there_is_one_again_in_the_next_epoch(self, workers):
+        loader = headrace.DataLoader(Pairs(60), batch_size=5, num_workers=2, timeout=PATIENCE, persistent_workers=True)
+        iterator = iter(loader)
+        next(iterator)
+        for process in (*nurseries(), *workers()):
+            kill(process)
+        with pytest.warns(RuntimeWarning, match="is gone"):
+            for _ in iterator:
+                pass
+        iterator = iter(loader)
+        assert len(nurseries()) == 1
+        for process in workers():
+            kill(process)
+        assert sum(len(batch[0]) for batch in iterator) == 60
 
     def test_it_ends_with_the_iteration(self):
         loader = headrace.DataLoader(Pairs(20), num_workers=2)

@@ -69,10 +69,15 @@ class IterationAssembly:
 
     def begin(self) -> bool:
         """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
-        resources = self.resources
         saved = self.outset.number()
-        if self._take_early(saved):
-            return False
+        resumed = not self._take_early(saved) and self._draw(saved)
+        if self.resources.pool is not None:
+            self.resources.pool.open_nursery()  # not before: the workers have something to do while it is forked
+        return resumed
+
+    def _draw(self, saved: dict[str, Any] | None) -> bool:
+        """Begin an epoch that was not begun early."""
+        resources = self.resources
         going_on, order = self.outset.draw(saved)
         self.tally.epochs += 1
         self.tally.workers = self._settings.workers

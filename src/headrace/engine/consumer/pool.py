@@ -30,7 +30,7 @@ GRACE_SECONDS = 1.0
 class Pool:
     """Workers over one reservation: ``lanes`` to begin with, more when they are added. Not thread-safe.
 
-    Who starts them is in ``recruiter``: in ``start`` the caller does, and with fork a nursery does from then on.
+    Who starts them is in ``recruiter``: the caller does, until there is a nursery.
     """
 
     def __init__(self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int) -> None:
@@ -59,9 +59,12 @@ class Pool:
         self._roster.open()
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
-        """Start every worker, and the nursery."""
+        """Start every worker."""
         for lane in range(self.workers):
             self.add(resume(lane))
+
+    def open_nursery(self) -> None:
+        """Start whoever starts workers from now on, if there is nobody."""
         self._recruiter.open_nursery()
 
     @property

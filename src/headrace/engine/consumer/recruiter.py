@@ -45,8 +45,8 @@ class Recruiter:
         return self._nursery is not None
 
     def open_nursery(self) -> None:
-        """Fork it, where workers are forked."""
-        if self._forks:
+        """Fork it, where workers are forked and there is none."""
+        if self._forks and self._nursery is None:
             with explained("start the process that replaces workers"), held(ALL) as mask:
                 self._nursery = Nursery(self._context, replace(self._job(0, Resume()), mask=frozenset(mask)))
 
