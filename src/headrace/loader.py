@@ -196,7 +196,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             self._life.course.epoch, self._life.course.saved, self._latest = 0, None, None
             return
         checked = copy.deepcopy(saved.checked(state))
-        saved.compare(checked, self._settings().facts)
+        self._settings().facts.compare(checked)
         self._life.course.saved = checked
 
     def stats(self) -> Stats:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from headrace.engine.consumer.order import Order
-from headrace.engine.consumer.saved import compare, pending
+from headrace.engine.consumer.saved import pending
 from headrace.engine.consumer.sources import unpack_random
 from headrace.engine.course import Course
 from headrace.engine.resources import Resources
@@ -54,7 +54,7 @@ class Outset:
         """
         settings = self._settings
         if saved:
-            compare(saved, settings.facts)  # again: the dataset or the number of workers may have changed since
+            settings.facts.compare(saved)  # again: the dataset or the number of workers may have changed since
         going_on = saved if saved and not saved["finished"] else None
         with self._generator_kept():
             if saved and "generator" in saved and settings.generator is not None:

@@ -11,7 +11,7 @@ from headrace.cache.options import Cache
 from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.consumer.cores import most_lanes
 from headrace.engine.consumer.early import is_foreseeable
-from headrace.engine.consumer.saved import Facts, facts
+from headrace.engine.consumer.facts import Facts, of_loader
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.worker.brought import Rows
 from headrace.sched.acts import Arrangement
@@ -96,7 +96,9 @@ class Settings:
     @property
     def facts(self) -> Facts:
         """What a state says of the loader it was taken from."""
-        return facts(self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers)
+        return of_loader(
+            self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers
+        )
 
     @property
     def overlaps(self) -> bool:

@@ -8,9 +8,10 @@ from headrace.cache.options import Cache
 from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.drawing import Source
 from headrace.engine.consumer.exchange import ExchangedGroups, Numbering, Unshared
+from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.members import members
 from headrace.engine.consumer.membership import Membership, Memberships, caching, origins
-from headrace.engine.consumer.order import Groups, Order
+from headrace.engine.consumer.order import Order
 from headrace.engine.consumer.saved import members_of, pending
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings

@@ -5,8 +5,8 @@ from typing import Any
 
 from headrace.engine.consumer.exchange import ExchangedGroups
 from headrace.engine.consumer.fetching import Fetcher
+from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.hand import NOT_YET, NotYet
-from headrace.engine.consumer.order import Groups
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.staging.plans import Allotted, Plan, pack

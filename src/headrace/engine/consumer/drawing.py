@@ -9,8 +9,8 @@ from headrace.core.errors import StoreError
 from headrace.engine.consumer.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.exchange import ExchangedGroups
+from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.hand import NOT_YET, Hands
-from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.writing import IndexWriter

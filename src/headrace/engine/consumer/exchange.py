@@ -8,8 +8,8 @@ import numpy as np
 from headrace.cache.ledger import Answer, Serving
 from headrace.cache.words import NOWHERE, Array
 from headrace.core.errors import StateMismatch
+from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.hits import Hits
-from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.saved import bitmap
 from headrace.engine.staging.plans import LOOK, Allotted
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from headrace.engine.consumer.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.exchange import ExchangedGroups
+from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
-from headrace.engine.consumer.order import Groups
 from headrace.engine.consumer.pulse import LOOK_SECONDS
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered

@@ -1,101 +1,23 @@
-"""A loader's state as it goes out and comes back: what it says of its loader, and whether it may be believed."""
+"""A loader's state as it goes out and comes back, and whether it may be believed."""
 
 import base64
 import binascii
 import hashlib
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
 
-from headrace.core.errors import StateMismatch
 from headrace.engine.consumer import indices
+from headrace.engine.consumer.facts import KINDS, mismatch
 from headrace.engine.consumer.sources import unpack_random
 from headrace.engine.worker import generators
 
 VERSION = 2
 _SEEDS = 1 << 63
 _COUNTS = 1 << 40
-_TRAITS: dict[type, tuple[str, ...]] = {
-    SequentialSampler: (),
-    RandomSampler: ("replacement", "num_samples"),
-    SubsetRandomSampler: (),
-    WeightedRandomSampler: ("replacement", "num_samples"),
-    DistributedSampler: ("num_replicas", "rank", "shuffle", "seed", "drop_last"),
-    BatchSampler: ("batch_size",),
-}
-"""What decides about the order that torch's samplers draw, beside their length."""
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What must be the same where a state is taken and where it is loaded, for an epoch to go on."""
-
-    iterable: bool
-    length: int | None
-    """Of a map-style dataset, if it has one."""
-    batch_size: int | None
-    streams: int
-    """Workers of an iterable dataset, which shard it; 0 for a map-style one."""
-    sampler: list[Any]
-    """Its class, those it wraps, and torch's own with their settings."""
-
-    def plain(self) -> dict[str, Any]:
-        """As it stands in a state."""
-        return {
-            "kind": _KINDS[self.iterable],
-            "length": self.length,
-            "batch_size": self.batch_size,
-            "streams": self.streams,
-            "sampler": self.sampler,
-        }
-
-
-_KINDS = {True: "iterable", False: "map-style"}
-
-
-def facts(dataset: Any, index_sampler: Any, batch_size: int | None, *, iterable: bool, workers: int) -> Facts:
-    """Of a loader as it is now."""
-    return Facts(
-        iterable,
-        None if iterable else _length(dataset),
-        batch_size,
-        max(1, workers) if iterable else 0,
-        [] if iterable else _described(index_sampler),
-    )
-
-
-def _length(thing: Any) -> int | None:
-    try:
-        return len(thing)
-    except (TypeError, NotImplementedError):
-        return None
-
-
-def _described(sampler: Any) -> list[Any]:
-    """From the outermost to the one that draws."""
-    described: list[Any] = []
-    while sampler is not None and len(described) < 16:
-        traits: dict[str, Any] = {"type": type(sampler).__qualname__}
-        if type(sampler) in _TRAITS:
-            traits |= {name: getattr(sampler, name) for name in _TRAITS[type(sampler)]}
-            if not isinstance(sampler, BatchSampler):
-                traits["length"] = _length(sampler)
-        described.append(traits)
-        inner = getattr(sampler, "batch_sampler", None)
-        sampler = getattr(sampler, "sampler", None) if inner is None else inner
-    return described
 
 
 def plain(progress: dict[str, Any]) -> dict[str, Any]:
@@ -128,10 +50,10 @@ def members_of(text: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         unpacking = zlib.decompressobj()
         packed = unpacking.decompress(base64.b64decode(text, validate=True), length // 8 + 2)
     except (binascii.Error, ValueError, zlib.error):
-        raise _mismatch("exchanged is not a set of samples") from None
+        raise mismatch("exchanged is not a set of samples") from None
     found = np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8)))
     if not unpacking.eof or (len(found) and found[-1] >= length):
-        raise _mismatch("exchanged has samples that the dataset has not")
+        raise mismatch("exchanged has samples that the dataset has not")
     return found
 
 
@@ -182,46 +104,23 @@ def _feed(digest: Any, value: Any) -> None:
 def checked(state: Any) -> dict[str, Any]:
     """The state, if it is a whole one of this release; otherwise ``StateMismatch``. Looks at nothing but the state."""
     if not isinstance(state, Mapping):
-        raise _mismatch(f"takes what state_dict() returned, not {type(state).__name__}")
+        raise mismatch(f"takes what state_dict() returned, not {type(state).__name__}")
     if state.get("version") != VERSION or isinstance(state["version"], bool):
-        raise _mismatch(f"version {state.get('version')!r} is not one this release can read")
+        raise mismatch(f"version {state.get('version')!r} is not one this release can read")
     whole = _own(state)
     if whole.get("checksum") != _checksum(whole):
-        raise _mismatch("it is not as state_dict() returned it: damaged, or edited")
+        raise mismatch("it is not as state_dict() returned it: damaged, or edited")
     about = _field(whole, "loader", Mapping)
-    if _field(about, "kind", str) not in _KINDS.values():
-        raise _mismatch(f"loader.kind is {about['kind']!r}")
+    if _field(about, "kind", str) not in KINDS.values():
+        raise mismatch(f"loader.kind is {about['kind']!r}")
     _number(whole, "epoch", _COUNTS)
     _number(whole, "base_seed", _SEEDS)
     _number(whole, "yielded", _COUNTS)
     if "generator" in whole and not _is_torch_state(_field(whole, "generator", str)):
-        raise _mismatch("generator is not the state of a torch.Generator")
+        raise mismatch("generator is not the state of a torch.Generator")
     if not _field(whole, "finished", bool):
-        _check_streams(whole) if about["kind"] == _KINDS[True] else _check_order(whole)
+        _check_streams(whole) if about["kind"] == KINDS[True] else _check_order(whole)
     return whole
-
-
-def compare(state: Mapping[str, Any], here: Facts) -> None:
-    """Raise ``StateMismatch`` unless a checked state can be gone on from in the loader whose facts these are."""
-    there: Mapping[str, Any] = state["loader"]
-    own = here.plain()
-    if there["kind"] != own["kind"]:
-        raise _mismatch(
-            f"it was taken from a loader over a dataset of the {there['kind']} kind; this one is {own['kind']}"
-        )
-    if state["finished"]:
-        return
-    for name, why in _REASONS.items():
-        if there.get(name) != own[name]:
-            raise _mismatch(f"it was taken with {name}={there.get(name)!r}, this loader has {own[name]!r}: {why}")
-
-
-_REASONS = {
-    "batch_size": "batches are counted, so an epoch can only be resumed with the same size",
-    "length": "the epoch's order is one of the dataset as it was",
-    "streams": "an iterable dataset is sharded by its workers, so it can only be resumed with the same num_workers",
-    "sampler": "another sampler draws another order",
-}
 
 
 def _check_order(state: Mapping[str, Any]) -> None:
@@ -229,13 +128,13 @@ def _check_order(state: Mapping[str, Any]) -> None:
     _number(order, "drawn", _COUNTS)
     _number(order, "digest", 1 << 32)
     if any(order.get(name) is not None and not _is_random(order[name]) for name in ("random", "began")):
-        raise _mismatch("order.random is not the state of random generators")
+        raise mismatch("order.random is not the state of random generators")
     if "exchanged" in state:
         _number(state["loader"], "length", _COUNTS)
         members_of(_field(state, "exchanged", str), state["loader"]["length"])
     for group in _field(state, "pending", list):
         if not isinstance(group, list):
-            raise _mismatch("pending is not a list of batches of indices")
+            raise mismatch("pending is not a list of batches of indices")
         for index in group:
             indices.rebuilt(index)
 
@@ -243,31 +142,31 @@ def _check_order(state: Mapping[str, Any]) -> None:
 def _check_streams(state: Mapping[str, Any]) -> None:
     streams = _field(state, "streams", list)
     if not streams or len(streams) != state["loader"].get("streams"):
-        raise _mismatch("streams does not hold one entry per worker")
+        raise mismatch("streams does not hold one entry per worker")
     _number(state, "turn", len(streams))
     for stream in streams:
         if not isinstance(stream, Mapping):
-            raise _mismatch("streams holds something else than streams")
+            raise mismatch("streams holds something else than streams")
         _number(stream, "batches", _COUNTS)
         _field(stream, "ended", bool)
         if stream.get("state") is not None:
             _field(stream, "state", Mapping)
         for name in ("began", "random"):
             if stream.get(name) is not None and not generators.is_valid(generators.unpacked(_field(stream, name, str))):
-                raise _mismatch(f"streams.{name} is not the state of a worker's random generators")
+                raise mismatch(f"streams.{name} is not the state of a worker's random generators")
 
 
 def _field(state: Mapping[str, Any], name: str, kind: type) -> Any:
     value = state.get(name)
     if not isinstance(value, kind):
-        raise _mismatch(f"{name} is {value!r:.80}")
+        raise mismatch(f"{name} is {value!r:.80}")
     return value
 
 
 def _number(state: Mapping[str, Any], name: str, limit: int) -> None:
     value = state.get(name)
     if type(value) is not int or not 0 <= value < limit:
-        raise _mismatch(f"{name} is {value!r:.80}")
+        raise mismatch(f"{name} is {value!r:.80}")
 
 
 def _is_torch_state(text: str) -> bool:
@@ -282,7 +181,3 @@ def _is_torch_state(text: str) -> bool:
 def _is_random(text: Any) -> bool:
     """Whether it is the text of a sampler's source of random numbers, of either kind."""
     return isinstance(text, str) and (_is_torch_state(text) or generators.is_valid(generators.unpacked(text)))
-
-
-def _mismatch(why: str) -> StateMismatch:
-    return StateMismatch(f"load_state_dict(state): {why}")

@@ -1,0 +1,84 @@
+"""The batches of indices that an epoch makes: what a resumed one still owes, then what its order gives."""
+
+from typing import Any, NamedTuple
+
+from headrace.engine.consumer.order import Order
+
+
+class _At(NamedTuple):
+    """What was drawn and not handed out: changed by one store."""
+
+    head: list[Any] | None
+    """The group that is handed out now."""
+    kept: tuple[list[Any], ...]
+    flat: tuple[Any, ...]
+    drawn: int
+    """Items taken from the order."""
+
+
+class Groups:
+    """Batches of indices to make: first what a resumed epoch had drawn and not delivered, then what the order gives."""
+
+    def __init__(self, order: Order, pending: list[list[Any]], batch_size: int | None, *, batched: bool) -> None:
+        """``batch_size``: pending samples are regrouped to it, since out of order they are parts of several batches."""
+        self._order, self._batched = order, batched
+        self._size = batch_size
+        kept = tuple(list(group) for group in pending if group)
+        flat = tuple(index for group in kept for index in group) if batch_size is not None else ()
+        self._at = _At(None, kept if batch_size is None else (), flat, order.first - 1)
+
+    def head(self) -> list[Any] | None:
+        """The next group, or None at the end of the epoch; the same one until it was ``taken``."""
+        if self._at.head is None:
+            self._draw()
+        return self._at.head
+
+    @property
+    def drawn(self) -> list[Any] | None:
+        """The head, if it was drawn."""
+        return self._at.head
+
+    def waited_for(self) -> tuple[int, int]:
+        """A descriptor, and events of it, by which more groups announce themselves; -1: none do."""
+        return -1, 0
+
+    def abandon(self) -> None:
+        """Nothing more is needed."""
+
+    def taken(self) -> None:
+        """The head is in somebody else's care."""
+        _, kept, flat, drawn = self._at
+        self._at = _At(None, kept, flat, drawn)
+
+    def _draw(self) -> None:
+        at = self._at
+        if at.kept:
+            self._at = at._replace(head=at.kept[0], kept=at.kept[1:])
+            return
+        while at.flat and self._size is not None and len(at.flat) < self._size:
+            try:
+                item = self._order.item(at.drawn + 1)
+            except StopIteration:
+                break
+            self._at = at = at._replace(flat=(*at.flat, *item), drawn=at.drawn + 1)
+        if at.flat:
+            self._at = at._replace(head=list(at.flat[: self._size]), flat=at.flat[self._size :])
+            return
+        try:
+            item = self._order.item(at.drawn + 1)
+        except StopIteration:
+            return
+        self._at = _At(list(item) if self._batched else [item], at.kept, at.flat, at.drawn + 1)
+
+    def again(self, pending: list[list[Any]]) -> "Groups":
+        """The same, but ``pending`` first."""
+        groups = Groups(self._order, pending, self._size, batched=self._batched)
+        groups._at = groups._at._replace(drawn=self._at.drawn)
+        return groups
+
+    def progress(self, held: list[list[Any]], besides: list[list[Any]] | None = None) -> dict[str, Any]:
+        """For a resume: ``held``, drawn and not delivered, and what waits here; not the head if it is ``besides``."""
+        at = self._at
+        head = [list(at.head)] if at.head and not any(at.head is group for group in besides or ()) else []
+        waiting = [list(group) for group in at.kept] + ([list(at.flat)] if at.flat else [])
+        return {"pending": held + head + waiting, "order": self._order.state(at.drawn)}
