@@ -15,7 +15,7 @@ from benchmarks.measure import Figures
 from headrace.cache.local_book import described
 from headrace.cache.options import open_tier
 from headrace.cache.probing import probe
-from headrace.engine.consumer import dividing
+from headrace.engine.consumer.supply import dividing
 from headrace.engine.staging.kinds import codec
 from headrace.plan.parameters import Parameters
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.measure import Figures, Meter, Runs, isolated
 from benchmarks.report import Table
 from headrace.core.options import Prefetch, Retry
-from headrace.engine.consumer.fetching import Fetcher
+from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived
 from headrace.store.base import LabelKind, Record, Schema

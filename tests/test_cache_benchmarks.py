@@ -15,7 +15,7 @@ from benchmarks.measure import RunError
 from benchmarks.stored import Pictures, Storage
 from headrace.cache import options, shm
 from headrace.cache.local_book import ledgers
-from headrace.engine.consumer import dividing
+from headrace.engine.consumer.supply import dividing
 from headrace.engine.staging.kinds import codec
 from headrace.engine.worker import stagetimes
 from headrace.plan import bottleneck

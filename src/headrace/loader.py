@@ -14,8 +14,8 @@ from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.engine import arguments
-from headrace.engine.consumer import saved
 from headrace.engine.consumer.cores import automatic_workers
+from headrace.engine.consumer.ordering import saved
 from headrace.engine.iteration import Iteration
 from headrace.engine.life import Life
 from headrace.engine.resources import Resources

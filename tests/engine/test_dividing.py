@@ -5,7 +5,7 @@ import pytest
 from headrace.cache.division import Division, Facts, Rank, Sums
 from headrace.cache.probing import Speed
 from headrace.engine.consumer.cores import machine
-from headrace.engine.consumer.dividing import Spare, measured
+from headrace.engine.consumer.supply.dividing import Spare, measured
 
 MS = 1_000_000
 SUMS = Sums(

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
-from headrace.engine.consumer import fetching
-from headrace.engine.consumer.fetching import Fetcher
-from headrace.engine.consumer.pulse import LOOK_SECONDS, Pulse
+from headrace.engine.consumer.supply import fetching
+from headrace.engine.consumer.supply.fetching import Fetcher
+from headrace.engine.consumer.supply.pulse import LOOK_SECONDS, Pulse
 from headrace.engine.fetcher.process import Orders
 from tests.engine.remote import RemoteNumbers
 

@@ -21,7 +21,7 @@ from headrace.cache.local_book import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
 from headrace.core.options import Retry
-from headrace.engine.consumer import dividing
+from headrace.engine.consumer.supply import dividing
 from headrace.engine.worker import stagetimes
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore

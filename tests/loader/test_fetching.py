@@ -14,9 +14,9 @@ from torch.utils.data import Dataset, Subset
 import headrace
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
-from headrace.engine.consumer import fetchers, fetching
 from headrace.engine.consumer.inline import InlineRun
-from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.processes.pool import Pool
+from headrace.engine.consumer.supply import fetchers, fetching
 from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import inside, is_in
 from tests.parity.support import wait_until

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 import headrace
-from headrace.engine.consumer import nursery, recruiter, rollcall
+from headrace.engine.consumer.processes import nursery, recruiter, rollcall
 from tests.loader.data import Numbers, Once, Pairs, first
 from tests.loader.support import PATIENCE, kill, nurseries
 from tests.parity.support import alive, raises, wait_until

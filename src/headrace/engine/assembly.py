@@ -6,10 +6,10 @@ from typing import Any
 from headrace.core.options import Seeding
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.drawing import Drawing, Source, Succession
-from headrace.engine.consumer.early import EarlyOrder
 from headrace.engine.consumer.inline import InlineRun, InlineStream
 from headrace.engine.consumer.maprun import MapRun
-from headrace.engine.consumer.order import Order
+from headrace.engine.consumer.ordering.early import EarlyOrder
+from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.streamrun import StreamRun
 from headrace.engine.consumer.tally import Errors, Tally

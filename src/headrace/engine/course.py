@@ -3,9 +3,9 @@
 from typing import Any
 
 from headrace.engine.consumer.automatic import Automatic
-from headrace.engine.consumer.fetchers import Fetchers
-from headrace.engine.consumer.membership import Memberships
 from headrace.engine.consumer.stragglers import Stragglers
+from headrace.engine.consumer.supply.fetchers import Fetchers
+from headrace.engine.consumer.supply.membership import Memberships
 from headrace.plan.lookahead import Lookahead
 
 

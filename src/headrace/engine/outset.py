@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from headrace.engine.consumer.order import Order
-from headrace.engine.consumer.saved import pending
-from headrace.engine.consumer.sources import unpack_random
+from headrace.engine.consumer.ordering.order import Order
+from headrace.engine.consumer.ordering.saved import pending
+from headrace.engine.consumer.ordering.sources import unpack_random
 from headrace.engine.course import Course
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import torch
 
 from headrace.engine.consumer.accounts import summary
-from headrace.engine.consumer.fetchers import Fetchers
-from headrace.engine.consumer.fetching import Fetcher
 from headrace.engine.consumer.hand import Hand, Hands
-from headrace.engine.consumer.membership import Membership, Memberships
-from headrace.engine.consumer.pool import Pool
-from headrace.engine.consumer.sources import pack_random
+from headrace.engine.consumer.ordering.sources import pack_random
+from headrace.engine.consumer.processes.pool import Pool
+from headrace.engine.consumer.supply.fetchers import Fetchers
+from headrace.engine.consumer.supply.fetching import Fetcher
+from headrace.engine.consumer.supply.membership import Membership, Memberships
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.memory.slab import Shelf, Slab

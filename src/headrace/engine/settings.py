@@ -10,8 +10,8 @@ import torch
 from headrace.cache.options import Cache
 from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.consumer.cores import most_lanes
-from headrace.engine.consumer.early import is_foreseeable
-from headrace.engine.consumer.facts import Facts, of_loader
+from headrace.engine.consumer.ordering.early import is_foreseeable
+from headrace.engine.consumer.ordering.facts import Facts, of_loader
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.worker.brought import Rows
 from headrace.sched.acts import Arrangement

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from headrace.cache.options import Cache
-from headrace.engine.consumer.arriving import ArrivingGroups
 from headrace.engine.consumer.drawing import Source
-from headrace.engine.consumer.exchange import ExchangedGroups, Numbering, Unshared
-from headrace.engine.consumer.groups import Groups
-from headrace.engine.consumer.members import members
-from headrace.engine.consumer.membership import Membership, Memberships, caching, origins
-from headrace.engine.consumer.order import Order
-from headrace.engine.consumer.saved import members_of, pending
+from headrace.engine.consumer.ordering.groups import Groups
+from headrace.engine.consumer.ordering.members import members
+from headrace.engine.consumer.ordering.order import Order
+from headrace.engine.consumer.ordering.saved import members_of, pending
+from headrace.engine.consumer.supply.arriving import ArrivingGroups
+from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
+from headrace.engine.consumer.supply.membership import Membership, Memberships, caching, origins
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages

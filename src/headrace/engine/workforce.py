@@ -8,7 +8,7 @@ from headrace.core.options import Seeding, Skip
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.cores import free_memory
 from headrace.engine.consumer.drawing import Staffing
-from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.course import Course
 from headrace.engine.device.accelerator import Accelerator
 from headrace.engine.memory.slab import Slab

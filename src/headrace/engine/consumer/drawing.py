@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import StoreError
-from headrace.engine.consumer.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.automatic import Automatic
-from headrace.engine.consumer.exchange import ExchangedGroups
-from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.hand import NOT_YET, Hands
-from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.ordering.groups import Groups
+from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
+from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
+from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.writing import IndexWriter
 from headrace.engine.memory.slots import Slots
 from headrace.sched.acts import Act, Terms

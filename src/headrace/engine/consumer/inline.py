@@ -12,11 +12,11 @@ from itertools import takewhile
 from operator import getitem
 from typing import Any
 
-from headrace.engine.consumer.arriving import ArrivingGroups, Planned
-from headrace.engine.consumer.exchange import ExchangedGroups
-from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
-from headrace.engine.consumer.pulse import LOOK_SECONDS
+from headrace.engine.consumer.ordering.groups import Groups
+from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
+from headrace.engine.consumer.supply.exchange import ExchangedGroups
+from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
 from headrace.engine.consumer.tally import Errors, Tally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.staging.plans import Allotted

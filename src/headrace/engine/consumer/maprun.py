@@ -6,9 +6,9 @@ from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.drawing import Drawing, Source, Staffing, Succession
 from headrace.engine.consumer.hand import NOT_YET, Hand, NotYet
 from headrace.engine.consumer.outcomes import Outcomes
-from headrace.engine.consumer.pool import Pool
-from headrace.engine.consumer.pulse import LOOK_SECONDS
+from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.service import Service
+from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots

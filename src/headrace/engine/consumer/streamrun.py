@@ -7,7 +7,7 @@ from typing import Any
 from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
-from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.slots import Slots

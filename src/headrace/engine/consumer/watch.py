@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.engine.consumer.automatic import Automatic, affordable
 from headrace.engine.consumer.cores import CoreUse, own_cores
-from headrace.engine.consumer.pool import Pool
+from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.tally import Tally
 from headrace.plan import cost
 from headrace.plan.lanes import Observed, fullness

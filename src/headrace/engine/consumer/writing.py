@@ -4,7 +4,7 @@ import pickle
 from array import array
 
 from headrace.core.errors import SlabError
-from headrace.engine.consumer.arriving import Planned
+from headrace.engine.consumer.supply.arriving import Planned
 from headrace.engine.memory.reservation import BLOB, Reservation
 from headrace.engine.staging.plans import Allotted
 from headrace.sched.book import Group

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.engine.consumer import indices
-from headrace.engine.consumer.facts import KINDS, mismatch
-from headrace.engine.consumer.sources import unpack_random
+from headrace.engine.consumer.ordering import indices
+from headrace.engine.consumer.ordering.facts import KINDS, mismatch
+from headrace.engine.consumer.ordering.sources import unpack_random
 from headrace.engine.worker import generators
 
 VERSION = 2

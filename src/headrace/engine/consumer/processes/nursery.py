@@ -11,7 +11,7 @@ from contextlib import suppress
 from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
-from headrace.engine.consumer.forking import alone
+from headrace.engine.consumer.processes.forking import alone
 from headrace.engine.worker import nursery
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.signals import ALL, held

@@ -12,8 +12,8 @@ from headrace.cache.ledger import Answer
 from headrace.cache.options import Cache, open_share, open_tier, room_of
 from headrace.cache.share import Share
 from headrace.cache.words import Array
-from headrace.engine.consumer.dividing import Divider, shown
-from headrace.engine.consumer.hits import Hits
+from headrace.engine.consumer.supply.dividing import Divider, shown
+from headrace.engine.consumer.supply.hits import Hits
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.stages import Stages, staged

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from multiprocessing.context import BaseContext
 
 from headrace.core.errors import LoaderClosed
-from headrace.engine.consumer.children import Child, await_end, epitaph, kill
-from headrace.engine.consumer.recruiter import Recruiter
-from headrace.engine.consumer.rollcall import RollCall
-from headrace.engine.consumer.section import Section
+from headrace.engine.consumer.processes.children import Child, await_end, epitaph, kill
+from headrace.engine.consumer.processes.recruiter import Recruiter
+from headrace.engine.consumer.processes.rollcall import RollCall
+from headrace.engine.consumer.processes.section import Section
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell, Mutex, new_lock
 from headrace.engine.memory.reservation import Reservation

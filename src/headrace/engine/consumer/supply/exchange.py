@@ -8,9 +8,9 @@ import numpy as np
 from headrace.cache.ledger import Answer, Serving
 from headrace.cache.words import NOWHERE, Array
 from headrace.core.errors import StateMismatch
-from headrace.engine.consumer.groups import Groups
-from headrace.engine.consumer.hits import Hits
-from headrace.engine.consumer.saved import bitmap
+from headrace.engine.consumer.ordering.groups import Groups
+from headrace.engine.consumer.ordering.saved import bitmap
+from headrace.engine.consumer.supply.hits import Hits
 from headrace.engine.staging.plans import LOOK, Allotted
 
 

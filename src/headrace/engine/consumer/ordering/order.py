@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from torch.utils.data import BatchSampler
 
 from headrace.core.errors import StateMismatch
-from headrace.engine.consumer import indices
-from headrace.engine.consumer.sources import source
+from headrace.engine.consumer.ordering import indices
+from headrace.engine.consumer.ordering.sources import source
 from headrace.engine.worker.stateful import is_stateful, load
 
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from multiprocessing.context import BaseContext
 
 from headrace.core.errors import WorkerDied
-from headrace.engine.consumer.children import Child, Nursed, Own
-from headrace.engine.consumer.forking import alone
-from headrace.engine.consumer.nursery import Nursery, NurseryGone
+from headrace.engine.consumer.processes.children import Child, Nursed, Own
+from headrace.engine.consumer.processes.forking import alone
+from headrace.engine.consumer.processes.nursery import Nursery, NurseryGone
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell
 from headrace.engine.worker import process as worker

@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.core.errors import LoaderClosed, StoreError, StoreUnavailable
 from headrace.core.stats import Network
-from headrace.engine.consumer.pulse import Pulse
+from headrace.engine.consumer.supply.pulse import Pulse
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders

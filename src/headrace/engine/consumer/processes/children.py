@@ -10,7 +10,7 @@ from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
-from headrace.engine.consumer.nursery import Nursery, NurseryGone
+from headrace.engine.consumer.processes.nursery import Nursery, NurseryGone
 
 
 class Child(Protocol):

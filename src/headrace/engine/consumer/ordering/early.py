@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-from headrace.engine.consumer.order import Order
+from headrace.engine.consumer.ordering.order import Order
 
 
 def is_foreseeable(index_sampler: Any) -> bool:

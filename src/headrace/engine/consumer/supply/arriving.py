@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from headrace.engine.consumer.exchange import ExchangedGroups
-from headrace.engine.consumer.fetching import Fetcher
-from headrace.engine.consumer.groups import Groups
 from headrace.engine.consumer.hand import NOT_YET, NotYet
+from headrace.engine.consumer.ordering.groups import Groups
+from headrace.engine.consumer.supply.exchange import ExchangedGroups
+from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.staging.plans import Allotted, Plan, pack

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from headrace.engine.consumer.order import Order
+from headrace.engine.consumer.ordering.order import Order
 
 
 class _At(NamedTuple):

@@ -5,7 +5,7 @@ import threading
 
 from headrace.core.errors import StoreError
 from headrace.core.stats import Network
-from headrace.engine.consumer.fetching import Fetcher
+from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.process import Orders
 
 
