@@ -6,7 +6,8 @@ from typing import Any
 from headrace.core.options import Seeding
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.drawing import Drawing, Source, Succession
-from headrace.engine.consumer.inline import InlineRun, InlineStream
+from headrace.engine.consumer.inline import InlineRun
+from headrace.engine.consumer.inlinestream import InlineStream
 from headrace.engine.consumer.maprun import MapRun
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.order import Order

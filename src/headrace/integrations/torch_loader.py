@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from headrace.engine.consumer.tally import Tally
 from headrace.engine.consumer.tracing import Delivered, RunTrace, new_number
 from headrace.engine.worker.observer import Observer
-from headrace.engine.worker.operations import exchanged
+from headrace.engine.worker.standins import exchanged
 from headrace.trace import session
 from headrace.trace.file import Recording
 

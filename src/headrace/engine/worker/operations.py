@@ -7,7 +7,6 @@ an operation's class is replaced by a subclass of the same name that also looks 
 pass everything on.
 """
 
-import copyreg
 import os
 import types
 from collections.abc import Callable, Iterator
@@ -16,13 +15,13 @@ from typing import Any
 import torch
 
 from headrace.engine.staging.lists import HOLDERS, members
+from headrace.engine.worker.standins import Passing, Undo, exchanged
 from headrace.trace.probe import OFF, Probe
 
 STAGES = ("fetch", "decode", "augment")
 MOST = 64
 """Operations of one dataset that are told apart."""
 
-Undo = Callable[[], None]
 _PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
@@ -165,7 +164,7 @@ def _install(place: Place, probe: Probe, number: int, head: int) -> Undo:
     if place.key in STAGES and place.name == place.key:
         return _become(place.holder, place.key, place, probe, number, head)
     target = place.get()
-    if not isinstance(target, (*_PLAIN, _Passing)) and not isinstance(target, torch.jit.ScriptModule):
+    if not isinstance(target, (*_PLAIN, Passing)) and not isinstance(target, torch.jit.ScriptModule):
         try:
             return _become(target, "__call__", place, probe, number, head)
         except TypeError:  # a class that cannot be derived from, or an object that cannot change its class
@@ -173,7 +172,7 @@ def _install(place: Place, probe: Probe, number: int, head: int) -> Undo:
                 raise
     if isinstance(place.holder, dict):
         raise TypeError
-    passing = _Passing(target, probe.timed(_read(place, probe, target), number, head))
+    passing = Passing(target, probe.timed(_read(place, probe, target), number, head))
     place.put(passing)
 
     def undo() -> None:
@@ -191,76 +190,3 @@ def _read(place: Place, probe: Probe, call: Callable[..., Any]) -> Callable[...,
 def _become(target: Any, method: str, place: Place, probe: Probe, number: int, head: int) -> Undo:
     call = _read(place, probe, getattr(type(target), method))
     return exchanged(target, {method: probe.timed(call, number, head)})
-
-
-def exchanged(target: Any, methods: dict[str, Callable[..., Any]]) -> Undo:
-    """Give one object a class of its own, of the same name, that differs in these methods only.
-
-    Raises ``TypeError`` where an object cannot change its class. Copies of the object are of its old class. What is
-    returned undoes it, in any order with others.
-    """
-    kind = type(target)
-
-    def reduced(self: Any, protocol: Any) -> Any:
-        """A copy is of the class everybody knows."""
-        self.__class__ = kind
-        try:
-            how, *rest = self.__reduce_ex__(protocol)
-        finally:
-            self.__class__ = timed
-        return (_new if how is copyreg.__newobj__ else how, *rest)  # type: ignore[attr-defined]  # it is there
-
-    body: dict[str, Any] = {
-        **methods,
-        "__reduce_ex__": reduced,
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-    }
-    if not hasattr(target, "__dict__"):
-        body["__slots__"] = ()
-    timed = types.new_class(kind.__name__, (kind,), exec_body=lambda namespace: namespace.update(body))
-    target.__class__ = timed
-
-    def undo() -> None:
-        for method in methods:  # another exchange may stand upon this one
-            if method in vars(timed):
-                delattr(timed, method)
-        if type(target) is timed:
-            target.__class__ = kind
-
-    return undo
-
-
-class _Passing:
-    """Stands for a function; whatever else is asked of it is the function's."""
-
-    def __init__(self, function: Any, call: Callable[..., Any]) -> None:
-        self.__wrapped__, self.__call, self.retired = function, call, False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__call(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "__wrapped__"), name)
-
-    def __reduce__(self) -> Any:
-        return _same, (self.__wrapped__,)
-
-    def retire(self) -> None:
-        """From now on, just pass on."""
-        self.__call, self.retired = self.__wrapped__, True
-
-    def innermost(self) -> Any:
-        """What is left when those that just pass on are gone."""
-        wrapped = self.__wrapped__
-        return wrapped.innermost() if isinstance(wrapped, _Passing) and wrapped.retired else wrapped
-
-
-def _new(kind: type, *args: Any) -> Any:
-    """An object of that class: the pickler would insist on the one that its model is of."""
-    return kind.__new__(kind, *args)
-
-
-def _same(function: Any) -> Any:
-    return function
