@@ -190,6 +190,7 @@ class Pool:
     def _end(self) -> None:
         self._roster.stop()
         self.ring(lane for lane, bell in enumerate(self._bells) if bell.fd >= 0)
+        self._recruiter.dismiss()
         running = {child.watch: child for child in self._children if child is not None and child.watch in self._watched}
         await_end(running, GRACE_SECONDS)
         for child in running.values():

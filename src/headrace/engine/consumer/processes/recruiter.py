@@ -109,6 +109,11 @@ class Recruiter:
             resume=resume,
         )
 
+    def dismiss(self) -> None:
+        """Nobody will be started any more."""
+        if self._nursery is not None:
+            self._nursery.dismiss()
+
     def close(self) -> None:
         """End the nursery once its workers have ended; idempotent."""
         if self._nursery is not None:
