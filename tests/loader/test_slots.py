@@ -31,7 +31,14 @@ def keeping(samples: list[torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "the same workers"])
 def test_a_collate_function_that_keeps_its_last_batch_costs_no_slot_for_good(persistent):
     loader = headrace.DataLoader(
-        Numbers(), 2, num_workers=2, collate_fn=keeping, persistent_workers=persistent, timeout=20, in_order=True
+        Numbers(),
+        2,
+        num_workers=2,
+        prefetch_factor=3,  # not what is usual, which may grow
+        collate_fn=keeping,
+        persistent_workers=persistent,
+        timeout=20,
+        in_order=True,
     )
     used = []
     with loader:
