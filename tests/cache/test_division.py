@@ -88,7 +88,7 @@ def books(request, name, server):
             book.leave()
         return
     tier = RedisTier(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", 1 << 20, secrets.token_hex(4))
-    made = Books(lambda **o: RedisBook(tier, "d" * 16, samples=20, budget=BUDGET, **o))
+    made = Books(lambda **o: RedisBook(tier.server, "d" * 16, samples=20, budget=BUDGET, **o))
     yield made
     for book in made.opened:
         book.leave()

@@ -103,7 +103,7 @@ def test_on_a_server(tmp_path, capsys):
         shown = said(capsys, "info", url, "--namespace", "mine", "--json")
         assert json.loads(shown)["forms"]["decoded"]["bytes"] == 3000
         assert servers.PASSWORD not in shown
-        divide(RedisBook(tier, "d" * 16, samples=20, budget=(0, 1000, 0)))
+        divide(RedisBook(tier.server, "d" * 16, samples=20, budget=(0, 1000, 0)))
         (each,) = json.loads(said(capsys, "info", url, "--namespace", "mine", "--json"))["divisions"]
         check_division(each, said(capsys, "info", url, "--namespace", "mine"))
         assert servers.PASSWORD not in said(capsys, "clear", url, "--namespace", "mine")

@@ -158,8 +158,8 @@ def open_share(
         from headrace.cache.redis import RedisTier  # noqa: PLC0415  (an optional driver)
         from headrace.cache.redis_book import RedisBook  # noqa: PLC0415
 
-        server = tier.upper if isinstance(tier, Layered) else tier
-        assert isinstance(server, RedisTier)
+        upper = tier.upper if isinstance(tier, Layered) else tier
+        assert isinstance(upper, RedisTier)
         data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
-        book = RedisBook(server, data, samples=samples, budget=budget, group=group)
+        book = RedisBook(upper.server, data, samples=samples, budget=budget, group=group)
     return Share(tier, book, scopes)

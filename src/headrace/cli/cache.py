@@ -149,7 +149,7 @@ def _facts(tier: Tier, url: str) -> list[Facts]:
         return described(url.removeprefix("shm://"))
     from headrace.cache import redis_book
 
-    return redis_book.described(tier)  # type: ignore[arg-type]  # of that URL it is one on a server
+    return redis_book.described(tier.server)  # type: ignore[attr-defined]  # of that URL it is one on a server
 
 
 def _division(facts: Facts) -> dict[str, Any]:
