@@ -14,8 +14,9 @@ from typing import Self
 
 import numpy as np
 
-from headrace.cache import arena as A
-from headrace.cache.arena import Arena, Name, Shape
+from headrace.cache import arena_words as W
+from headrace.cache.arena import Arena, Name
+from headrace.cache.arena_words import Shape
 from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, release, shared
 from headrace.cache.tier import Key, Usage, Writer
 from headrace.core.errors import CacheError
@@ -63,12 +64,12 @@ class _Attached(MemoryFile):
 
     def _sit(self) -> int:
         """A number among the readers; whoever had it before is gone."""
-        for number in range(A.READERS):
+        for number in range(W.READERS):
             if self.live(number):
                 with self.arena.changing():
                     self._bury(number)
                 return number
-        msg = f"the cache {self.form.url} is used by {A.READERS} processes, and takes no more"
+        msg = f"the cache {self.form.url} is used by {W.READERS} processes, and takes no more"
         raise CacheError(msg)
 
     def _bury(self, number: int) -> None:
@@ -86,7 +87,7 @@ class _Attached(MemoryFile):
         """Begin to read, with the lock held: what is found from now on stays until ``leave``."""
         if not self.reads:
             arena = self.arena
-            arena.w[arena.shape.readers + self.number] = int(arena.r[A.CLOCK]) + 1
+            arena.w[arena.shape.readers + self.number] = int(arena.r[W.CLOCK]) + 1
         self.reads += 1
 
     def leave(self) -> None:
@@ -99,13 +100,13 @@ class _Attached(MemoryFile):
         """With the lock held, inside ``changing``: reclaim what can be, also from the dead."""
         arena = self.arena
         found = arena.room(size)
-        if found is None and arena.r[A.WAITING] and arena.reclaim():
+        if found is None and arena.r[W.WAITING] and arena.reclaim():
             found = arena.room(size)
-        if found is None and (arena.r[A.WAITING] or time.monotonic() - self._looked >= PAUSE):
+        if found is None and (arena.r[W.WAITING] or time.monotonic() - self._looked >= PAUSE):
             self._looked = time.monotonic()
-            reading = arena.r[arena.shape.readers : arena.shape.readers + A.READERS]
+            reading = arena.r[arena.shape.readers : arena.shape.readers + W.READERS]
             users = set(np.flatnonzero(reading).tolist())
-            users |= {int(arena.r[record + A.R_STAMP]) for record, _ in arena.records(A.WRITING)}
+            users |= {int(arena.r[record + W.R_STAMP]) for record, _ in arena.records(W.WRITING)}
             for number in users - {self.number}:
                 if not self.lives(number):
                     self._bury(number)
@@ -118,7 +119,7 @@ class _Attached(MemoryFile):
         shape = self.arena.shape
         if self.arena.r[shape.page0 + 2 * page]:
             return True
-        records = 8 * A.RECORD * shape.records_per_page
+        records = 8 * W.RECORD * shape.records_per_page
         return self.backed(shape.data + page * shape.page, count * shape.page) and self.backed(
             8 * shape.record(page, 0), records
         )
@@ -192,9 +193,9 @@ class SharedMemoryTier:
         with here.locked():
             arena = here.arena
             arena.heal()
-            found = [arena.r[record : record + A.RECORD].tolist() for record, _ in arena.records(A.READY)]
+            found = [arena.r[record : record + W.RECORD].tolist() for record, _ in arena.records(W.READY)]
         for each in found:
-            yield _key(Name(*each[A.R_SCOPE : A.R_FORM + 1])), each[A.R_SIZE]
+            yield _key(Name(*each[W.R_SCOPE : W.R_FORM + 1])), each[W.R_SIZE]
 
     def clear(self) -> None:
         """See ``Tier``. The memory goes back to the host with the file: ``remove``."""
@@ -207,7 +208,7 @@ class SharedMemoryTier:
             arena = here.arena
             arena.heal()
             shape = arena.shape
-            return Usage(int(arena.r[A.ENTRIES]), int(arena.r[A.HELD]), shape.pages * shape.page)
+            return Usage(int(arena.r[W.ENTRIES]), int(arena.r[W.HELD]), shape.pages * shape.page)
 
     def footprint(self, size: int) -> int:
         """See ``Tier``."""
@@ -217,7 +218,7 @@ class SharedMemoryTier:
         """Processes that use it, this one included."""
         here = self._here
         with here.locked():
-            others = [number for number in range(A.READERS) if number != here.number]
+            others = [number for number in range(W.READERS) if number != here.number]
             return 1 + sum(here.lives(number) for number in others)
 
     def close(self) -> None:
