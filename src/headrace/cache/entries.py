@@ -15,25 +15,12 @@ import numpy as np
 
 from headrace.cache import division
 from headrace.cache import words as W
+from headrace.cache.book import Entry, Grant
 from headrace.cache.policies import NEVER, Policy, Standing
 from headrace.cache.words import Array, Dims, Words
 
 PROBES = 256
 """Entries looked at, at random, for one worth least."""
-
-
-class Entry(NamedTuple):
-    """A sample held in a form."""
-
-    sample: int
-    form: int
-
-
-class Grant(NamedTuple):
-    """Whether there is room for a newcomer, and what has to be deleted for it, in any case."""
-
-    granted: bool
-    evicted: list[Entry]
 
 
 class Crowd(NamedTuple):

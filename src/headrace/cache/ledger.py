@@ -8,39 +8,21 @@ comes back with the samples it knows it delivered, and goes on from there.
 
 import random
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from headrace.cache import division
 from headrace.cache import words as W
+from headrace.cache.book import Answer, Entry, Grant, Serving
 from headrace.cache.candidates import Candidates
 from headrace.cache.division import Division, Parts
-from headrace.cache.entries import Crowd, Entries, Entry, Grant
+from headrace.cache.entries import Crowd, Entries
 from headrace.cache.policies import Policy
 from headrace.cache.words import Array, Dims, Words
 from headrace.core.errors import CacheError
 
 SHED = 8
 """Of the samples of a request, one in so many may go for a division of the room that has changed."""
-
-
-class Serving(NamedTuple):
-    """A sample to be delivered: from which form (``words.NOWHERE``: from the store), and in which to keep it."""
-
-    sample: int
-    form: int
-    keep: int
-
-
-class Answer(NamedTuple):
-    """What a request gets."""
-
-    servings: list[Serving]
-    dropped: list[Entry]
-    """No longer of use, or over its form's share of the room: to be deleted."""
-    refills: list[Serving]
-    """To be read, prepared and kept for nobody in particular."""
 
 
 def found(words: Words, dims: Dims, budget: tuple[int, int, int]) -> None:

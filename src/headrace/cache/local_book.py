@@ -11,9 +11,9 @@ import numpy as np
 
 from headrace.cache import division, ledger
 from headrace.cache import words as W
+from headrace.cache.book import Answer, Entry, Grant
 from headrace.cache.division import Division, Facts, Parts, Rank, Sums
-from headrace.cache.entries import Entry, Grant
-from headrace.cache.ledger import Answer, Seat
+from headrace.cache.ledger import Seat
 from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, peek, release, shared
 from headrace.cache.policies import Policy
 from headrace.cache.tier import Key

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headrace.cache.book import Book
 from headrace.cache.directory import DirectoryTier
 from headrace.cache.division import budgets
 from headrace.cache.layered import Layered
 from headrace.cache.local_book import LocalBook
 from headrace.cache.memory_file import checked
 from headrace.cache.policies import Need
-from headrace.cache.share import Book, Share
+from headrace.cache.share import Share
 from headrace.cache.shm import LEAST, SharedMemoryTier
 from headrace.cache.tier import Tier
 

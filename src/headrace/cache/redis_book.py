@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from headrace.cache import words as W
+from headrace.cache.book import Answer, Entry, Grant, Serving
 from headrace.cache.division import Division, Facts, Parts, Rank, Sums, parts_of
-from headrace.cache.entries import Entry, Grant
-from headrace.cache.ledger import Answer, Serving
 from headrace.cache.redis_functions import FUNCTIONS
 from headrace.cache.redis_server import RedisServer
 from headrace.cache.tier import Key
