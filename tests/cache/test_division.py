@@ -12,7 +12,8 @@ from headrace.cache import division
 from headrace.cache import words as W
 from headrace.cache.division import Division, Facts, Rank, Sums
 from headrace.cache.ledger import Seat
-from headrace.cache.local_book import LocalBook, described
+from headrace.cache.ledger_files import described
+from headrace.cache.local_book import LocalBook
 from headrace.cache.policies import Need
 from headrace.cache.probing import GUESS, probe
 from headrace.cache.redis import RedisTier

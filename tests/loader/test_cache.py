@@ -17,7 +17,7 @@ from torch.utils.data import DistributedSampler, Subset, WeightedRandomSampler
 
 import headrace
 from headrace.cache import redis_server, shm
-from headrace.cache.local_book import ledgers
+from headrace.cache.ledger_files import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
 from headrace.core.options import Retry
