@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import headrace
 from headrace.cache import options, shm
-from headrace.cache.local_book import ledgers
+from headrace.cache.ledger_files import ledgers
 
 
 @contextmanager

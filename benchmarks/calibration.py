@@ -12,7 +12,7 @@ from benchmarks import caches
 from benchmarks.arms import Arm
 from benchmarks.jobs import Job
 from benchmarks.measure import Figures
-from headrace.cache.local_book import described
+from headrace.cache.ledger_files import described
 from headrace.cache.options import open_tier
 from headrace.cache.probing import probe
 from headrace.engine.consumer.supply import dividing

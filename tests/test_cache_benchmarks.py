@@ -14,7 +14,7 @@ from benchmarks.jobs import Job, together
 from benchmarks.measure import RunError
 from benchmarks.stored import Pictures, Storage
 from headrace.cache import options, shm
-from headrace.cache.local_book import ledgers
+from headrace.cache.ledger_files import ledgers
 from headrace.engine.consumer.supply import dividing
 from headrace.engine.staging.kinds import codec
 from headrace.engine.worker import stagetimes

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.cache import shm
-from headrace.cache.local_book import ledgers
+from headrace.cache.ledger_files import ledgers
 from tests.names import new_name
 
 

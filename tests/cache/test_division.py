@@ -12,7 +12,8 @@ from headrace.cache import division
 from headrace.cache import words as W
 from headrace.cache.division import Division, Facts, Rank, Sums
 from headrace.cache.ledger import Seat
-from headrace.cache.local_book import LocalBook, described
+from headrace.cache.ledger_files import described
+from headrace.cache.local_book import LocalBook
 from headrace.cache.policies import Need
 from headrace.cache.probing import GUESS, probe
 from headrace.cache.redis import RedisTier
@@ -88,7 +89,7 @@ def books(request, name, server):
             book.leave()
         return
     tier = RedisTier(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", 1 << 20, secrets.token_hex(4))
-    made = Books(lambda **o: RedisBook(tier, "d" * 16, samples=20, budget=BUDGET, **o))
+    made = Books(lambda **o: RedisBook(tier.server, "d" * 16, samples=20, budget=BUDGET, **o))
     yield made
     for book in made.opened:
         book.leave()

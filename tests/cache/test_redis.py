@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.cache import redis as module
+from headrace.cache import redis_server
 from headrace.cache.redis import RedisTier
 from headrace.core.errors import CacheError
 from headrace.testing.tiers import TierSuite, got, key, put
@@ -81,7 +81,7 @@ def test_a_place_taken_by_who_died_is_found(clustered, server, nodes):
     address = f"redis://127.0.0.1:{nodes[0].port}" if clustered else url(server)
     tier = RedisTier(address, LIMIT, secrets.token_hex(4))
     assert put(tier, 1, b"a" * 1000)
-    tier._client.delete(tier._value(key(1)))
+    tier.server.client.delete(tier._value(key(1)))
     assert got(tier, 1) == [None]
     assert put(tier, 1, b"b" * 500)
     assert got(tier, 1) == [b"b" * 500]
@@ -112,7 +112,7 @@ def test_many_are_fetched_in_pipelines_of_about_a_megabyte(tier, monkeypatch):
 
 
 def test_a_lost_server_is_a_miss_and_is_found_again(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(module, "RETRY", 0.0)
+    monkeypatch.setattr(redis_server, "RETRY", 0.0)
     with servers.one(tmp_path) as server:
         tier = RedisTier(url(server), LIMIT)
         assert put(tier, 1, b"x" * 1000)
@@ -139,7 +139,7 @@ def test_a_server_that_cannot_be_reached_is_left_alone_for_a_while(tmp_path):
         assert got(tier, 1) == [None]
         server.start()
         assert not put(tier, 1, b"x" * 100)
-        tier._down_until = 0.0
+        tier.server._down_until = 0.0
         assert put(tier, 1, b"x" * 100)
         tier.close()
 

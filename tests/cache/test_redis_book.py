@@ -6,7 +6,7 @@ import secrets
 import numpy as np
 import pytest
 
-from headrace.cache import redis as module
+from headrace.cache import redis_server
 from headrace.cache import words as W
 from headrace.cache.codec import Codec
 from headrace.cache.redis import RedisTier
@@ -38,7 +38,7 @@ def tier(server):
 
 
 def book(tier, samples, budget, **options):
-    return RedisBook(tier, "d" * 16, samples=samples, budget=budget, **options)
+    return RedisBook(tier.server, "d" * 16, samples=samples, budget=budget, **options)
 
 
 def joined(tier, samples=40, budget=(0, 400, 0), members=None, **options):
@@ -183,11 +183,11 @@ def test_a_server_may_evict_any_part_of_the_ledger(tier, seed, caplog):
             asked = np.array([number for number in range(samples) if number not in served[who]][:5])
             for serving in who.request(asked).servings:
                 served[who].append(serving.sample)
-                if rng.random() < 0.4 and (names := tier.names(f"{tier.prefix}:*")):
-                    tier._client.delete(rng.choice(names))
+                if rng.random() < 0.4 and (names := tier.server.names(f"{tier.server.prefix}:*")):
+                    tier.server.client.delete(rng.choice(names))
                 if serving.keep and who.reserve(serving.sample, serving.keep, SIZE).granted:
-                    if rng.random() < 0.4 and (names := tier.names(f"{tier.prefix}:*")):
-                        tier._client.delete(rng.choice(names))
+                    if rng.random() < 0.4 and (names := tier.server.names(f"{tier.server.prefix}:*")):
+                        tier.server.client.delete(rng.choice(names))
                     who.settle(serving.sample)
                 counts = who.counts()
                 assert all(count >= 0 for count in counts.values()), counts
@@ -209,7 +209,7 @@ def test_what_a_job_used_is_not_forgotten_with_its_seat(tier):
     one = joined(tier, 6, (0, 0, 60))
     assert all(made(one, each) for each in one.request(np.arange(6)).servings)
     for part in ("names", "used:0"):
-        tier._client.delete(f"{one._prefix}:{part}")
+        tier.server.client.delete(f"{one._prefix}:{part}")
         for epoch in (1, 2):
             one.begin(epoch)
             assert {each.form for each in one.request(np.arange(6)).servings} == {W.NOWHERE}
@@ -234,7 +234,7 @@ def test_more_than_an_epoch_has_is_refused(tier):
 
 
 def test_a_server_that_goes_away_costs_hits_and_no_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "RETRY", 0.0)
+    monkeypatch.setattr(redis_server, "RETRY", 0.0)
     with servers.one(tmp_path) as server:
         tier = connected(server)
         first, second = joined(tier), joined(tier)

@@ -12,7 +12,8 @@ import pytest
 
 from headrace.cache import words as W
 from headrace.cache.codec import Codec, Corrupt
-from headrace.cache.local_book import LocalBook, ledgers
+from headrace.cache.ledger_files import ledgers
+from headrace.cache.local_book import LocalBook
 from headrace.cache.options import room_of
 from headrace.cache.policies import Need
 from headrace.cache.share import Share

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cache import arena as A
+from headrace.cache import arena_words as W
 from headrace.cache import shm
-from headrace.cache.arena import Arena, Name, Shape
+from headrace.cache.arena import Arena, Name
+from headrace.cache.arena_words import Shape
 from headrace.cache.shm import SharedMemoryTier
 from headrace.core.errors import CacheError
 from headrace.testing.tiers import TierSuite, got, key, put
@@ -42,11 +43,11 @@ def tier(name):
 @pytest.mark.parametrize("size", [4 << 20, 28 << 20, 1 << 30])
 def test_entries_leave_little_of_their_chunks_empty(size):
     shape = Shape(size)
-    for entry in np.geomspace(4096, shape.page // A.FEW, 100).astype(int).tolist():
+    for entry in np.geomspace(4096, shape.page // W.FEW, 100).astype(int).tolist():
         assert shape.cut(entry) <= 1.07 * entry + 64
     for cut in shape.cuts:
-        if cut > shape.page // A.FEW:  # what does not fill a page would be counted by nobody
-            assert shape.page - shape.page // cut * cut < A.FEW * 64
+        if cut > shape.page // W.FEW:  # what does not fill a page would be counted by nobody
+            assert shape.page - shape.page // cut * cut < W.FEW * 64
 
 
 @pytest.mark.parametrize("size", [64 << 20, 256 << 20])
@@ -91,7 +92,7 @@ def test_another_size_or_version_is_refused(tier, name):
         SharedMemoryTier(name, 2 * LIMIT)
     path = shm.path_of(name)
     with path.open("r+b", buffering=0) as file:
-        file.seek(8 * A.VERSION)
+        file.seek(8 * W.VERSION)
         file.write(np.int64(99).tobytes())
     program = f"from headrace.cache.shm import SharedMemoryTier; SharedMemoryTier({name!r}, {LIMIT})"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -275,7 +276,7 @@ def step(arena, what, name, size, reading, expected):
             arena.delete(name)
         expected.pop(name.sample, None)
     elif what == "enter" and name.sample not in reading:
-        arena.w[readers + name.sample] = int(arena.r[A.CLOCK]) + 1
+        arena.w[readers + name.sample] = int(arena.r[W.CLOCK]) + 1
         reading[name.sample] = dict(expected)
     elif what == "leave":
         reading.pop(name.sample, None)
@@ -290,7 +291,7 @@ def check(arena, expected, reading):
     for sample in range(10):
         chunk = arena.find(Name(1, 2, sample, 2))
         assert chunk == expected.get(sample)
-    assert arena.r[A.ENTRIES] == len(expected)
+    assert arena.r[W.ENTRIES] == len(expected)
     entered = {number for number in reading if arena.r[arena.shape.readers + number]}
     seen = {chunk[1:] for number in entered for chunk in reading[number].values()} | {
         chunk[1:] for chunk in expected.values()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from headrace.cache import shm
+from headrace.cache import arena_file, shm
 from headrace.cache.division import Division, Rank, Sums
 from headrace.cache.local_book import LocalBook
 from headrace.cache.policies import Need
@@ -79,7 +79,8 @@ def test_ls(cache, capsys):
 def test_a_cache_of_another_version_is_listed_and_hides_no_other(cache, capsys):
     old = shm.path_of(f"{cache}.old")
     try:
-        old.write_bytes(np.array([shm.MAGIC, shm.VERSION - 1, 4096], np.int64).tobytes().ljust(4 << 20, b"\0"))
+        head = np.array([arena_file.MAGIC, arena_file.VERSION - 1, 4096], np.int64)
+        old.write_bytes(head.tobytes().ljust(4 << 20, b"\0"))
         shown = said(capsys, "ls")
         assert f"shm://{cache} " in shown
         assert f"shm://{cache}.old: " in shown
@@ -103,7 +104,7 @@ def test_on_a_server(tmp_path, capsys):
         shown = said(capsys, "info", url, "--namespace", "mine", "--json")
         assert json.loads(shown)["forms"]["decoded"]["bytes"] == 3000
         assert servers.PASSWORD not in shown
-        divide(RedisBook(tier, "d" * 16, samples=20, budget=(0, 1000, 0)))
+        divide(RedisBook(tier.server, "d" * 16, samples=20, budget=(0, 1000, 0)))
         (each,) = json.loads(said(capsys, "info", url, "--namespace", "mine", "--json"))["divisions"]
         check_division(each, said(capsys, "info", url, "--namespace", "mine"))
         assert servers.PASSWORD not in said(capsys, "clear", url, "--namespace", "mine")

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
-from headrace.engine.consumer.supply import fetching
+from headrace.engine.consumer.supply import fetcher_process
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.consumer.supply.pulse import LOOK_SECONDS, Pulse
 from headrace.engine.fetcher.process import Orders
@@ -109,7 +109,7 @@ def test_a_killed_fetcher_is_replaced_and_nothing_is_lost(fetcher_of, tmp_path):
 @pytest.fixture
 def impatient(monkeypatch):
     """A fetcher counts as hung sooner than it should on a busy machine, and later than one ever is in a test."""
-    monkeypatch.setattr(fetching, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(fetcher_process, "SILENT_SECONDS", 3.0)
 
 
 @pytest.mark.usefixtures("impatient")

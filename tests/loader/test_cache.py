@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import DistributedSampler, Subset, WeightedRandomSampler
 
 import headrace
-from headrace.cache import redis, shm
-from headrace.cache.local_book import ledgers
+from headrace.cache import redis_server, shm
+from headrace.cache.ledger_files import ledgers
 from headrace.cache.options import open_tier
 from headrace.core.errors import CacheError, StateMismatch
 from headrace.core.options import Retry
@@ -459,7 +459,7 @@ class TestRedis:
 
     def test_the_server_comes_back_in_the_middle_of_an_epoch(self, server, where, monkeypatch):
         """It has forgotten everything, and is told again: who sits there, what was served, how it is divided."""
-        monkeypatch.setattr(redis, "RETRY", 0.0)
+        monkeypatch.setattr(redis_server, "RETRY", 0.0)
         with loader_of(Stages(), where, num_workers=1, prefetch_factor=1) as loader:
             epoch = iter(loader)
             found = numbers([next(epoch), next(epoch)])

@@ -16,7 +16,7 @@ from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
 from headrace.engine.consumer.inline import InlineRun
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.supply import fetchers, fetching
+from headrace.engine.consumer.supply import fetcher_process, fetchers
 from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import inside, is_in
 from tests.parity.support import wait_until
@@ -141,7 +141,7 @@ def test_a_killed_fetcher_costs_no_row(in_order, tmp_path):
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_fetcher_that_hangs_costs_no_row(in_order, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetching, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(fetcher_process, "SILENT_SECONDS", 3.0)
     store = RemoteNumbers(200, stops={100}, marks=str(tmp_path))
     with loader_of(store, shuffle=not in_order, in_order=in_order) as loader:
         assert sorted(labels(loader)) == list(range(200))

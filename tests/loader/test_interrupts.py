@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import headrace
 from headrace.cache import shm
-from headrace.cache.local_book import ledgers
+from headrace.cache.ledger_files import ledgers
 from tests.loader.steps import at_step, inside
 from tests.names import new_name
 

@@ -9,7 +9,7 @@ import pytest
 from headrace import store
 from headrace.core.errors import StoreError, StoreRefused, StoreUnavailable
 from headrace.store import LabelKind, Record, Schema
-from headrace.store import sqlite as module
+from headrace.store.sqlite import database
 from headrace.testing.stores import StoreConformance, WritableConformance, fill, sample_records
 
 
@@ -92,7 +92,7 @@ class TestWriting:
             writer._connection.execute("ROLLBACK")
 
     def test_a_lock_that_is_not_let_go_of_may_pass(self, made, monkeypatch):
-        monkeypatch.setattr(module, "BUSY_S", 0.01)
+        monkeypatch.setattr(database, "BUSY_S", 0.01)
         with made.writer() as first, made.writer() as second:
             first._connection.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailable, match="locked"):

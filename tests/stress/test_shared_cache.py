@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 import headrace
 from headrace.cache import shm
-from headrace.cache.local_book import ledgers
+from headrace.cache.ledger_files import ledgers
 from tests.names import new_name
 
 pytestmark = pytest.mark.stress

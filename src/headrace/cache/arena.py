@@ -14,33 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.cache import arena_words as W
+from headrace.cache.arena_words import Shape
 from headrace.cache.words import Array, Words
 
-# Header
-MAGIC, VERSION, SIZE, PAGES, PAGE_BYTES, DIRTY = 0, 1, 2, 3, 4, 5
-CLOCK = 6  # number of the next deletion
-ENTRIES, HELD = 7, 8  # entries that can be read; bytes of all chunks that are not free (derived)
-WAITING = 9  # first of the records that wait for readers, + 1 (derived)
-REBUILT = 10
-HEADER = 16
-
-# Reader (one per process): the deletion it came in at, + 1; 0: it reads nothing
-READERS = 256
-
-# Page: what it was cut into, and how many of its chunks are not free (derived)
-G_CUT, G_USED = 0, 1
-WHOLE, TAIL = 1 << 40, 1 << 41  # first page of a run: WHOLE + its pages; a further one: TAIL
-
-# Record
-R_STATE, R_SCOPE, R_SCOPE2, R_SAMPLE, R_FORM, R_SIZE, R_STAMP, R_NEXT = range(8)
-RECORD = 8
-FREE, WRITING, READY, WAITS = 0, 1, 2, 3  # R_STAMP: the writer's number, or that of the deletion
-
-SMALLEST = 1024
-STEP = 1.0625
-"""From one size of chunks to the next: a random entry leaves a 32nd of its chunk empty."""
-FEW = 16
-"""Where no more than these go into a page, they are cut to fill it."""
 NEAR, FAR = 1.125, 2.0
 """An entry takes a chunk so much larger rather than have another page cut, and so much larger if there is none."""
 
@@ -62,53 +39,6 @@ class Chunk(NamedTuple):
     size: int
 
 
-class Shape:
-    """Where everything stands for an arena of ``size`` bytes in all."""
-
-    def __init__(self, size: int) -> None:
-        """Pages are a 256th of the arena, so that there are some for each size of chunks, up to 8 MiB; in a small one
-        they are larger, up to 256 KiB, so that they can be cut finely.
-        """
-        most = (size >> 8) if size >> 8 >= 1 << 18 else min(size >> 6, 1 << 18)
-        self.page = 1 << min(23, max(16, most.bit_length() - 1))
-        self.records_per_page = self.page // SMALLEST
-        per_page = self.page + 8 * (2 + RECORD * self.records_per_page)
-        fixed = 8 * (HEADER + READERS)
-        self.buckets = 1 << max(10, (size >> 15).bit_length())
-        self.pages = max(0, (size - fixed - 8 * self.buckets - self.page) // per_page)
-        self.readers = HEADER
-        self.bucket0 = self.readers + READERS
-        self.page0 = self.bucket0 + self.buckets
-        self.record0 = self.page0 + 2 * self.pages
-        self.words = self.record0 + self.pages * self.records_per_page * RECORD
-        self.data = -(-8 * self.words // 4096) * 4096
-        self.size = size
-        self.cuts = _cuts(self.page)
-
-    def cut(self, size: int) -> int:
-        """The chunk that ``size`` bytes take; more than a page: whole pages."""
-        for cut in self.cuts:
-            if size <= cut:
-                return cut
-        return -(-size // self.page) * self.page
-
-    def record(self, page: int, chunk: int) -> int:
-        """The word where a chunk's record begins."""
-        return self.record0 + (page * self.records_per_page + chunk) * RECORD
-
-    def page_of(self, record: int) -> tuple[int, int]:
-        """Page and chunk of a record."""
-        return divmod((record - self.record0) // RECORD, self.records_per_page)
-
-
-def _cuts(page: int) -> list[int]:
-    found, size = [], float(SMALLEST)
-    while size <= page // FEW:
-        found.append(int(size) // 64 * 64)
-        size *= STEP
-    return sorted({*found, *(page // chunks // 64 * 64 for chunks in range(1, FEW + 1))})
-
-
 class Arena:
     """One process's hands on the words: ``words`` to store through, ``view`` to read from."""
 
@@ -120,18 +50,18 @@ class Arena:
     def changing(self) -> Iterator[None]:
         """Derived facts hold at entry and, unless its process dies within, after."""
         self.heal()
-        self.w[DIRTY] = 1
+        self.w[W.DIRTY] = 1
         yield
-        self.w[DIRTY] = 0
+        self.w[W.DIRTY] = 0
 
     def find(self, name: Name) -> Chunk | None:
         """Where an entry that can be read lies."""
         at = int(self.r[self._bucket(name)])
         while at:
-            record = self.r[at - 1 : at - 1 + RECORD].tolist()
-            if record[R_SCOPE : R_FORM + 1] == list(name):
+            record = self.r[at - 1 : at - 1 + W.RECORD].tolist()
+            if record[W.R_SCOPE : W.R_FORM + 1] == list(name):
                 return self._chunk(at - 1)
-            at = record[R_NEXT]
+            at = record[W.R_NEXT]
         return None
 
     def _bucket(self, name: Name) -> int:
@@ -141,8 +71,8 @@ class Arena:
     def _chunk(self, record: int) -> Chunk:
         page, chunk = self.shape.page_of(record)
         cut = int(self.r[self.shape.page0 + 2 * page])
-        offset = self.shape.data + page * self.shape.page + (0 if cut >= WHOLE else chunk * cut)
-        return Chunk(record, offset, int(self.r[record + R_SIZE]))
+        offset = self.shape.data + page * self.shape.page + (0 if cut >= W.WHOLE else chunk * cut)
+        return Chunk(record, offset, int(self.r[record + W.R_SIZE]))
 
     def room(self, size: int) -> tuple[int, int, int] | None:
         """The first page, the pages and the cut with which ``allocate`` would serve; None: there is no room now."""
@@ -151,7 +81,7 @@ class Arena:
         if cut <= self.shape.page:
             return self._chunk_room(cut, pages)
         count = -(-cut // self.shape.page)
-        free = pages[:, G_CUT] == 0
+        free = pages[:, W.G_CUT] == 0
         if count > len(free):
             return None
         runs = np.flatnonzero(np.convolve(free, np.ones(count, np.int64), "valid") == count)
@@ -159,9 +89,9 @@ class Arena:
 
     def _chunk_room(self, cut: int, pages: Array) -> tuple[int, int, int] | None:
         """A page with a chunk that is free, of this size or larger, or one to be cut."""
-        cuts = pages[:, G_CUT]
+        cuts = pages[:, W.G_CUT]
         larger = np.flatnonzero((cuts >= cut) & (cuts <= FAR * cut) & (cuts <= self.shape.page))
-        larger = larger[pages[larger, G_USED] < self.shape.page // cuts[larger]]
+        larger = larger[pages[larger, W.G_USED] < self.shape.page // cuts[larger]]
         page = int(larger[cuts[larger].argmin()]) if len(larger) else -1
         if page < 0 or cuts[page] > NEAR * cut:
             free = np.flatnonzero(cuts == 0)
@@ -173,64 +103,64 @@ class Arena:
         """A chunk that belongs to ``writer`` until it is published or freed."""
         page, count, cut = where
         at = self.shape.page0 + 2 * page
-        if not self.r[at + G_CUT]:
+        if not self.r[at + W.G_CUT]:
             for tail in range(1, count):
-                self.w[at + 2 * tail + G_CUT] = TAIL
-            self.w[at + G_CUT] = cut if cut <= self.shape.page else WHOLE + count
+                self.w[at + 2 * tail + W.G_CUT] = W.TAIL
+            self.w[at + W.G_CUT] = cut if cut <= self.shape.page else W.WHOLE + count
         chunks = self.shape.page // cut if cut <= self.shape.page else 1
         first = self.shape.record(page, 0)
-        states = self.r[first : first + chunks * RECORD : RECORD]
-        record = first + int(np.flatnonzero(states == FREE)[0]) * RECORD
-        for field, value in zip((R_SCOPE, R_SCOPE2, R_SAMPLE, R_FORM), name, strict=True):
+        states = self.r[first : first + chunks * W.RECORD : W.RECORD]
+        record = first + int(np.flatnonzero(states == W.FREE)[0]) * W.RECORD
+        for field, value in zip((W.R_SCOPE, W.R_SCOPE2, W.R_SAMPLE, W.R_FORM), name, strict=True):
             self.w[record + field] = value
-        self.w[record + R_SIZE] = size
-        self.w[record + R_STAMP] = writer
-        self.w[record + R_STATE] = WRITING
-        self.w[at + G_USED] = int(self.r[at + G_USED]) + 1
-        self.w[HELD] = int(self.r[HELD]) + cut
+        self.w[record + W.R_SIZE] = size
+        self.w[record + W.R_STAMP] = writer
+        self.w[record + W.R_STATE] = W.WRITING
+        self.w[at + W.G_USED] = int(self.r[at + W.G_USED]) + 1
+        self.w[W.HELD] = int(self.r[W.HELD]) + cut
         return self._chunk(record)
 
     def publish(self, record: int) -> None:
         """Let it be found."""
-        name = Name(*self.r[record + R_SCOPE : record + R_FORM + 1].tolist())
+        name = Name(*self.r[record + W.R_SCOPE : record + W.R_FORM + 1].tolist())
         bucket = self._bucket(name)
-        self.w[record + R_NEXT] = int(self.r[bucket])
-        self.w[record + R_STATE] = READY
+        self.w[record + W.R_NEXT] = int(self.r[bucket])
+        self.w[record + W.R_STATE] = W.READY
         self.w[bucket] = record + 1
-        self.w[ENTRIES] = int(self.r[ENTRIES]) + 1
+        self.w[W.ENTRIES] = int(self.r[W.ENTRIES]) + 1
 
     def delete(self, name: Name) -> bool:
         """Let it not be found any more; its chunk waits for readers."""
         bucket = self._bucket(name)
         before, at = -1, int(self.r[bucket])
         while at:
-            record, following = at - 1, int(self.r[at - 1 + R_NEXT])
-            if tuple(self.r[record + R_SCOPE : record + R_FORM + 1].tolist()) == name:
-                self.w[record + R_STAMP] = int(self.r[CLOCK])
-                self.w[record + R_STATE] = WAITS
-                self.w[CLOCK] = int(self.r[CLOCK]) + 1
-                self.w[bucket if before < 0 else before + R_NEXT] = following
-                self.w[record + R_NEXT] = int(self.r[WAITING])
-                self.w[WAITING] = at
-                self.w[ENTRIES] = int(self.r[ENTRIES]) - 1
+            record, following = at - 1, int(self.r[at - 1 + W.R_NEXT])
+            if tuple(self.r[record + W.R_SCOPE : record + W.R_FORM + 1].tolist()) == name:
+                self.w[record + W.R_STAMP] = int(self.r[W.CLOCK])
+                self.w[record + W.R_STATE] = W.WAITS
+                self.w[W.CLOCK] = int(self.r[W.CLOCK]) + 1
+                self.w[bucket if before < 0 else before + W.R_NEXT] = following
+                self.w[record + W.R_NEXT] = int(self.r[W.WAITING])
+                self.w[W.WAITING] = at
+                self.w[W.ENTRIES] = int(self.r[W.ENTRIES]) - 1
                 return True
             before, at = record, following
         return False
 
     def oldest(self) -> int:
         """The number of the first deletion that some reader may not know of."""
-        active = self.r[self.shape.readers : self.shape.readers + READERS]
+        active = self.r[self.shape.readers : self.shape.readers + W.READERS]
         active = active[active > 0]
-        return int(active.min()) - 1 if len(active) else int(self.r[CLOCK])
+        return int(active.min()) - 1 if len(active) else int(self.r[W.CLOCK])
 
     def reclaim(self) -> int:
         """Free what no reader can see any more; how many chunks."""
         oldest, count = self.oldest(), 0
-        before, at = -1, int(self.r[WAITING])
+        before, at = -1, int(self.r[W.WAITING])
         while at:
-            record, following = at - 1, int(self.r[at - 1 + R_NEXT])
-            if int(self.r[record + R_STAMP]) < oldest:
-                self.w[WAITING if before < 0 else before + R_NEXT] = following
+            record, following = at - 1, int(self.r[at - 1 + W.R_NEXT])
+            if int(self.r[record + W.R_STAMP]) < oldest:
+                self.w[W.WAITING if before < 0 else before + W.R_NEXT] = following
                 self.free(record)
                 count += 1
             else:
@@ -242,62 +172,62 @@ class Arena:
         """Of a chunk that cannot be found; the last one of a page gives the page back."""
         page, _ = self.shape.page_of(record)
         at = self.shape.page0 + 2 * page
-        cut = int(self.r[at + G_CUT])
-        self.w[record + R_STATE] = FREE
-        used = int(self.r[at + G_USED]) - 1
-        self.w[at + G_USED] = used
-        pages = cut - WHOLE if cut >= WHOLE else 1
-        self.w[HELD] = int(self.r[HELD]) - (pages * self.shape.page if cut >= WHOLE else cut)
+        cut = int(self.r[at + W.G_CUT])
+        self.w[record + W.R_STATE] = W.FREE
+        used = int(self.r[at + W.G_USED]) - 1
+        self.w[at + W.G_USED] = used
+        pages = cut - W.WHOLE if cut >= W.WHOLE else 1
+        self.w[W.HELD] = int(self.r[W.HELD]) - (pages * self.shape.page if cut >= W.WHOLE else cut)
         if not used:
-            self.w[at + G_CUT] = 0
+            self.w[at + W.G_CUT] = 0
             for tail in range(1, pages):
-                self.w[at + 2 * tail + G_CUT] = 0
+                self.w[at + 2 * tail + W.G_CUT] = 0
 
     def written_by(self, writer: int) -> list[int]:
         """Records that a writer began and did not publish."""
-        return [record for record, _ in self.records(WRITING) if int(self.r[record + R_STAMP]) == writer]
+        return [record for record, _ in self.records(W.WRITING) if int(self.r[record + W.R_STAMP]) == writer]
 
     def records(self, only: int | None = None) -> Iterator[tuple[int, int]]:
         """All records that are not free, with their states; ``only`` those in one."""
         cuts = self.r[self.shape.page0 : self.shape.record0 : 2]
-        for page in np.flatnonzero((cuts > 0) & (cuts < TAIL)).tolist():
+        for page in np.flatnonzero((cuts > 0) & (cuts < W.TAIL)).tolist():
             cut, first = int(cuts[page]), self.shape.record(page, 0)
-            chunks = 1 if cut >= WHOLE else self.shape.page // cut
-            states = self.r[first : first + chunks * RECORD : RECORD]
-            for chunk in np.flatnonzero(states != FREE if only is None else states == only).tolist():
-                yield first + chunk * RECORD, int(states[chunk])
+            chunks = 1 if cut >= W.WHOLE else self.shape.page // cut
+            states = self.r[first : first + chunks * W.RECORD : W.RECORD]
+            for chunk in np.flatnonzero(states != W.FREE if only is None else states == only).tolist():
+                yield first + chunk * W.RECORD, int(states[chunk])
 
     def heal(self) -> None:
         """If somebody died inside a method: compute again all that is derived."""
-        if not self.r[DIRTY]:
+        if not self.r[W.DIRTY]:
             return
         shape = self.shape
         self.w[shape.bucket0 : shape.page0] = np.zeros(shape.buckets, np.int64)
-        for fact in (ENTRIES, HELD, WAITING):
+        for fact in (W.ENTRIES, W.HELD, W.WAITING):
             self.w[fact] = 0
         used: dict[int, int] = {}
         for record, state in list(self.records()):
             page, _ = shape.page_of(record)
             used[page] = used.get(page, 0) + 1
-            if state == READY:
+            if state == W.READY:
                 self.publish(record)
-            elif state == WAITS:
-                self.w[record + R_NEXT] = int(self.r[WAITING])
-                self.w[WAITING] = record + 1
+            elif state == W.WAITS:
+                self.w[record + W.R_NEXT] = int(self.r[W.WAITING])
+                self.w[W.WAITING] = record + 1
         held, covered = 0, -1
         for page in range(shape.pages):
             at = shape.page0 + 2 * page
-            cut = int(self.r[at + G_CUT])
+            cut = int(self.r[at + W.G_CUT])
             if page <= covered:
-                self.w[at + G_CUT] = TAIL
+                self.w[at + W.G_CUT] = W.TAIL
             elif cut and page not in used:
-                self.w[at + G_CUT] = 0
-            elif cut >= WHOLE:
-                covered = page + cut - WHOLE - 1
-                held += (cut - WHOLE) * shape.page
+                self.w[at + W.G_CUT] = 0
+            elif cut >= W.WHOLE:
+                covered = page + cut - W.WHOLE - 1
+                held += (cut - W.WHOLE) * shape.page
             else:
                 held += cut * used.get(page, 0)
-            self.w[at + G_USED] = used.get(page, 0)
-        self.w[HELD] = held
-        self.w[REBUILT] = int(self.r[REBUILT]) + 1
-        self.w[DIRTY] = 0
+            self.w[at + W.G_USED] = used.get(page, 0)
+        self.w[W.HELD] = held
+        self.w[W.REBUILT] = int(self.r[W.REBUILT]) + 1
+        self.w[W.DIRTY] = 0

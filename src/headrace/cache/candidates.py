@@ -1,17 +1,18 @@
-"""What a seat might be served next: hints that its own process keeps, so that no request has to look at every sample.
+"""What a seat is served next, from hints that its own process keeps, so that no request has to look at every sample.
 
 Each candidate is checked against the ledger when it is chosen; a wrong hint costs a look. A seat's unseen samples only
 become fewer within an epoch, so one random order of them serves for all of it.
 """
 
 import random
-from collections.abc import Callable
 
 import numpy as np
 
 from headrace.cache import words as W
 from headrace.cache.entries import Entries
+from headrace.cache.roster import Crowd
 from headrace.cache.words import Array
+from headrace.core.errors import CacheError
 
 AHEAD = 8
 """Misses looked at for each one that is fetched."""
@@ -36,12 +37,34 @@ class Candidates:
         self._order = self._front = np.empty(0, np.int64)
         self._at = 0
 
-    def unseen(self, samples: Array) -> Array:
+    def chosen(self, asked: Array, crowd: Crowd, *, exchange: bool) -> tuple[list[int], list[int]]:
+        """As many hits and misses as were ``asked`` for; with ``exchange``, others may be chosen in their place."""
+        fresh = self._unseen(asked)
+        able = self._servable(fresh)
+        if not exchange:
+            if len(fresh) < len(asked):
+                msg = "samples were asked for that this rank has seen in this epoch, or does not take part in"
+                raise CacheError(msg)
+            return fresh[able].tolist(), fresh[~able].tolist()
+        hits: list[int] = fresh[able].tolist()
+        misses: list[int] = fresh[~able].tolist() if crowd.jobs < 2 and not self._entries.policy.alone else []
+        chosen = {*hits, *misses}
+        hits += self._hits(len(asked) - len(chosen), chosen)
+        lacking = len(asked) - len(hits) - len(misses)
+        if not lacking:
+            return hits, misses
+        misses += self._misses(lacking, fresh[~able], chosen, crowd)
+        if len(hits) + len(misses) < len(asked):
+            msg = f"{len(asked)} samples were asked for, and the epoch has {len(hits) + len(misses)} left"
+            raise CacheError(msg)
+        return hits, misses
+
+    def _unseen(self, samples: Array) -> Array:
         """Those that the seat has yet to see in this epoch."""
         unseen: Array = samples[(self._entries.seen[samples] & self._bit) == 0]
         return unseen
 
-    def servable(self, samples: Array) -> Array:
+    def _servable(self, samples: Array) -> Array:
         """Which of them can be served from the cache: settled, and not an augmentation this job already had."""
         place = self._entries.place[samples]
         form = place & W.FORM
@@ -49,7 +72,7 @@ class Candidates:
         found: Array = (form != 0) & ((place & W.ARRIVING) == 0) & ~stale
         return found
 
-    def hits(self, count: int, chosen: set[int]) -> list[int]:
+    def _hits(self, count: int, chosen: set[int]) -> list[int]:
         """Up to ``count`` cached samples that this seat has not seen, at random; not those chosen already."""
         self._catch_up()
         found: list[int] = []
@@ -61,7 +84,7 @@ class Candidates:
                 pool[at], pool[other] = pool[other], pool[at]
             some = np.array(pool[-size:], np.int64)
             fresh = (self._entries.seen[some] & self._bit) == 0
-            able = self.servable(some)
+            able = self._servable(some)
             kept = []
             for sample, is_fresh, is_able in zip(some.tolist(), fresh.tolist(), able.tolist(), strict=True):
                 if not is_fresh or not is_able or sample in chosen:
@@ -84,10 +107,10 @@ class Candidates:
             first = self._entries.dims.log
             samples = self._entries.r[first + np.arange(self._logged, logged) % W.LOG]
         self._logged = logged
-        fresh = self.unseen(samples)
+        fresh = self._unseen(samples)
         self._pool = fresh.tolist() if behind > W.LOG else [*self._pool, *fresh.tolist()]
 
-    def misses(self, count: int, asked: Array, chosen: set[int], urgency: Callable[[Array], Array]) -> list[int]:
+    def _misses(self, count: int, asked: Array, chosen: set[int], crowd: Crowd) -> list[int]:
         """``count`` unseen samples that the cache cannot serve, the most urgent of those looked at, those asked first.
 
         Fewer only when the epoch has no more.
@@ -97,20 +120,21 @@ class Candidates:
             until = self._at + wide - len(self._front)
             self._front = np.concatenate([self._front, self._order[self._at : until]])
             self._at = min(until, len(self._order))
-        self._front = self.unseen(self._front)
+        self._front = self._unseen(self._front)
         some = self._choosable(np.unique(np.concatenate([asked, self._front])), chosen)
         if len(some) < count:
-            self._order = self._shuffled(self.unseen(np.arange(self._entries.dims.samples)))
+            self._order = self._shuffled(self._unseen(np.arange(self._entries.dims.samples)))
             self._front, self._at = self._order[:wide], min(wide, len(self._order))
             some = self._choosable(self._order, chosen)
         noise = np.frombuffer(self._rng.randbytes(4 * len(some)), np.uint32) / 2**33
-        rank = urgency(some) + 0.5 * np.isin(some, asked) + noise
+        urgency = self._entries.policy.urgency(self._entries.standing(some, crowd))
+        rank = urgency + 0.5 * np.isin(some, asked) + noise
         return list(some[np.argsort(-rank, kind="stable")[:count]].tolist())
 
     def _choosable(self, some: Array, chosen: set[int]) -> Array:
         """Misses, or what the cache has but cannot give to this seat."""
-        some = self.unseen(some)
-        some = some[~self.servable(some)]
+        some = self._unseen(some)
+        some = some[~self._servable(some)]
         return some[~np.isin(some, np.fromiter(chosen, np.int64, len(chosen)))]
 
     def _shuffled(self, samples: Array) -> Array:

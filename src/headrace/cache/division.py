@@ -7,9 +7,8 @@ is refused. Pure; the caller holds the lock. Nothing here bears on which samples
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from headrace.cache import words as W
+from headrace.cache.roster import Roster
 from headrace.cache.words import Array, Dims, Words
 
 Parts = tuple[int, int, int]
@@ -193,8 +192,7 @@ def typical(view: Array, form: int) -> int | None:
 
 def facts(view: Array, dims: Dims, since: int) -> Facts:
     """What a division is planned from; of the ranks, those that were heard of ``since`` then."""
-    seats = view[dims.seats : dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
-    live = seats[(seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] > since)].tolist()
+    live = Roster(view, dims).heard(since).tolist()
     return Facts(
         dims.samples,
         int(view[W.ROOM]),
@@ -202,13 +200,6 @@ def facts(view: Array, dims: Dims, since: int) -> Facts:
         [(seat[W.J_GROUP], Rank.of(seat[W.J_RANK : W.J_RANK + W.J_FACTS])) for seat in live],
         current(view),
     )
-
-
-def anybody(view: Array, dims: Dims, since: int, besides: int) -> bool:
-    """Whether another rank was heard of ``since`` then."""
-    seats = view[dims.seats : dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
-    live = (seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] > since) & (np.arange(W.SEATS) != besides)
-    return bool(live.any())
 
 
 def speeds_of(ranks: Sequence[tuple[int, Rank]]) -> list[float]:

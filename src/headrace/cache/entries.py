@@ -9,44 +9,18 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import gcd
-from typing import NamedTuple
 
 import numpy as np
 
 from headrace.cache import division
 from headrace.cache import words as W
+from headrace.cache.book import Entry, Grant
 from headrace.cache.policies import NEVER, Policy, Standing
+from headrace.cache.roster import Crowd
 from headrace.cache.words import Array, Dims, Words
 
 PROBES = 256
 """Entries looked at, at random, for one worth least."""
-
-
-class Entry(NamedTuple):
-    """A sample held in a form."""
-
-    sample: int
-    form: int
-
-
-class Grant(NamedTuple):
-    """Whether there is room for a newcomer, and what has to be deleted for it, in any case."""
-
-    granted: bool
-    evicted: list[Entry]
-
-
-class Crowd(NamedTuple):
-    """Who counts at the moment."""
-
-    live: int
-    """A bit for each seat."""
-    jobs: int
-    """The jobs that these seats are ranks of."""
-    due: Array | None = None
-    """For all samples: when a single job asks for it next, where it knows."""
-    kin: tuple[int, ...] = ()
-    """Of each of these jobs, a bit for each seat of its ranks."""
 
 
 class Entries:
@@ -103,7 +77,7 @@ class Entries:
         unseen = ~self.seen[samples] & crowd.live
         once = (self.place[samples] & W.FORM) == W.AUGMENTED
         if once.any():
-            for kin in crowd.kin:
+            for kin in crowd.kin.values():
                 unseen[once & ((self.used[samples] & kin) != 0)] &= ~kin
         need = W.ones(unseen)
         times = np.full(len(samples), NEVER, np.int64) if crowd.due is None else crowd.due[samples]
@@ -160,6 +134,12 @@ class Entries:
         self.w[self.dims.place + sample] = form | W.ARRIVING | seat << W.SEAT_SHIFT | size << W.BYTES_SHIFT
         self.count(W.BYTES + form - 1, size)
         return Grant(granted=True, evicted=evicted)
+
+    def room(self, form: int) -> bool:
+        """Room for one more of the size that entries of this form have on average; of all forms, until it is known."""
+        held, budget = int(self.r[W.BYTES + form - 1]), int(self.r[W.BUDGET + form - 1])
+        typical = division.typical(self.r, form)
+        return held + (held // max(1, int(self.r[W.COUNT])) if typical is None else typical) < budget
 
     def over(self) -> tuple[int, ...]:
         """Forms that hold more than their share: the room was divided anew."""

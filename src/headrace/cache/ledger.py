@@ -8,39 +8,22 @@ comes back with the samples it knows it delivered, and goes on from there.
 
 import random
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from headrace.cache import division
 from headrace.cache import words as W
+from headrace.cache.book import Answer, Entry, Grant, Serving
 from headrace.cache.candidates import Candidates
 from headrace.cache.division import Division, Parts
-from headrace.cache.entries import Crowd, Entries, Entry, Grant
+from headrace.cache.entries import Entries
 from headrace.cache.policies import Policy
+from headrace.cache.roster import Crowd, Roster
 from headrace.cache.words import Array, Dims, Words
 from headrace.core.errors import CacheError
 
 SHED = 8
 """Of the samples of a request, one in so many may go for a division of the room that has changed."""
-
-
-class Serving(NamedTuple):
-    """A sample to be delivered: from which form (``words.NOWHERE``: from the store), and in which to keep it."""
-
-    sample: int
-    form: int
-    keep: int
-
-
-class Answer(NamedTuple):
-    """What a request gets."""
-
-    servings: list[Serving]
-    dropped: list[Entry]
-    """No longer of use, or over its form's share of the room: to be deleted."""
-    refills: list[Serving]
-    """To be read, prepared and kept for nobody in particular."""
 
 
 def found(words: Words, dims: Dims, budget: tuple[int, int, int]) -> None:
@@ -64,6 +47,7 @@ class Seat:
         self.policy, self.name, self.group, self.timeout = policy, name, group, timeout
         rng = random.Random(seed)
         self.entries = Entries(words, view, self.dims, policy, rng)
+        self._roster = Roster(view, self.dims)
         self.number = -1
         self.due: Array | None = None
         self._rng = rng
@@ -85,12 +69,16 @@ class Seat:
         """
         again = self.number >= 0
         with self.entries.changing():
-            self.number = self._choose(now)
+            vacant = self._roster.vacant(now - self.timeout)
+            if vacant is None:
+                msg = f"the cache is used by {W.SEATS} ranks at once, and takes no more"
+                raise CacheError(msg + ": give this job a cache of its own")
+            self.number = vacant
             at, bit = self._at, 1 << self.number
             self.w[at + W.J_STATE] = W.EMPTY
             self.w[at + W.J_NAME] = 0
             abandoned = self.entries.abandon(self.number)
-            for silent in self._silent(now):
+            for silent in self._roster.silent(now - self.timeout):
                 abandoned += self.entries.abandon(silent)
             place, used = self.entries.place, self.entries.used
             settled = (place & W.ARRIVING) == 0
@@ -105,22 +93,6 @@ class Seat:
             self.w[at + W.J_NAME] = self.name
         self._candidates = Candidates(self.entries, self.number, self._rng)
         return abandoned
-
-    def _silent(self, now: int) -> list[int]:
-        seats = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
-        silent = (seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] <= now - self.timeout)
-        return list(np.flatnonzero(silent).tolist())
-
-    def _choose(self, now: int) -> int:
-        names = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
-        free = np.flatnonzero(names[:, W.J_NAME] == 0)
-        if len(free):
-            return int(free[0])
-        oldest = int(np.argmin(names[:, W.J_BEAT]))
-        if int(names[oldest, W.J_BEAT]) > now - self.timeout:
-            msg = f"the cache is used by {W.SEATS} ranks at once, and takes no more: give this job a cache of its own"
-            raise CacheError(msg)
-        return oldest
 
     def leave(self) -> list[Entry]:
         """Give the seat up; what it was writing must be deleted."""
@@ -156,17 +128,9 @@ class Seat:
 
     def crowd(self, now: int) -> Crowd:
         """All ranks that were heard of lately and are in an epoch."""
-        seats = self.r[self.dims.seats : self.dims.seats + W.SEATS * W.SEAT].reshape(W.SEATS, W.SEAT)
-        counts = (
-            (seats[:, W.J_NAME] != 0) & (seats[:, W.J_STATE] == W.READY) & (seats[:, W.J_BEAT] > now - self.timeout)
-        )
-        kin: dict[int, int] = {}
-        for number in np.flatnonzero(seats[:, W.J_NAME] != 0).tolist():
-            group = int(seats[number, W.J_GROUP])
-            kin[group] = kin.get(group, 0) | 1 << number
-        live = sum(1 << number for number in np.flatnonzero(counts).tolist())
-        self._candidates.kin = kin.get(self.group, 0) | 1 << max(0, self.number)
-        return Crowd(live, len(set(seats[counts, W.J_GROUP].tolist())), self.due, tuple(kin.values()))
+        crowd = self._roster.crowd(now - self.timeout, self.due)
+        self._candidates.kin = crowd.kin.get(self.group, 0) | 1 << max(0, self.number)
+        return crowd
 
     def request(self, asked: Array, now: int, *, exchange: bool = True) -> Answer:
         """As many samples as were asked for, none of them seen by this rank in this epoch, and all marked seen.
@@ -178,8 +142,7 @@ class Seat:
             self.beat(now)
             crowd = self.crowd(now)
             shed = self.entries.shed(-(-len(asked) // SHED), crowd)
-            fresh = self._candidates.unseen(asked)
-            hits, misses = self._served(asked, fresh, crowd, exchange=exchange and self.policy.exchanges)
+            hits, misses = self._candidates.chosen(asked, crowd, exchange=exchange and self.policy.exchanges)
             self._mark(hits, misses)
             keep = self._keep(misses, crowd)
             servings = [Serving(sample, int(self.entries.place[sample]) & W.FORM, W.NOWHERE) for sample in hits]
@@ -188,35 +151,11 @@ class Seat:
             dropped, refills = self._drop(hits, crowd) if self.policy.drops else ([], [])
         return Answer(servings, [*shed, *dropped], refills)
 
-    def _served(self, asked: Array, fresh: Array, crowd: Crowd, *, exchange: bool) -> tuple[list[int], list[int]]:
-        able = self._candidates.servable(fresh)
-        if not exchange:
-            if len(fresh) < len(asked):
-                msg = "samples were asked for that this rank has seen in this epoch, or does not take part in"
-                raise CacheError(msg)
-            return fresh[able].tolist(), fresh[~able].tolist()
-        hits: list[int] = fresh[able].tolist()
-        misses: list[int] = fresh[~able].tolist() if crowd.jobs < 2 and not self.policy.alone else []
-        chosen = {*hits, *misses}
-        hits += self._candidates.hits(len(asked) - len(chosen), chosen)
-        lacking = len(asked) - len(hits) - len(misses)
-        if not lacking:
-            return hits, misses
-
-        def urgency(samples: Array) -> Array:
-            return self.policy.urgency(self.entries.standing(samples, crowd))
-
-        misses += self._candidates.misses(lacking, fresh[~able], chosen, urgency)
-        if len(hits) + len(misses) < len(asked):
-            msg = f"{len(asked)} samples were asked for, and the epoch has {len(hits) + len(misses)} left"
-            raise CacheError(msg)
-        return hits, misses
-
     def _keep(self, misses: list[int], crowd: Crowd) -> list[int]:
         """In which form each is worth keeping, as far as can be told before its size is known."""
         if not misses:
             return []
-        room = [form for form in (W.AUGMENTED, W.DECODED, W.ENCODED) if self._room(form)]
+        room = [form for form in (W.AUGMENTED, W.DECODED, W.ENCODED) if self.entries.room(form)]
         if room and not self.policy.drops:
             return [room[0]] * len(misses)
         worth = self.entries.fresh(np.array(misses, np.int64), crowd)
@@ -229,12 +168,6 @@ class Seat:
             if worth[at] > value:
                 keep[at] = int(self.entries.place[victim]) & W.FORM
         return keep
-
-    def _room(self, form: int) -> bool:
-        """Room for one more of the size that entries of this form have on average; of all forms, until it is known."""
-        held, budget = int(self.r[W.BYTES + form - 1]), int(self.r[W.BUDGET + form - 1])
-        typical = division.typical(self.r, form)
-        return held + (held // max(1, int(self.r[W.COUNT])) if typical is None else typical) < budget
 
     def _mark(self, hits: list[int], misses: list[int]) -> None:
         bit, seen = 1 << self.number, self.entries.seen
@@ -267,7 +200,7 @@ class Seat:
     def agree(self, parts: Parts | None, room: int, now: int) -> None:
         """This rank has come, and its user wants ``room`` bytes divided so, if he says; see ``division.agree``."""
         with self.entries.changing():
-            alone = not division.anybody(self.r, self.dims, now - self.timeout, self.number)
+            alone = not self._roster.anybody(now - self.timeout, self.number)
             division.agree(self.w, self.r, parts, room, alone=alone)
 
     def divide(self, new: Division) -> bool:

@@ -1,44 +1,22 @@
 """The ledger of a shared cache in this host's shared memory: ``ledger.py`` with a file, a lock and a clock."""
 
-import hashlib
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import numpy as np
 
 from headrace.cache import division, ledger
 from headrace.cache import words as W
+from headrace.cache.book import Answer, Entry, Grant
 from headrace.cache.division import Division, Facts, Parts, Rank, Sums
-from headrace.cache.entries import Entry, Grant
-from headrace.cache.ledger import Answer, Seat
-from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, peek, release, shared
+from headrace.cache.ledger import Seat
+from headrace.cache.ledger_files import SILENCE, form_of, lately, living_scopes, packed, path_of
+from headrace.cache.memory_file import MemoryFile, release, shared
 from headrace.cache.policies import Policy
 from headrace.cache.tier import Key
 from headrace.cache.words import Array, Dims
-
-MAGIC, VERSION = 0x68726C6564676572, 3
-PREFIX = "headrace-ledger-"
-SILENCE = 60.0
-"""Seconds after which a rank that asks for nothing does not count any more."""
-
-
-def ledgers(name: str) -> list[Path]:
-    """The ledgers of a cache, one for each dataset it serves."""
-    return sorted(ROOT.glob(f"{PREFIX}{checked(name)}.*"))
-
-
-def described(name: str) -> list[Facts]:
-    """What is known of each dataset that a cache serves. Without the lock: for people to look at."""
-    found = []
-    for path in ledgers(name):
-        words = np.frombuffer(peek(path, 8 * (W.HEADER + W.SEATS * W.SEAT)), np.int64)
-        if len(words) == W.HEADER + W.SEATS * W.SEAT and words[W.VERSION] == VERSION:
-            since = time.monotonic_ns() - int(SILENCE * 1e9)
-            found.append(division.facts(words, Dims(int(words[W.SAMPLES])), since))
-    return found
 
 
 class LocalBook:
@@ -60,9 +38,7 @@ class LocalBook:
         ``group``: a number that all ranks of a job have in common; None: it has one.
         """
         dims = Dims(samples)
-        data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
-        path = ROOT / f"{PREFIX}{checked(name)}.{data}"
-        form = Format(MAGIC, VERSION, 8 * dims.words, 8 * dims.words, f"shm://{name}")
+        path, form = path_of(name, scopes, samples), form_of(name, dims)
         self._file = shared(path, form, lambda: MemoryFile(path, form, dims.words))
         self._name, self._scopes, self._pid, self._open = name, scopes, os.getpid(), True
         self._epoch, self._stands_in = 0, False
@@ -73,7 +49,7 @@ class LocalBook:
             self.new = bool(words[W.SAMPLES] == 0)
             """Nobody kept this ledger before: what the tier has may be taken in."""
             if self.new:
-                words[W.SCOPES : W.SCOPES + 6] = _scope_words(scopes)
+                words[W.SCOPES : W.SCOPES + 6] = packed(scopes)
                 ledger.found(words, dims, budget)
             self.seat = Seat(
                 words,
@@ -81,7 +57,7 @@ class LocalBook:
                 policy=policy,
                 name=secrets.randbits(61) + 1,
                 group=group or secrets.randbits(61) + 1,
-                timeout=int(SILENCE * 1e9),
+                timeout=SILENCE,
                 seed=secrets.randbits(64),
             )
 
@@ -160,9 +136,6 @@ class LocalBook:
         with self._file.locked():
             self.seat.agree(parts, room, time.monotonic_ns())
 
-    def _since(self) -> int:
-        return time.monotonic_ns() - int(SILENCE * 1e9)
-
     def measure(self, sums: Sums) -> None:
         """See ``Book``."""
         with self._file.locked():
@@ -178,7 +151,7 @@ class LocalBook:
     def facts(self) -> Facts:
         """See ``Book``."""
         with self._file.locked():
-            return division.facts(self._file.words, self.seat.dims, self._since())
+            return division.facts(self._file.words, self.seat.dims, lately())
 
     def divide(self, new: Division) -> bool:
         """See ``Book``."""
@@ -203,7 +176,7 @@ class LocalBook:
 
     def useless(self, listed: Iterable[tuple[Key, int]]) -> list[Key]:
         """See ``Book``."""
-        living = _living_scopes(self._name, self._since())
+        living = living_scopes(self._name)
         found = []
         with self._file.locked():
             form = self.seat.entries.place & W.FORM
@@ -243,22 +216,3 @@ class LocalBook:
         del self.seat  # its views keep the mapping
         release(self._file)
         return abandoned
-
-
-def _scope_words(scopes: tuple[str, str, str]) -> Array:
-    return np.frombuffer(bytes.fromhex("".join(scope.rjust(32, "0") for scope in scopes)), np.int64)
-
-
-def _living_scopes(name: str, since: int) -> set[str]:
-    """The scopes of all ledgers of a cache with a rank that was heard of since then."""
-    found: set[str] = set()
-    for path in ledgers(name):
-        # Without the lock: a beat is one word, and scopes never change.
-        words = np.frombuffer(peek(path, 8 * (W.HEADER + W.SEATS * W.SEAT)), np.int64)
-        if len(words) < W.HEADER + W.SEATS * W.SEAT:
-            continue
-        seats = words[W.HEADER :].reshape(W.SEATS, W.SEAT)
-        if ((seats[:, W.J_NAME] != 0) & (seats[:, W.J_BEAT] > since)).any():
-            text = words[W.SCOPES : W.SCOPES + 6].tobytes().hex()
-            found |= {text[at : at + 32] for at in range(0, 96, 32)}
-    return found

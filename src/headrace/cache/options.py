@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headrace.cache.book import Book
 from headrace.cache.directory import DirectoryTier
 from headrace.cache.division import budgets
 from headrace.cache.layered import Layered
 from headrace.cache.local_book import LocalBook
 from headrace.cache.memory_file import checked
 from headrace.cache.policies import Need
-from headrace.cache.share import Book, Share
+from headrace.cache.share import Share
 from headrace.cache.shm import LEAST, SharedMemoryTier
 from headrace.cache.tier import Tier
 
@@ -158,8 +159,8 @@ def open_share(
         from headrace.cache.redis import RedisTier  # noqa: PLC0415  (an optional driver)
         from headrace.cache.redis_book import RedisBook  # noqa: PLC0415
 
-        server = tier.upper if isinstance(tier, Layered) else tier
-        assert isinstance(server, RedisTier)
+        upper = tier.upper if isinstance(tier, Layered) else tier
+        assert isinstance(upper, RedisTier)
         data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
-        book = RedisBook(server, data, samples=samples, budget=budget, group=group)
+        book = RedisBook(upper.server, data, samples=samples, budget=budget, group=group)
     return Share(tier, book, scopes)

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from headrace.cache import words as W
+from headrace.cache.book import Answer, Entry, Grant, Serving
 from headrace.cache.division import Division, Facts, Parts, Rank, Sums, parts_of
-from headrace.cache.entries import Entry, Grant
-from headrace.cache.ledger import Answer, Serving
-from headrace.cache.redis import RedisTier
 from headrace.cache.redis_functions import FUNCTIONS
+from headrace.cache.redis_server import RedisServer
 from headrace.cache.tier import Key
 from headrace.cache.words import Array
 from headrace.core.errors import CacheError
@@ -31,13 +30,13 @@ AHEAD = 4
 LOST_SEAT = b"lost"
 
 
-def described(tier: RedisTier) -> list[Facts]:
+def described(server: RedisServer) -> list[Facts]:
     """What is known of each dataset that a cache on a server serves."""
     found = []
-    for name in tier.names(f"{tier.prefix}:*:division"):
-        (known,) = tier.hashes([name])
+    for name in server.names(f"{server.prefix}:*:division"):
+        (known,) = server.hashes([name])
         samples, data = int(known.get(b"samples", 0)), name.split(":")[-2]
-        found.append(RedisBook(tier, data, samples=samples, budget=(0, 0, 0)).facts())
+        found.append(RedisBook(server, data, samples=samples, budget=(0, 0, 0)).facts())
     return found
 
 
@@ -46,7 +45,7 @@ class RedisBook:
 
     def __init__(
         self,
-        tier: RedisTier,
+        server: RedisServer,
         data: str,
         *,
         samples: int,
@@ -59,8 +58,8 @@ class RedisBook:
         ``budget``: bytes for encoded, decoded and augmented entries, if nobody kept this ledger before. ``group``: a
         number that all ranks of a job have in common; None: it has one.
         """
-        self._tier, self._samples, self._budget, self._silence = tier, samples, budget, silence
-        self._function, self._prefix = tier.function(FUNCTIONS), f"{tier.prefix}:{data}"
+        self._server, self._samples, self._budget, self._silence = server, samples, budget, silence
+        self._function, self._prefix = server.function(FUNCTIONS), f"{server.prefix}:{data}"
         self._name, self._group = secrets.token_hex(8), f"{group or secrets.randbits(61) + 1:016x}"
         self._seat, self._stands_in = -1, False
         self._sat = self._epoch_known = False
@@ -72,7 +71,7 @@ class RedisBook:
     def _call(self, op: str, *args: Any) -> Any:
         """What a function of the server returns; None: it cannot be reached."""
         given = [op, int(time.time() * 1000), int(self._silence * 1000), self._seat, self._name, *args]
-        return self._tier.tried(lambda: self._function(keys=[self._prefix], args=given), None)
+        return self._server.tried(lambda: self._function(keys=[self._prefix], args=given), None)
 
     def _sit(self) -> list[Entry]:
         """Take a seat if there is none, with what this process knows it was served; what the dead left."""
@@ -223,7 +222,7 @@ class RedisBook:
 
     def counts(self) -> dict[str, int]:
         """See ``Book``; all 0 while the server cannot be reached."""
-        found = self._tier.hashes([f"{self._prefix}:counts", f"{self._prefix}:bytes"])
+        found = self._server.hashes([f"{self._prefix}:counts", f"{self._prefix}:bytes"])
         counted = {name: int(found[0].get(name.encode(), 0)) for name in ("misses", "admitted", "evicted", "lost")}
         names = ("encoded", "decoded", "augmented")
         counted |= {f"hits_{name}": int(found[0].get(b"hits%d" % form, 0)) for form, name in enumerate(names, 1)}

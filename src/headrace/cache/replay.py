@@ -4,7 +4,8 @@ import numpy as np
 
 from headrace.cache import ledger
 from headrace.cache import words as W
-from headrace.cache.ledger import Answer, Seat
+from headrace.cache.book import Answer
+from headrace.cache.ledger import Seat
 from headrace.cache.policies import Policy
 from headrace.cache.simulate import Result
 from headrace.cache.trace import Trace

@@ -1,30 +1,26 @@
 """``shm://name``: entries in a memory file that all processes and jobs of a host map; no daemon, no copies for readers.
 
-A process that reads or writes holds a lock on a byte of its own, which goes when it dies: so the others know that what
-it read is free and what it wrote is nobody's.
+What a process does with the file they share is in ``arena_file.py``.
 """
 
 import os
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
-from headrace.cache import arena as A
-from headrace.cache.arena import Arena, Name, Shape
-from headrace.cache.memory_file import ROOT, Format, MemoryFile, checked, release, shared
+from headrace.cache import arena_words as W
+from headrace.cache.arena import Name
+from headrace.cache.arena_file import ArenaFile, form_of
+from headrace.cache.arena_words import Shape
+from headrace.cache.memory_file import ROOT, checked, release, shared
 from headrace.cache.tier import Key, Usage, Writer
 from headrace.core.errors import CacheError
 
 PREFIX = "headrace-cache-"
-MAGIC, VERSION = 0x6872617265616E61, 3
 LEAST = 1 << 20
-PAUSE = 1.0
-"""Seconds between two looks for dead writers, at least: where an arena is full, every sample made finds it so."""
 
 
 def path_of(name: str) -> Path:
@@ -47,87 +43,6 @@ def size_of(name: str) -> int:
         raise CacheError(msg) from None
 
 
-class _Attached(MemoryFile):
-    """This process's place in a cache, shared by its tiers."""
-
-    def __init__(self, path: Path, form: Format, shape: Shape) -> None:
-        super().__init__(path, form, shape.words)
-        self.reads, self._looked = 0, -PAUSE
-        self.arena = Arena(self.words, self.words, shape)
-        try:
-            with self.locked():
-                self.number = self._sit()
-        except BaseException:
-            self.close()
-            raise
-
-    def _sit(self) -> int:
-        """A number among the readers; whoever had it before is gone."""
-        for number in range(A.READERS):
-            if self.live(number):
-                with self.arena.changing():
-                    self._bury(number)
-                return number
-        msg = f"the cache {self.form.url} is used by {A.READERS} processes, and takes no more"
-        raise CacheError(msg)
-
-    def _bury(self, number: int) -> None:
-        """Forget what a process that is gone read and wrote."""
-        self.arena.w[self.arena.shape.readers + number] = 0
-        for record in self.arena.written_by(number):
-            self.arena.free(record)
-
-    @contextmanager
-    def changing(self) -> Iterator[Arena]:
-        with self.locked(), self.arena.changing():
-            yield self.arena
-
-    def enter(self) -> None:
-        """Begin to read, with the lock held: what is found from now on stays until ``leave``."""
-        if not self.reads:
-            arena = self.arena
-            arena.w[arena.shape.readers + self.number] = int(arena.r[A.CLOCK]) + 1
-        self.reads += 1
-
-    def leave(self) -> None:
-        with self.threads:
-            self.reads -= 1
-            if not self.reads:
-                self.arena.w[self.arena.shape.readers + self.number] = 0
-
-    def room(self, size: int) -> tuple[int, int, int] | None:
-        """With the lock held, inside ``changing``: reclaim what can be, also from the dead."""
-        arena = self.arena
-        found = arena.room(size)
-        if found is None and arena.r[A.WAITING] and arena.reclaim():
-            found = arena.room(size)
-        if found is None and (arena.r[A.WAITING] or time.monotonic() - self._looked >= PAUSE):
-            self._looked = time.monotonic()
-            reading = arena.r[arena.shape.readers : arena.shape.readers + A.READERS]
-            users = set(np.flatnonzero(reading).tolist())
-            users |= {int(arena.r[record + A.R_STAMP]) for record, _ in arena.records(A.WRITING)}
-            for number in users - {self.number}:
-                if not self.lives(number):
-                    self._bury(number)
-            arena.reclaim()
-            found = arena.room(size)
-        return found if found is None or self._has_memory(found) else None
-
-    def _has_memory(self, where: tuple[int, int, int]) -> bool:
-        page, count, _ = where
-        shape = self.arena.shape
-        if self.arena.r[shape.page0 + 2 * page]:
-            return True
-        records = 8 * A.RECORD * shape.records_per_page
-        return self.backed(shape.data + page * shape.page, count * shape.page) and self.backed(
-            8 * shape.record(page, 0), records
-        )
-
-    def close(self) -> None:
-        self.arena.w = self.arena.r = np.empty(0, np.int64)
-        super().close()
-
-
 class SharedMemoryTier:
     """A tier in shared memory. Objects travel through ``fork``: each process attaches on its own."""
 
@@ -137,14 +52,14 @@ class SharedMemoryTier:
             msg = f"a cache in shared memory takes at least {LEAST} bytes, and {size} were asked for"
             raise CacheError(msg)
         self.name, self._path, self._shape = name, path_of(name), Shape(size)
-        self._form = Format(MAGIC, VERSION, size, 8 * self._shape.record0, f"shm://{name}")
-        self._own: _Attached | None = self._attach()
+        self._form = form_of(self._shape, f"shm://{name}")
+        self._own: ArenaFile | None = self._attach()
 
-    def _attach(self) -> _Attached:
-        return shared(self._path, self._form, lambda: _Attached(self._path, self._form, self._shape))
+    def _attach(self) -> ArenaFile:
+        return shared(self._path, self._form, lambda: ArenaFile(self._path, self._form, self._shape))
 
     @property
-    def _here(self) -> _Attached:
+    def _here(self) -> ArenaFile:
         if self._own is None:
             msg = f"the cache {self._form.url} was closed"
             raise CacheError(msg)
@@ -192,9 +107,9 @@ class SharedMemoryTier:
         with here.locked():
             arena = here.arena
             arena.heal()
-            found = [arena.r[record : record + A.RECORD].tolist() for record, _ in arena.records(A.READY)]
+            found = [arena.r[record : record + W.RECORD].tolist() for record, _ in arena.records(W.READY)]
         for each in found:
-            yield _key(Name(*each[A.R_SCOPE : A.R_FORM + 1])), each[A.R_SIZE]
+            yield _key(Name(*each[W.R_SCOPE : W.R_FORM + 1])), each[W.R_SIZE]
 
     def clear(self) -> None:
         """See ``Tier``. The memory goes back to the host with the file: ``remove``."""
@@ -207,7 +122,7 @@ class SharedMemoryTier:
             arena = here.arena
             arena.heal()
             shape = arena.shape
-            return Usage(int(arena.r[A.ENTRIES]), int(arena.r[A.HELD]), shape.pages * shape.page)
+            return Usage(int(arena.r[W.ENTRIES]), int(arena.r[W.HELD]), shape.pages * shape.page)
 
     def footprint(self, size: int) -> int:
         """See ``Tier``."""
@@ -217,7 +132,7 @@ class SharedMemoryTier:
         """Processes that use it, this one included."""
         here = self._here
         with here.locked():
-            others = [number for number in range(A.READERS) if number != here.number]
+            others = [number for number in range(W.READERS) if number != here.number]
             return 1 + sum(here.lives(number) for number in others)
 
     def close(self) -> None:
@@ -230,25 +145,24 @@ class SharedMemoryTier:
 class SharedReading:
     """What is handed out is the memory itself; nobody reuses it before this is left."""
 
-    def __init__(self, attached: _Attached) -> None:
+    def __init__(self, file: ArenaFile) -> None:
         """Entered with the first ``get``, under the same lock: all that is wanted before is a place to leave."""
-        self._attached, self._entered = attached, False
+        self._file, self._entered = file, False
 
     def __enter__(self) -> Self:
         return self
 
     def get(self, keys: Sequence[Key]) -> list[memoryview | None]:
         """See ``Reading``."""
-        attached = self._attached
-        with attached.locked():
-            attached.arena.heal()
+        file = self._file
+        with file.locked():
+            file.arena.heal()
             if not self._entered:
-                attached.enter()
+                file.enter()
                 self._entered = True
-            chunks = [attached.arena.find(_name(key)) for key in keys]
+            chunks = [file.arena.find(_name(key)) for key in keys]
         return [
-            None if each is None else attached.bytes[each.offset : each.offset + each.size].toreadonly()
-            for each in chunks
+            None if each is None else file.bytes[each.offset : each.offset + each.size].toreadonly() for each in chunks
         ]
 
     def __exit__(
@@ -256,7 +170,7 @@ class SharedReading:
     ) -> None:
         if self._entered:
             self._entered = False
-            self._attached.leave()
+            self._file.leave()
 
 
 def remove(name: str) -> None:

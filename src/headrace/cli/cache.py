@@ -82,7 +82,7 @@ def _clear(options: argparse.Namespace) -> int:
     url = options.url
     if url.startswith("shm://"):
         from headrace.cache import shm
-        from headrace.cache.local_book import ledgers
+        from headrace.cache.ledger_files import ledgers
 
         name = url.removeprefix("shm://")
         size = shm.size_of(name)
@@ -144,12 +144,12 @@ def _described(url: str, options: argparse.Namespace) -> dict[str, Any]:
 def _facts(tier: Tier, url: str) -> list[Facts]:
     """Of each dataset."""
     if url.startswith("shm://"):
-        from headrace.cache.local_book import described
+        from headrace.cache.ledger_files import described
 
         return described(url.removeprefix("shm://"))
     from headrace.cache import redis_book
 
-    return redis_book.described(tier)  # type: ignore[arg-type]  # of that URL it is one on a server
+    return redis_book.described(tier.server)  # type: ignore[attr-defined]  # of that URL it is one on a server
 
 
 def _division(facts: Facts) -> dict[str, Any]:

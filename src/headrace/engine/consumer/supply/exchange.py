@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from headrace.cache.ledger import Answer, Serving
+from headrace.cache.book import Answer, Serving
 from headrace.cache.words import NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.groups import Groups

@@ -1,18 +1,10 @@
 """The fetcher as the training process sees it: a process of its own that has rows of a store brought into the arena.
 
-It is a fresh interpreter, so nothing is forked while somebody holds a lock, and it imports no torch. It may be killed
-at any moment: what it had brought stays where it lies, what it had not is asked for again. One that hangs is killed: a
-driver may wait for its threads while it holds the interpreter's lock, and one of them for that.
+It may be killed at any moment: what it had brought stays where it lies, what it had not is asked for again.
 """
 
 import json
-import os
 import pickle
-import select
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +12,7 @@ from typing import Any
 
 from headrace.core.errors import LoaderClosed, StoreError, StoreUnavailable
 from headrace.core.stats import Network
-from headrace.engine.consumer.supply.pulse import Pulse
+from headrace.engine.consumer.supply.fetcher_process import FetcherProcess
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
@@ -28,14 +20,8 @@ from headrace.engine.fetcher.wire import Arrived, Kind
 from headrace.engine.worker.signals import held
 
 Sink = Callable[[Arrived], None]
-_BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 DEATHS_ALLOWED = 3
 """Fetchers that may end one after the other without having brought anything."""
-CLOSE_SECONDS = 2.0
-SILENT_SECONDS = 15.0
-"""A fetcher that owes rows and shows no pulse for so long has hung. It shows one four times a second."""
-START_SECONDS = 60.0
-"""So long one may take to show its first."""
 ROOM, LEAST_ROOM = 4, 64 << 20
 """Address space of the arena, as a multiple of the memory it should use: sizes vary, and a large row must fit."""
 
@@ -50,11 +36,7 @@ class Fetcher:
         """
         self._orders, self._told, self.batch = orders, pickle.dumps(orders), orders.batch
         self.arena = Arena(max(ROOM * orders.prefetch.memory, LEAST_ROOM))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._pulse, self._first_pulse = Pulse(0, 0.0), 0
-        self._frames = wire.Frames()
-        self._outbox = bytearray()
+        self._process: FetcherProcess | None = None
         self._asked: dict[int, tuple[str, Sink]] = {}  # number -> key and who waits for it, until it arrives
         self._live: dict[int, int] = {}  # offset -> bytes, until it is freed
         self._refused: StoreError | LoaderClosed | None = None
@@ -77,9 +59,9 @@ class Fetcher:
 
     def begin(self) -> None:
         """Connect ahead of the first question."""
-        self._start()
+        process = self._start()
         with suppress(ConnectionError):  # one that ended at once is replaced when something is asked for
-            self._send()
+            process.send()
 
     def rest(self) -> bool:
         """Nobody needs anything of it for now; the connections stay. False when it cannot be used again."""
@@ -88,9 +70,9 @@ class Fetcher:
         if self._torn or self._refused is not None:
             return False
         self.drop(list(self._asked))
-        if self._live:
-            self._outbox += wire.numbers(Kind.TAKEN, self._live) + wire.numbers(Kind.FREE, self._live)
-            self._live.clear()
+        if self._live and self._process is not None:
+            self._process.outbox += wire.numbers(Kind.TAKEN, self._live) + wire.numbers(Kind.FREE, self._live)
+        self._live.clear()
         try:
             self.pump()
         except StoreError:
@@ -111,13 +93,13 @@ class Fetcher:
         if self._process is None:
             self._start()
         else:
-            self._outbox += wire.asks(keys.items(), len(keys))
+            self._process.outbox += wire.asks(keys.items(), len(keys))
 
     def free(self, places: Iterable[Arrived]) -> None:
         """Nobody needs these payloads any more; what was taken of them counts as consumed."""
         offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
         if offsets and self._process is not None:
-            self._outbox += wire.numbers(Kind.FREE, offsets)
+            self._process.outbox += wire.numbers(Kind.FREE, offsets)
             self._waits = False
 
     def refuse(self, places: list[Arrived]) -> None:
@@ -129,18 +111,18 @@ class Fetcher:
         """There is nothing to work on. It is told once for what is freed at once."""
         if self._process is not None and not self._waits:
             self._waits = True
-            self._outbox += wire.frame(Kind.WAITS, b"")
+            self._process.outbox += wire.frame(Kind.WAITS, b"")
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more; what comes nevertheless is freed."""
         dropped = [number for number in numbers if self._asked.pop(number, None) is not None]
         if dropped and self._process is not None:
-            self._outbox += wire.numbers(Kind.DROP, dropped)
+            self._process.outbox += wire.numbers(Kind.DROP, dropped)
 
     def taken(self, places: Iterable[Arrived]) -> None:
         """These are being worked on."""
         if self._process is not None:
-            self._outbox += wire.numbers(Kind.TAKEN, [place.offset for place in places])
+            self._process.outbox += wire.numbers(Kind.TAKEN, [place.offset for place in places])
 
     def dismiss(self) -> None:
         """Whoever waits for rows raises ``LoaderClosed``. May be called by any thread, at any time."""
@@ -150,44 +132,21 @@ class Fetcher:
         """Send what is to be sent and hand out what has come, without waiting. Raises what the store refuses."""
         if self._refused is not None:
             raise self._refused
-        if self._socket is None:
+        if self._process is None:
             return
         if self._torn:
             self._replace()
         self._torn = True  # a signal handler that raises may leave half a frame behind
         try:
-            self._exchange()
+            self._process.send()
+            for kind, body in self._process.received():
+                self._take(kind, body)
         except ConnectionError:
             self._replace()
         else:
-            if self._asked and self._hangs():
+            if self._asked and self._process.hangs():
                 self._replace(hung=True)
         self._torn = False
-
-    def _hangs(self) -> bool:
-        pulse = self.arena.pulse
-        allowed = START_SECONDS if pulse == self._first_pulse else SILENT_SECONDS
-        return self._pulse.look(pulse, time.monotonic()) > allowed
-
-    def _exchange(self) -> None:
-        self._send()
-        with suppress(BlockingIOError, InterruptedError):
-            while data := self._receive():
-                for kind, body in self._frames.feed(data):
-                    self._take(kind, body)
-
-    def _send(self) -> None:
-        assert self._socket is not None
-        with suppress(BlockingIOError, InterruptedError):
-            while self._outbox:
-                del self._outbox[: self._socket.send(self._outbox)]
-
-    def _receive(self) -> bytes:
-        assert self._socket is not None
-        data = self._socket.recv(1 << 18)
-        if not data:
-            raise ConnectionResetError
-        return data
 
     def _take(self, kind: Kind, body: bytes) -> None:
         if kind is Kind.ROWS:
@@ -209,36 +168,15 @@ class Fetcher:
 
     def waited_for(self) -> tuple[int, int]:
         """(descriptor, events of ``poll``) to be woken by; -1 while there is no process."""
-        if self._socket is None:
-            return -1, 0
-        return self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._outbox else 0)
+        return (-1, 0) if self._process is None else self._process.waited_for()
 
-    def _start(self) -> None:
+    def _start(self) -> FetcherProcess:
         with held():
-            self._start_process()
-
-    def _start_process(self) -> None:
-        ours, theirs = socket.socketpair()
-        try:
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-            self._process = subprocess.Popen(  # noqa: S603  (this interpreter, our own module)
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(self.arena.fd)],
-                pass_fds=(theirs.fileno(), self.arena.fd),
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._socket, self._frames = ours, wire.Frames()
-        self._first_pulse = self.arena.pulse
-        self._pulse = Pulse(self._first_pulse, time.monotonic())
-        told = pickle.dumps(replace(self._orders, live=list(self._live.items())))
-        asked = ((number, key) for number, (key, _) in self._asked.items())
-        self._outbox = bytearray(wire.frame(Kind.OPEN, told) + wire.asks(asked, self._group))
+            told = pickle.dumps(replace(self._orders, live=list(self._live.items())))
+            asked = ((number, key) for number, (key, _) in self._asked.items())
+            first = wire.frame(Kind.OPEN, told) + wire.asks(asked, self._group)
+            self._process = FetcherProcess(self.arena, first)
+        return self._process
 
     def _replace(self, *, hung: bool = False) -> None:
         """The fetcher is gone, or as good as: what it had not brought is asked for again."""
@@ -261,18 +199,8 @@ class Fetcher:
     def _end(self) -> int | None:
         """The exit code of the process, if there was one."""
         with held():
-            if self._socket is not None:
-                with suppress(OSError):  # forked processes may have it open, too
-                    self._socket.shutdown(socket.SHUT_RDWR)
-                self._socket.close()
-            code = None
-            if self._process is not None:
-                try:
-                    code = self._process.wait(CLOSE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    self._process.kill()
-                    code = self._process.wait()
-            self._process = self._socket = None
+            code = None if self._process is None else self._process.end()
+            self._process = None
         return code
 
     def close(self) -> None:

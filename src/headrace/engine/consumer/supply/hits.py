@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from headrace.cache.ledger import Serving
+from headrace.cache.book import Serving
 from headrace.cache.words import Array
 from headrace.core.stats import CacheUse, Division
 from headrace.engine.consumer.tally import Tally

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.cache.ledger import Answer
+from headrace.cache.book import Answer
 from headrace.cache.options import Cache, open_share, open_tier, room_of
 from headrace.cache.share import Share
 from headrace.cache.words import Array

@@ -1,0 +1,121 @@
+"""A Redis server, or a cluster of them, as a cache has it: it may be away, and is tried again after a while.
+
+The only module that knows the driver.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from headrace.core.errors import CacheError
+
+log = logging.getLogger("headrace.cache")
+
+RETRY = 2.0
+"""Seconds during which a server that could not be reached is left alone."""
+CONNECT, REPLY = 3.0, 10.0
+"""Seconds to wait for a connection, and for a reply."""
+_T = TypeVar("_T")
+
+
+class RedisServer:
+    """A cache's connections to it, and the part of its keys that is the cache's own."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        """Connect; ``CacheError`` says what is wrong with the URL, the server or the login."""
+        self._driver = _driver()
+        self.where = _shown(url)
+        self.prefix = f"hr:{{{namespace}}}"
+        """How all keys begin that lie together on one server."""
+        self._down_until = 0.0
+        try:
+            self.client, self.clustered = self._connect(url)
+        except (self._driver.exceptions.RedisError, OSError, TypeError) as error:  # the last for a wrong option
+            msg = f"the cache {self.where} cannot be used: {_said(error)}"
+            raise CacheError(msg) from None
+
+    def _connect(self, url: str) -> tuple[Any, bool]:
+        options: dict[str, Any] = {"socket_connect_timeout": CONNECT, "socket_timeout": REPLY}
+        client = self._driver.Redis.from_url(url, **options)
+        try:
+            cluster = bool(client.info("cluster").get("cluster_enabled"))
+        except BaseException:
+            client.close()
+            raise
+        if not cluster:
+            return client, False
+        client.close()
+        return self._driver.cluster.RedisCluster.from_url(url, **options), True
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is left alone, having been away a moment ago."""
+        return time.monotonic() < self._down_until
+
+    def tried(self, act: Callable[[], _T], otherwise: _T) -> _T:
+        """What ``act`` gives, or ``otherwise`` if the server cannot be reached; then it is left alone for a while."""
+        if self.rests:
+            return otherwise
+        try:
+            return act()
+        except (self._driver.exceptions.RedisError, OSError) as error:
+            if not isinstance(error, self._driver.exceptions.ResponseError):
+                self._down_until = time.monotonic() + RETRY
+            log.warning("the cache %s: %s; going on without it", self.where, _said(error))
+            return otherwise
+
+    def function(self, text: str) -> Callable[..., Any]:
+        """A function to run on the server, with ``keys`` and ``args``."""
+        found: Callable[..., Any] = self.client.register_script(text)
+        return found
+
+    def hashes(self, keys: Sequence[str]) -> list[dict[bytes, bytes]]:
+        """What the hashes of these names hold; nothing while the server cannot be reached."""
+        return self.tried(lambda: [self.client.hgetall(key) for key in keys], [{} for _ in keys])
+
+    def names(self, pattern: str) -> list[str]:
+        """The keys that match."""
+        return self.tried(lambda: sorted(key.decode() for key in self.client.scan_iter(match=pattern)), [])
+
+    def close(self) -> None:
+        """End the connections; idempotent."""
+        self.client.close()
+        if self.clustered:  # which keeps the connections to its servers, old and new
+            known = self.client.nodes_manager
+            for node in [*known.nodes_cache.values(), *known.startup_nodes.values()]:
+                if node.redis_connection is not None:
+                    node.redis_connection.connection_pool.disconnect()
+
+
+def _driver() -> Any:
+    try:
+        import redis  # noqa: PLC0415  (optional)
+        import redis.cluster  # noqa: PLC0415
+    except ImportError:
+        msg = "a cache on Redis needs its driver: pip install 'headrace[redis]'"
+        raise CacheError(msg) from None
+    return redis
+
+
+def _shown(url: str) -> str:
+    """The URL without what is secret."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 6379
+    except ValueError:  # which would repeat a part of a password that was not written as it must be
+        port = 0
+    if parts.scheme not in {"redis", "rediss"} or not parts.hostname or not port:
+        msg = (
+            "the URL of a cache on Redis is redis://[user:password@]host[:port][/db], or rediss:// for TLS; characters "
+            "such as / @ : # in a password are written %2F %40 %3A %23"
+        )
+        raise CacheError(msg)
+    return f"{parts.scheme}://{parts.hostname}:{port}"
+
+
+def _said(error: BaseException) -> str:
+    """An error without addresses of the driver's own objects; servers never repeat a password."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,95 @@
+"""One process that fetches, as the training process sees it: it is started, spoken with, found to hang, and ended.
+
+It is a fresh interpreter, so nothing is forked while somebody holds a lock, and it imports no torch. One that hangs is
+killed: a driver may wait for its threads while it holds the interpreter's lock, and one of them for that.
+"""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from headrace.engine.consumer.supply.pulse import Pulse
+from headrace.engine.fetcher import wire
+from headrace.engine.fetcher.arena import Arena
+from headrace.engine.fetcher.wire import Kind
+
+_BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+CLOSE_SECONDS = 2.0
+SILENT_SECONDS = 15.0
+"""A fetcher that owes rows and shows no pulse for so long has hung. It shows one four times a second."""
+START_SECONDS = 60.0
+"""So long one may take to show its first."""
+
+
+class FetcherProcess:
+    """Used by one thread at a time. Only ``end`` waits; it and the constructor are called with signals held."""
+
+    def __init__(self, arena: Arena, first: bytes) -> None:
+        """Starts it. ``first``: what it is told before anything else."""
+        ours, theirs = socket.socketpair()
+        try:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            self._process = subprocess.Popen(  # noqa: S603  (this interpreter, our own module)
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(arena.fd)],
+                pass_fds=(theirs.fileno(), arena.fd),
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._arena, self._socket, self._frames = arena, ours, wire.Frames()
+        self._first_pulse = arena.pulse
+        self._pulse = Pulse(self._first_pulse, time.monotonic())
+        self.outbox = bytearray(first)
+        """What it is to be told and was not yet sent."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self) -> None:
+        """As much as goes without waiting. Raises ``ConnectionError`` if the process is gone."""
+        with suppress(BlockingIOError, InterruptedError):
+            while self.outbox:
+                del self.outbox[: self._socket.send(self.outbox)]
+
+    def received(self) -> Iterator[tuple[Kind, bytes]]:
+        """What has come, without waiting. Raises ``ConnectionError`` if the process is gone."""
+        with suppress(BlockingIOError, InterruptedError):
+            while data := self._socket.recv(1 << 18):
+                yield from self._frames.feed(data)
+            raise ConnectionResetError
+
+    def waited_for(self) -> tuple[int, int]:
+        """(descriptor, events of ``poll``) to be woken by."""
+        return self._socket.fileno(), select.POLLIN | (select.POLLOUT if self.outbox else 0)
+
+    def hangs(self) -> bool:
+        """Whether it shows no pulse, by now for too long."""
+        pulse = self._arena.pulse
+        allowed = START_SECONDS if pulse == self._first_pulse else SILENT_SECONDS
+        return self._pulse.look(pulse, time.monotonic()) > allowed
+
+    def kill(self) -> None:
+        """It is ended with ``end`` all the same."""
+        self._process.kill()
+
+    def end(self) -> int:
+        """Its exit code, if need be that of having been killed."""
+        with suppress(OSError):  # forked processes may have it open, too
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        try:
+            return self._process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
