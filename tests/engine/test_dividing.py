@@ -1,10 +1,14 @@
 """What the planner of a cache is given: from sums over all jobs, what each stage takes of a lane and of the cores."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from headrace.cache.division import Division, Facts, Rank, Sums
 from headrace.cache.probing import Speed
+from headrace.core.stats import Network
 from headrace.engine.consumer.cores import machine
+from headrace.engine.consumer.supply import dividing
 from headrace.engine.consumer.supply.dividing import Spare, measured
 
 MS = 1_000_000
@@ -65,6 +69,20 @@ def test_without_cores_there_is_no_such_limit():
 def test_too_little_is_nothing():
     assert given(SUMS._replace(decoded=3)) is None
     assert given(ranks=[]) is None
+
+
+def test_a_rank_that_waits_for_a_batch_is_not_called_slow(monkeypatch):
+    """What it takes is told when it came, over all the time since the last one."""
+    clock, told, tally = [100.0], [], SimpleNamespace(samples=0, wait_seconds=0.0, lanes=2, network=Network())
+    monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: clock[0], process_time_ns=lambda: 0))
+    book = SimpleNamespace(facts=lambda: SimpleNamespace(sums=SUMS), report=told.append, measure=lambda _: None)
+    share = SimpleNamespace(book=book, bury=lambda: None)
+    divider = dividing.Divider(share, None, tally, plans=False)
+    for taken in (60, 0, 0, 0, 60):
+        clock[0] += 3.0
+        tally.samples += taken
+        assert divider.look()
+    assert [rank.speed for rank in told] == [20.0, 5.0]
 
 
 class TestSpare:

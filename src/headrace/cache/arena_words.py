@@ -1,7 +1,8 @@
 """Where every fact of a shared arena stands in the words beside its data, and how its pages may be cut."""
 
 # Header
-MAGIC, VERSION, SIZE, PAGES, PAGE_BYTES, DIRTY = 0, 1, 2, 3, 4, 5
+MAGIC, VERSION, SIZE = 0, 1, 2
+DIRTY = 5
 CLOCK = 6  # number of the next deletion
 ENTRIES, HELD = 7, 8  # entries that can be read; bytes of all chunks that are not free (derived)
 WAITING = 9  # first of the records that wait for readers, + 1 (derived)

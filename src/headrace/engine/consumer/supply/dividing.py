@@ -49,7 +49,8 @@ class Divider:
         if self._looks % BURY == 0:
             self._share.bury()
         self._spare.look(now, machine(), self._share.book.facts().sums)
-        self._share.book.report(self._rank(now))
+        if self._tally.samples > self._before[1]:  # a batch may take longer than it is from look to look
+            self._share.book.report(self._rank(now))
         used, self._used = self._used, time.process_time_ns()
         if self._tally.lanes:  # else samples are made here, and what is done beside that is counted there
             self._share.book.measure(Sums(other_cpu=self._used - used))
