@@ -255,6 +255,18 @@ class TestNursery:
             program.kill()
             assert wait_until(lambda: not any(map(alive, processes)))
 
+    def test_a_worker_in_c_code_does_not_outlive_the_trainer(self):
+        """It keeps the GIL, so no thread of its own can see that the trainer is gone."""
+        program = subprocess.Popen(
+            [sys.executable, "-c", DEAF], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
+        )
+        with program:
+            assert program.stdout.readline().strip() == "deaf"
+            processes = psutil.Process(program.pid).children(recursive=True)
+            assert len(processes) == 2
+            program.kill()
+            assert wait_until(lambda: not any(map(alive, processes)))
+
     def test_what_is_printed_comes_once(self):
         """Text that waits in the trainer's buffer is not written by processes forked from it."""
         done = subprocess.run(
@@ -278,6 +290,21 @@ while not all(worker.status() == "zombie" for worker in workers):
 while loader.stats().restarts < 2:
     next(iterator)
 print("replaced", flush=True)
+signal.pause()
+"""
+
+DEAF = """
+import ctypes, os, signal, headrace
+heard, said = os.pipe()
+class Deaf:
+    def __len__(self):
+        return 1
+    def __getitem__(self, index):
+        os.write(said, b"!")
+        ctypes.PyDLL(None).sleep(600)
+iterator = iter(headrace.DataLoader(Deaf(), num_workers=1))
+os.read(heard, 1)
+print("deaf", flush=True)
 signal.pause()
 """
 

@@ -8,9 +8,11 @@ import gc
 import os
 import pickle
 import select
+import signal
 import socket
 import struct
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -30,16 +32,20 @@ UNKNOWN = 1 << 32
 """In place of an exit code: it cannot be told."""
 
 
-def tend(channel: socket.socket, context: BaseContext, job: Job) -> None:
+def tend(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
     """Serve until told to end, or until the trainer is gone; ``job`` is what every worker is told, but for its lane.
 
-    Signals are held: those of the group are the trainer's business, and a worker gets the trainer's mask.
+    Signals are held: those of the group are the trainer's business, and a worker gets the trainer's mask. With the
+    trainer end its ``workers`` (pidfds) and those forked here: one that is in C code and keeps the GIL cannot see it.
     """
     collects = gc.isenabled()
     gc.freeze()
     gc.disable()
     _set_name(NAME)
-    _Nursery(channel, context, job, collects=collects).run()
+    ended = _Nursery(channel, context, job, collects=collects).run()
+    for worker in workers if ended else ():
+        with suppress(OSError):  # it has ended
+            signal.pidfd_send_signal(worker, signal.SIGKILL)
 
 
 class _Nursery:
@@ -50,11 +56,12 @@ class _Nursery:
         sys.stdout = sys.stderr = None
         self._children: dict[int, BaseProcess] = {}
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Whether it was the trainer that ended."""
         try:
             trainer = os.pidfd_open(self._job.parent)
         except ProcessLookupError:
-            return
+            return True
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(trainer, select.POLLIN)
@@ -66,6 +73,7 @@ class _Nursery:
             if trainer in ready:
                 child.kill()
             child.join()
+        return trainer in ready
 
     def _serve(self) -> bool:
         """Answer one request; False at the end."""

@@ -36,8 +36,11 @@ class Born(NamedTuple):
 class Nursery:
     """Forked when made. Not thread-safe; of no use in a process forked from this one."""
 
-    def __init__(self, context: BaseContext, job: Job) -> None:
-        """``job``: what every worker is told, but for its lane and what it resumes from. Signals must be held."""
+    def __init__(self, context: BaseContext, job: Job, workers: list[int]) -> None:
+        """``job``: what every worker is told, but for its lane and what it resumes from. Signals must be held.
+
+        ``workers``: pidfds of those that are there already, and shall not outlive this process.
+        """
         self._channel, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._serial = 0
         self._gone = False
@@ -52,7 +55,7 @@ class Nursery:
                 self._channel.close()
                 raise
             if self.pid == 0:
-                _live(there, context, job)
+                _live(there, context, job, workers)
             try:
                 self._watch = os.pidfd_open(self.pid)
             except OSError:
@@ -139,10 +142,10 @@ class Nursery:
         self._watch = -1
 
 
-def _live(channel: socket.socket, context: BaseContext, job: Job) -> None:
+def _live(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
     """The life of the new process; does not return."""
     try:
-        nursery.tend(channel, context, job)
+        nursery.tend(channel, context, job, workers)
     finally:
         os._exit(0)
 

@@ -65,7 +65,7 @@ class Pool:
 
     def open_nursery(self) -> None:
         """Start whoever starts workers from now on, if there is nobody."""
-        self._recruiter.open_nursery()
+        self._recruiter.open_nursery([child.watch for child in self._children if child is not None])
 
     @property
     def lanes(self) -> int:

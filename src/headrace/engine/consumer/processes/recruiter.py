@@ -44,11 +44,11 @@ class Recruiter:
         """Whether the nursery starts whoever comes now."""
         return self._nursery is not None
 
-    def open_nursery(self) -> None:
-        """Fork it, where workers are forked and there is none."""
+    def open_nursery(self, workers: list[int]) -> None:
+        """Fork it, where workers are forked and there is none; ``workers``: pidfds of those there are."""
         if self._forks and self._nursery is None:
             with explained("start the process that replaces workers"), held(ALL) as mask:
-                self._nursery = Nursery(self._context, replace(self._job(0, Resume()), mask=frozenset(mask)))
+                self._nursery = Nursery(self._context, replace(self._job(0, Resume()), mask=frozenset(mask)), workers)
 
     def make_helpers(self) -> None:
         """Those that multiprocessing starts by the way, and keeps, shall not inherit the signals held then."""
