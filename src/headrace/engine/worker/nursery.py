@@ -27,7 +27,7 @@ from headrace.sched.resume import Resume
 NAME = "headrace-nurse"
 REQUEST = struct.Struct("<qqq")  # serial; START, REAP or END; the lane or the process it is about
 ANSWER = struct.Struct("<qq")  # serial; a process id, an exit code, or an error number, negated
-START, REAP, END = 1, 2, 3
+GONE, START, REAP, END = 0, 1, 2, 3
 UNKNOWN = 1 << 32
 """In place of an exit code: it cannot be told."""
 
@@ -65,21 +65,24 @@ class _Nursery:
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(trainer, select.POLLIN)
-        while True:
+        kind = START
+        while kind not in (END, GONE):
             ready = [fd for fd, _ in poll.poll()]
-            if trainer in ready or not self._serve():
-                break
+            try:
+                kind = GONE if trainer in ready else self._serve()
+            except ConnectionError:  # it died before it was answered
+                kind = GONE
         for child in self._children.values():
-            if trainer in ready:
+            if kind == GONE:
                 child.kill()
             child.join()
-        return trainer in ready
+        return kind == GONE
 
-    def _serve(self) -> bool:
-        """Answer one request; False at the end."""
+    def _serve(self) -> int:
+        """Answer one request; which one it was. ``GONE``: a trainer that dies lets go of its end first."""
         message, fds, _, _ = socket.recv_fds(self._channel, REQUEST.size, 2, socket.MSG_CMSG_CLOEXEC)
         if len(message) < REQUEST.size:
-            return False
+            return GONE
         serial: int
         kind: int
         subject: int
@@ -98,7 +101,7 @@ class _Nursery:
                         os.close(fd)
         elif kind == REAP:
             self._channel.send(ANSWER.pack(serial, self._reap(subject)))
-        return kind != END
+        return kind
 
     def _start(self, lane: int, bell: int, resume: int) -> int:
         with os.fdopen(resume, "rb", closefd=False) as file:
