@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
+from numpy import random as numpy_random  # here: numpy would only do so when it is first used, in every worker
 
 from headrace.engine.worker.identity import number
 
@@ -33,7 +33,7 @@ def seed_sample(seed: int, epoch: int, index: Any, salt: int = 0) -> None:
     value = _spread(_base(seed, epoch, salt) + number(index))
     torch.default_generator.manual_seed(value >> 1)
     random.seed(value)
-    np.random.seed(value & 0xFFFFFFFF)
+    numpy_random.seed(value & 0xFFFFFFFF)
 
 
 def seed_worker(base_seed: int, worker: int) -> None:
@@ -41,17 +41,17 @@ def seed_worker(base_seed: int, worker: int) -> None:
     seed = base_seed + worker
     random.seed(seed)
     torch.manual_seed(seed)
-    state = np.random.SeedSequence([worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]).generate_state(4)
-    np.random.seed(state)
+    state = numpy_random.SeedSequence([worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]).generate_state(4)
+    numpy_random.seed(state)
 
 
 @contextmanager
 def untouched() -> Iterator[None]:
     """Leave the global generators of this process as they were found."""
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    states = torch.get_rng_state(), random.getstate(), numpy_random.get_state()
     try:
         yield
     finally:
         torch.set_rng_state(states[0])
         random.setstate(states[1])
-        np.random.set_state(states[2])
+        numpy_random.set_state(states[2])
