@@ -245,27 +245,11 @@ class TestNursery:
 
     def test_the_trainer_may_be_killed(self):
         """Neither the workers, nor the nursery, nor its workers outlive it."""
-        program = subprocess.Popen(
-            [sys.executable, "-c", OUTLIVED], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
-        )
-        with program:
-            assert program.stdout.readline().strip() == "replaced"
-            processes = psutil.Process(program.pid).children(recursive=True)
-            assert len(processes) == 3
-            program.kill()
-            assert wait_until(lambda: not any(map(alive, processes)))
+        assert_ends_with(OUTLIVED, says="replaced", processes=3)
 
     def test_a_worker_in_c_code_does_not_outlive_the_trainer(self):
         """It keeps the GIL, so no thread of its own can see that the trainer is gone."""
-        program = subprocess.Popen(
-            [sys.executable, "-c", DEAF], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
-        )
-        with program:
-            assert program.stdout.readline().strip() == "deaf"
-            processes = psutil.Process(program.pid).children(recursive=True)
-            assert len(processes) == 2
-            program.kill()
-            assert wait_until(lambda: not any(map(alive, processes)))
+        assert_ends_with(DEAF, says="deaf", processes=2)
 
     def test_what_is_printed_comes_once(self):
         """Text that waits in the trainer's buffer is not written by processes forked from it."""
@@ -274,6 +258,21 @@ class TestNursery:
             check=True,
         )  # fmt: skip
         assert done.stdout.split() == ["before", "during", "after"]
+
+
+def assert_ends_with(trainer: str, says: str, processes: int) -> None:
+    """Kill such a program once it has said that: all its processes end, and there were so many."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", trainer], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
+    )
+    with program:
+        try:
+            assert program.stdout.readline().strip() == says
+            others = psutil.Process(program.pid).children(recursive=True)
+        finally:
+            program.kill()
+        assert len(others) == processes
+        assert wait_until(lambda: not any(map(alive, others)))
 
 
 OUTLIVED = """
