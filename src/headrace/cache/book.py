@@ -1,11 +1,17 @@
 """A rank at the ledger of a shared cache, wherever that is kept, and what it is told there."""
 
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from headrace.cache.division import Division, Facts, Parts, Rank, Sums
 from headrace.cache.tier import Key
 from headrace.cache.words import Array
+
+
+def title(scopes: tuple[str, str, str], samples: int) -> str:
+    """What the ledger of a dataset is called, wherever it is kept."""
+    return hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
 
 
 class Entry(NamedTuple):

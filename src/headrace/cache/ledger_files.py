@@ -1,6 +1,5 @@
 """The ledgers of a cache in this host's shared memory, as files: their names, and what can be seen from outside."""
 
-import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 
 from headrace.cache import division
 from headrace.cache import words as W
+from headrace.cache.book import title
 from headrace.cache.division import Facts
 from headrace.cache.memory_file import ROOT, Format, checked, peek
 from headrace.cache.roster import Roster
@@ -22,8 +22,7 @@ SILENCE = 60 * 10**9
 
 def path_of(name: str, scopes: tuple[str, str, str], samples: int) -> Path:
     """The ledger of one dataset in a cache; ``CacheError`` for a name that cannot be one."""
-    data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
-    return ROOT / f"{PREFIX}{checked(name)}.{data}"
+    return ROOT / f"{PREFIX}{checked(name)}.{title(scopes, samples)}"
 
 
 def form_of(name: str, dims: Dims) -> Format:

@@ -1,13 +1,12 @@
 """What a user says about a cache, and the tier that it names."""
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headrace.cache.book import Book
+from headrace.cache.book import Book, title
 from headrace.cache.directory import DirectoryTier
 from headrace.cache.division import budgets
 from headrace.cache.layered import Layered
@@ -161,6 +160,5 @@ def open_share(
 
         upper = tier.upper if isinstance(tier, Layered) else tier
         assert isinstance(upper, RedisTier)
-        data = hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
-        book = RedisBook(upper.server, data, samples=samples, budget=budget, group=group)
+        book = RedisBook(upper.server, title(scopes, samples), samples=samples, budget=budget, group=group)
     return Share(tier, book, scopes)
