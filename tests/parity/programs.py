@@ -4,6 +4,7 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -33,10 +34,12 @@ def say(*words: object) -> None:
 
 
 def interrupt(loader_class: Any, folder: str) -> None:
-    """Wait for a sample that never comes; say so when interrupted."""
+    """Wait for a sample that never comes; say so when interrupted. Leaves a file when the epoch has begun."""
     release = multiprocessing.Event()
     try:
-        for _ in loader_class(Blocking(folder, release), num_workers=2):
+        batches = iter(loader_class(Blocking(folder, release), num_workers=2))
+        Path(folder, "begun").touch()
+        for _ in batches:
             say("a batch")
     except KeyboardInterrupt:
         release.set()
@@ -44,9 +47,13 @@ def interrupt(loader_class: Any, folder: str) -> None:
 
 
 def wait(loader_class: Any) -> None:
-    """Stand still in the middle of an epoch."""
+    """Stand still in the middle of an epoch, when both workers are at work.
+
+    One of torch's that is not there yet when its trainer is killed takes whoever adopts it for the trainer.
+    """
     KEEP.append(iter(loader_class(Squares(1000), num_workers=2)))
-    next(KEEP[0])
+    for _ in range(2):
+        next(KEEP[0])
     report()
     signal.pause()
 

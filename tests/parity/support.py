@@ -1,11 +1,14 @@
 """Helpers shared by the parity tests: the class under test, processes, bounded waits, exact comparison."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -78,17 +81,19 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def start_program(program: str, loader: str, *args: str) -> subprocess.Popen[str]:
-    """Start one of ``programs.py`` in a fresh interpreter and a session of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tests.parity.programs", program, loader, *args],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+@contextmanager
+def program(name: str, loader: str, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """One of ``programs.py`` in a fresh interpreter and a session of its own, which ends with the block."""
+    command = [sys.executable, "-W", "error", "-m", "tests.parity.programs", name, loader, *args]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as started:
+        try:
+            yield started
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
 
 
 def samples(batches: Iterable[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.parity.datasets import Deadly, Gated, Squares
-from tests.parity.support import alive, children, raises, samples, start_program, wait_until
+from tests.parity.support import alive, children, program, raises, samples, wait_until
 
 
 def test_timeout(loader_class):
@@ -35,43 +35,32 @@ def test_sample_that_always_kills_its_worker(loader_class, how):
 
 @pytest.mark.parametrize("target", ["process", "group"])
 def test_interrupt(loader_name, target, tmp_path):
-    program = start_program("interrupt", loader_name, str(tmp_path))
-    try:
-        assert wait_until(lambda: len(list(tmp_path.iterdir())) >= 2, 60), program.communicate(timeout=1)
-        workers = psutil.Process(program.pid).children(recursive=True)
-        (os.kill if target == "process" else os.killpg)(program.pid, signal.SIGINT)
-        out, err = program.communicate(timeout=30)
-    finally:
-        program.kill()
-    assert (out, err, program.returncode) == ("interrupted\n", "", 0)
-    assert wait_until(lambda: not any(map(alive, workers)))
+    with program("interrupt", loader_name, str(tmp_path)) as running:
+        assert wait_until(lambda: len(list(tmp_path.iterdir())) == 3, 60), "it, and each of its workers, leaves a file"
+        workers = psutil.Process(running.pid).children(recursive=True)
+        (os.kill if target == "process" else os.killpg)(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+        assert (out, err, running.returncode) == ("interrupted\n", "", 0)
+        assert wait_until(lambda: not any(map(alive, workers)))
 
 
 def test_workers_end_when_the_main_process_is_killed(loader_name):
-    program = start_program("wait", loader_name)
-    try:
-        assert wait_until(lambda: bool(select.select([program.stdout], [], [], 0)[0]), 60)
-        line = program.stdout.readline()
-        workers = [psutil.Process(int(pid)) for pid in line.split()]
-        assert len(workers) >= 2, program.communicate(timeout=5)
-        program.kill()
-        program.wait(timeout=10)
+    with program("wait", loader_name) as running:
+        assert wait_until(lambda: bool(select.select([running.stdout], [], [], 0)[0]), 60)
+        workers = [psutil.Process(int(pid)) for pid in running.stdout.readline().split()]
+        assert len(workers) >= 2
+        running.kill()
+        running.wait(timeout=10)
         assert wait_until(lambda: not any(map(alive, workers)))
-    finally:
-        program.kill()
-        program.communicate(timeout=10)
 
 
 def test_interpreter_ends_with_workers_alive(loader_name):
-    program = start_program("leave", loader_name)
-    try:
-        out, err = program.communicate(timeout=60)
-    finally:
-        program.kill()
-    assert (err, program.returncode) == ("", 0)
-    workers = [int(pid) for pid in out.split()]
-    assert len(workers) >= 2
-    assert wait_until(lambda: not any(psutil.pid_exists(pid) and alive(psutil.Process(pid)) for pid in workers))
+    with program("leave", loader_name) as running:
+        out, err = running.communicate(timeout=60)
+        assert (err, running.returncode) == ("", 0)
+        workers = [int(pid) for pid in out.split()]
+        assert len(workers) >= 2
+        assert wait_until(lambda: not any(psutil.pid_exists(pid) and alive(psutil.Process(pid)) for pid in workers))
 
 
 def test_dropping_an_iterator_ends_its_workers(loader_class):
