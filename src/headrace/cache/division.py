@@ -49,10 +49,6 @@ class Sums(NamedTuple):
         """All CPU time of these processes."""
         return self.fetch_cpu + self.decode_cpu + self.augment_cpu + self.read_cpu + self.other_cpu
 
-    def plus(self, other: "Sums") -> "Sums":
-        """Both."""
-        return Sums(*(one + two for one, two in zip(self, other, strict=True)))
-
 
 class Rank(NamedTuple):
     """What a rank says of itself: its lanes, and samples per second."""

@@ -43,10 +43,6 @@ class Value(NamedTuple):
     value: float
 
 
-FINE = {"sample", "operation", "loader"}
-"""Kinds that a coarse timeline leaves out."""
-
-
 def slices(trace: Trace, stream: int, *, coarse: bool = False) -> Iterator[Slice]:
     """A stream's slices, each before those within it."""
     found = [*_consumed(trace, stream), *_parts(trace, stream)]

@@ -20,7 +20,7 @@ class Stragglers:
         self._read = 0
 
     def learn(self, ledger: ConsumerLedger) -> None:
-        """Take in what lanes have noted. The caller holds the lock."""
+        """Take in what lanes have noted. Without the lock: what is noted meanwhile comes with the next call."""
         if ledger.logged == self._read:
             return
         self._read, found = ledger.stragglers(self._read)

@@ -4,8 +4,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headrace.cache import words as W
-
 LOOK = 7
 """Stands for a form: look for the sample in the cache, which may or may not have it."""
 _BADGE, _PLAN = struct.Struct("<qQ"), struct.Struct("<BB")
@@ -48,6 +46,3 @@ def read(body: memoryview, count: int) -> list[Plan]:
     badge = _BADGE.unpack_from(body)
     forms = _PLAN.iter_unpack(body[_BADGE.size : _BADGE.size + count * _PLAN.size])
     return [Plan(form, keep, badge) for form, keep in forms]
-
-
-FROM_STORE = (W.NOWHERE, W.NOWHERE)

@@ -1,4 +1,4 @@
-"""The process that later workers are forked from. It is forked when the workers are, and idle until it is asked.
+"""The process that later workers are forked from. Forked last in ``iter()``, with work handed out; idle until asked.
 
 A process forked in mid-epoch would inherit every lock that some thread of the trainer holds at that moment, with nobody
 to release it. This one has a single thread, runs nothing of the user's, and stays as the trainer was at ``iter()``.
