@@ -89,7 +89,7 @@ def reserved():
 def told(memory, slot, sample):
     layouts = Layouts(memory)
     number, layout = layouts.of(sample)
-    layouts.tell(slot, number, layout)
+    layouts.tell(slot, number, layouts.description(layout))
     return number
 
 
@@ -147,7 +147,7 @@ class TestRecords:
 
         memory.bytes = Dying()
         with pytest.raises(Killed):
-            interrupted.tell(0, other, layout)
+            interrupted.tell(0, other, interrupted.description(layout))
         memory.bytes = view
         assert not Layouts(memory).is_told(0, number)
         assert not Layouts(memory).is_told(0, other)
@@ -163,5 +163,5 @@ class TestRecords:
             layouts.of(torch.empty(size))
         assert len(layouts._known) == len(layouts._described) == REMEMBERED
         number, layout = layouts.of(torch.empty(1))
-        layouts.tell(3, number, layout)
+        layouts.tell(3, number, layouts.description(layout))
         assert Layouts(memory).is_told(3, number)

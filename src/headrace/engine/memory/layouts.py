@@ -61,13 +61,17 @@ class Layouts:
         at = self._memory.record(slot)
         return int.from_bytes(self._memory.bytes[at : at + 8], "little") == number + 1
 
-    def tell(self, slot: int, number: int, layout: Layout) -> None:
-        """Write the slot's record. The caller holds the lock, and dies at any moment: what is half written is of none.
-
-        ``number`` and ``layout`` come from ``of``, now or earlier.
-        """
+    def description(self, layout: Layout) -> bytes:
+        """What ``tell`` writes of a layout that ``of`` gave out. Asked for without the lock: it may be pickled here."""
         described = self._described.get(layout.shape, (0, b""))[1] or _description(layout.shape)
         assert described is not None
+        return described
+
+    def tell(self, slot: int, number: int, described: bytes) -> None:
+        """Write the slot's record. The caller holds the lock, and dies at any moment: what is half written is of none.
+
+        ``described``: the layout's ``description``.
+        """
         at, view = self._memory.record(slot), self._memory.bytes
         view[at : at + 8] = bytes(8)
         view[at + 8 : at + 16] = len(described).to_bytes(8, "little")

@@ -91,8 +91,9 @@ class Desk:
         first, end = rows.first, rows.first + rows.count
         views = self.views(rows.slot, rows.layout, layout)
         if not self.layouts.is_told(rows.slot, rows.layout):
+            described = self.layouts.description(layout)
             with self.lock:
-                self.layouts.tell(rows.slot, rows.layout, layout)
+                self.layouts.tell(rows.slot, rows.layout, described)
         for view, values in zip(views, columns, strict=True):
             if isinstance(view, torch.Tensor):
                 if rows.count == 1:
