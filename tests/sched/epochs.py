@@ -344,7 +344,7 @@ class SimRun:
             return
         slot = self.slab.acquire(lambda slot: self.ledger.is_busy(slot, DIMS.lanes))
         free, size = machine.is_free, len(indices)
-        group = machine.book.enter(indices, -1 if free else slot)
+        group = machine.book.enter(indices)
         self.ledger.write_indices(group.number, array("q", indices))
         ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
         if self.ledger.is_local:

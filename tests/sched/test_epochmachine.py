@@ -26,7 +26,7 @@ def test_only_what_is_outstanding_holds_it_back() -> None:
     for slot in range(2):
         machine.start()
         assert machine.next() == Act.DRAW
-        group = machine.book.enter([slot], slot)
+        group = machine.book.enter([slot])
         machine.drew(Batch(slot, 1, False, group.number, 1, W.INTEGERS, 64, free_order=False), group, ())
         machine.next()
     assert machine.is_held_back

@@ -11,8 +11,6 @@ class Group:
 
     number: int
     indices: list[Any]
-    slot: int
-    """-1 where rows are claimed on completion."""
     release: Callable[[Iterable[int]], None] | None = None
     """Told of positions that are settled; also more than once."""
     owed: set[int] = field(default_factory=set)
@@ -51,9 +49,9 @@ class Book:
         self.numbers = numbers
         self.groups: dict[int, Group] = {}
 
-    def enter(self, indices: list[Any], slot: int, release: Callable[[Iterable[int]], None] | None = None) -> Group:
+    def enter(self, indices: list[Any], release: Callable[[Iterable[int]], None] | None = None) -> Group:
         """A group was drawn."""
-        group = Group(self.numbers.take(), indices, slot, release, set(range(len(indices))))
+        group = Group(self.numbers.take(), indices, release, set(range(len(indices))))
         self.groups[group.number] = group
         return group
 

@@ -41,7 +41,8 @@ class Epoch(Generic[Source]):
         self.follower: Epoch[Source] | None = None
         """The next epoch, where it was begun."""
         self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
-        self._run = 0  # batches at the head of ``open`` that are ready, or fewer
+        self.lined_up = 0
+        """Batches at the head of ``open`` that are ready, or fewer: as many as were counted, less those taken since."""
 
     @property
     def source(self) -> Source:
@@ -110,7 +111,7 @@ class Epoch(Generic[Source]):
         self.facts = source, Book(Numbers())
         self.open.clear()
         self.follower = None
-        self._run = 0
+        self.lined_up = 0
         self.exhausted = False
 
     def settle(self, settled: Settled) -> None:
@@ -120,14 +121,14 @@ class Epoch(Generic[Source]):
     def count_ready(self) -> int:
         """Batches that could be delivered one after the other, now."""
         if self.arrangement is Arrangement.BATCHES:
-            self._run = sum(map(self._ledger.is_ready, self.open))
-            return self._run
-        run = min(self._run, len(self.open))  # what is ready stays so: only what follows is looked at
+            self.lined_up = sum(map(self._ledger.is_ready, self.open))
+            return self.lined_up
+        run = min(self.lined_up, len(self.open))  # what is ready stays so: only what follows is looked at
         for slot in islice(self.open, run, None):
             if not self._ledger.is_ready(slot):
                 break
             run += 1
-        self._run = run
+        self.lined_up = run
         return run
 
     def repair(self, lane: int) -> Repair:
@@ -147,7 +148,7 @@ class Epoch(Generic[Source]):
 
     def _taken(self, slot: int) -> Ready:
         """What is in a slot that is ready: it is not waited for any more."""
-        self._run = max(0, self._run - 1)
+        self.lined_up = max(0, self.lined_up - 1)
         ledger, group = self._ledger, self.open.pop(slot)
         rows, failed = ledger.present(slot), []
         if group is None:
@@ -161,7 +162,7 @@ class Epoch(Generic[Source]):
 
     def _close_short(self, dropped: list[int]) -> None:
         """Batches that stay short of rows are complete as they are, or ``dropped``. The lock is held."""
-        ledger, self._run = self._ledger, 0
+        ledger, self.lined_up = self._ledger, 0
         for slot in list(self.open):
             if ledger.is_filling(slot) and (self._terms.drop_last or not ledger.close(slot)):
                 self.book.settle(self._in_rows(slot, ledger.present(slot)))

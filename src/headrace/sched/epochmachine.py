@@ -59,8 +59,8 @@ class EpochMachine(Epoch[Source]):
         self._batch: tuple[Batch, Sequence[int]] | None = None  # to be published
         self._found: int | None = None  # a slot to be delivered
         self._one_more = self._early = False
-        self._size, self._lost = 1, 0  # samples of a batch; samples that failed, and left room for others
-        self._seen = self._examined = 0  # failures, of those that the ledger counts
+        self._size = 1  # samples of a batch
+        self._lost = self._examined = 0  # of the failures that the ledger counts: judged, which leave room; examined
         self._draws = True  # until as many are outstanding as may be
         self._unjudged: list[Failed] = []
 
@@ -68,7 +68,7 @@ class EpochMachine(Epoch[Source]):
         """Follows ``give_up``: ``source`` has all that was drawn and not delivered."""
         super().go_on_from(source)
         self._batch = None
-        self._lost = self._seen = self._examined = 0
+        self._lost = self._examined = 0
         self._one_more = False
         self._at = _At.DRAW
 
@@ -111,7 +111,7 @@ class EpochMachine(Epoch[Source]):
     def _publish(self, batch: Batch, ahead: Sequence[int]) -> Act:
         self._batch = None
         if batch.count:
-            relaxed = self._early or 2 * self._run >= self.share
+            relaxed = self._early or 2 * self.lined_up >= self.share
             return self._rings(self._ledger.publish(batch, self._staff.lanes, ahead, relaxed=relaxed))
         return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self._staff.lanes))
 
@@ -127,7 +127,7 @@ class EpochMachine(Epoch[Source]):
         outstanding, share = len(self.open), self.share
         if not self.exhausted:
             room = share + self._lost // max(1, self._size) - outstanding
-            if room >= min(BURST, share // 4) or 2 * self._run < share:
+            if room >= min(BURST, share // 4) or 2 * self.lined_up < share:
                 self._draws = True
             if self._one_more or (self._draws and room > 0):
                 self.must = self._one_more or not outstanding
@@ -161,7 +161,7 @@ class EpochMachine(Epoch[Source]):
 
     def _failures(self) -> Act:
         """Free order: failures come out as soon as they are seen."""
-        if not self.is_free or self._ledger.failures == self._seen:
+        if not self.is_free or self._ledger.failures == self._lost:
             return self._look()
         if self._ledger.failures != self._examined:
             return self._examine_then(_At.FAILURES)
@@ -177,7 +177,6 @@ class EpochMachine(Epoch[Source]):
         if not self._unjudged:
             return Act.GO_ON
         self.failed = [self._unjudged.pop(0)]
-        self._seen += 1
         self._lost += 1
         return Act.JUDGE
 

@@ -103,7 +103,7 @@ class Drawing:
         try:
             free, size = machine.is_free, len(indices)
             release = indices.settled if isinstance(indices, Planned) else None
-            group = machine.book.enter(indices, -1 if free else slot, release)
+            group = machine.book.enter(indices, release)
             kind, blob = self._writer.write(group)
         except BaseException:
             self._slots.release(slot)

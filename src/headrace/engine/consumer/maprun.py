@@ -37,7 +37,7 @@ class MapRun(Drawing):
         super().__init__(pool, slots, groups, terms, staffing, succession)
         self._service, self._tally = service, service.tally
         self._outcomes = Outcomes(pool.memory, slots, self._ledger, service)
-        self._idle_deaths = self._ready = 0
+        self._idle_deaths = 0
         self._ledger.seed(succession.seed)
         if self._after is not None:
             self.machine.follow(succession.epoch)
@@ -86,7 +86,7 @@ class MapRun(Drawing):
         machine.give_up(local=local)
         if self._next is not None:
             self._next.abandon()
-            self._follower = None
+            self._next = self._follower = None
         machine.go_on_from(machine.source.again(pending))
         self._slots.reclaim()
 
@@ -94,8 +94,7 @@ class MapRun(Drawing):
         machine = self.machine
         deadline = time.monotonic() + self._service.timeout if self._service.timeout else None
         if machine.open:
-            self._ready = machine.count_ready()
-            self._tally.ready += self._ready / len(machine.open)
+            self._tally.ready += machine.count_ready() / len(machine.open)
             self._tally.asked += 1
         waited = 0.0
         machine.start()
@@ -149,12 +148,11 @@ class MapRun(Drawing):
         """A batch, or why there is none; None where nothing is left of it."""
         machine = self.machine
         assert isinstance(machine.ready, Ready)
-        others = max(0, self._ready - 1)
-        made = self._outcomes.batch(machine.ready, others, len(machine.open))
+        made = self._outcomes.batch(machine.ready, machine.lined_up, len(machine.open))
         if made is None:
             machine.settle(machine.ready.settled)
             return None
-        self._watch.delivered(others / machine.share)
+        self._watch.delivered(machine.lined_up / machine.share)
         self._idle_deaths = 0
         return made
 

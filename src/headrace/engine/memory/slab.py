@@ -22,7 +22,6 @@ class Slab:
         """Reserves address space; memory is used as batches are written."""
         self.extent = extent
         self.memory = Reservation.of(extent)
-        self.is_registered = device is not None
         registrar = Registrar(device) if device is not None else None
         self.slots = Slots(self.memory, limit, registrar.ensure if registrar is not None else None)
         first: Any = np.frombuffer(self.memory.map, np.uint8, 1)
@@ -72,7 +71,7 @@ class Shelf:
             if self._slabs:
                 last = self._slabs[-1]
                 # Memory that is registered must not be taken for the user's own pinned memory.
-                if last.extent != extent or last.is_registered != (device is not None):
+                if last.extent != extent or last.slots.is_registered != (device is not None):
                     self._slabs.pop().close()
             return self._slabs.pop() if self._slabs else Slab(limit, device, extent)
 

@@ -37,8 +37,11 @@ class Slots:
         self.touched = self._largest = 0
         """Bytes that batches have touched in this slab; and in the slot in which they touched most."""
         self._count = 0
-        self.is_registered = register is not None
-        """What is lent goes on to a device: nobody else looks at it."""
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether what is lent goes on to a device: nobody else looks at it."""
+        return self._register is not None
 
     def _collect(self) -> None:
         while self._returned:
