@@ -131,6 +131,17 @@ def test_an_interrupt_at_any_store(arrangement: Arrangement, scene: str, native:
 
 
 @each_arrangement
+def test_a_sample_queued_ahead_kills_no_third_worker(arrangement: Arrangement, native: bool) -> None:
+    """It has failed by the time that its turn comes, and is passed over then."""
+    plan = Plan(arrangement, ((0, 1), (2, 3)), {3: "kills"}, window=2, limits=(1,), ahead=frozenset({3}))
+    world = World([plan], native=native)
+    world.finish(early=True)
+    world.verify()
+    assert world.run.failed == [3]
+    assert world.deaths == 2
+
+
+@each_arrangement
 def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement, native: bool) -> None:
     """While one of them is busy with the last sample of an epoch."""
     first = Plan(arrangement, ((0, 1), (2, 3)), window=4)

@@ -101,7 +101,7 @@ class Mending(SlotView):
             if slot >= 0:
                 w[self.dims.row_ticket(slot) + position] = (group << 32 | position) + 1
                 w[self.dims.row_state(slot) + position] = W.ABSENT
-            w[at] = W.FAILED | deaths << 4 | W.NO_BLOB << 8
+            w[at] = w[at] & 0xF0 | W.FAILED | W.NO_BLOB << 8  # if it was ahead, it is still passed over in its turn
             w[W.FAILURES] += 1
         return deaths
 
