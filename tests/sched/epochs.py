@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Protocol
 
 from headrace.plan.lookahead import Lookahead
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.acts import Act, Arrangement, Failed, Ready, Terms
 from headrace.sched.book import Group, Settled
@@ -400,7 +401,7 @@ class SimRun:
 
     def _in_rows(self, slot: int, rows: list[int]) -> list[tuple[Group, int]]:
         tickets = self.ledger.tickets(slot)
-        return [(self.groups[tickets[row] >> 32], tickets[row] & 0xFFFFFFFF) for row in rows]
+        return [(self.groups[group], position) for group, position in (E.parts(tickets[row]) for row in rows)]
 
     def _deliver(self, ready: Ready) -> None:
         slot, rows, at = ready.slot, ready.rows, DIMS.slot(ready.slot)

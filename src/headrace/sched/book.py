@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.sched.encoding import grouped
+
 
 @dataclass(slots=True)
 class Group:
@@ -57,10 +59,7 @@ class Book:
 
     def find(self, tickets: Iterable[int]) -> Settled:
         """The groups that tickets belong to, as the ledger's rows name them, and their positions there."""
-        found: dict[int, set[int]] = {}
-        for ticket in tickets:
-            found.setdefault(ticket >> 32, set()).add(ticket & 0xFFFFFFFF)
-        return [(self.groups[number], positions) for number, positions in found.items()]
+        return [(self.groups[number], positions) for number, positions in grouped(tickets).items()]
 
     def settle(self, settled: Settled) -> None:
         """These were delivered or given up; a group is forgotten with its last one. Doing it again changes nothing."""

@@ -7,6 +7,7 @@ worker may be killed between any two stores: see ``headrace.sched.lane``.
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.moves import Found, Room, Rows
 from headrace.sched.view import LaneView
@@ -45,10 +46,10 @@ class Claims(LaneView):
 
     def shape(self, slot: int, layout: int, room: Room) -> int:
         """The slot's layout, made ``layout`` if none was decided yet. Takes the lock."""
-        at = self._slot0 + slot * self._slot_stride
-        if self.w[at + W.S_LAYOUT]:
-            return self.w[at + W.S_LAYOUT] - 2
-        size = room(self.w[at + W.S_EXPECTED])
+        decided = self.layout(slot)
+        if decided != W.UNDECIDED:
+            return decided
+        size = room(self.expected(slot))
         with self.lock:
             return self._shape(slot, layout, size)
 
@@ -63,10 +64,10 @@ class Claims(LaneView):
 
     def _claim(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
         w = self.w
-        epoch = w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_EPOCH]
+        epoch = w[self._group0 + E.which(w[self.lane + W.L_GROUP]) * self._group_stride + W.G_EPOCH]
         holes: dict[int, int] = {}  # slot -> one of its holes; few, and only after a death
         for hole in range(w[W.HOLES]):
-            slot = w[self._hole + hole] >> 32
+            slot, _ = E.parts(w[self._hole + hole])
             if w[self._slot0 + slot * self._slot_stride + W.S_EPOCH] == epoch:
                 holes[slot] = hole
         fill, spare = self._place_for(epoch, holes)
@@ -103,7 +104,7 @@ class Claims(LaneView):
         if holes:
             begin = min(begin, *(w[self._slot0 + slot * self._slot_stride + W.S_NUMBER] for slot in holes))
         displacement = w[W.DISPLACEMENT]
-        deadline = (w[self.lane + W.L_SERIAL] & 0xFFFFFFFF) + displacement if displacement else end
+        deadline = E.second(w[self.lane + W.L_SERIAL]) + displacement if displacement else end
         oldest = self._oldest(base, end - 1 - displacement) if displacement else end
         rows = due = 0
         found, spare = -1, W.NEVER
@@ -139,7 +140,7 @@ class Claims(LaneView):
         return number
 
     def _holes_in(self, slot: int) -> int:
-        return sum(self.w[self._hole + hole] >> 32 == slot for hole in range(self.w[W.HOLES]))
+        return sum(E.parts(self.w[self._hole + hole])[0] == slot for hole in range(self.w[W.HOLES]))
 
     def _taken_hole(self, hole: int) -> int:
         """Like a ticket, a hole is first taken and then held."""
@@ -148,7 +149,7 @@ class Claims(LaneView):
         w[W.HOLES] = last
         if hole < last:
             w[self._hole + hole] = moved
-        return item & 0xFFFFFFFF
+        return E.second(item)
 
     def give_back(self) -> None:
         """Free order: the rows last claimed will not be written; they are for others. Takes the lock."""
@@ -158,34 +159,34 @@ class Claims(LaneView):
     def _give_back(self) -> None:
         w, lane = self.w, self.lane
         if w[lane + W.L_SLOT] and not self.stale:
-            slot, rows = w[lane + W.L_SLOT] - 1, w[lane + W.L_ROWS]
-            w[W.OLDEST] = min(w[W.OLDEST], w[lane + W.L_SERIAL] & 0xFFFFFFFF)
+            slot, rows = E.which(w[lane + W.L_SLOT]), w[lane + W.L_ROWS]
+            w[W.OLDEST] = min(w[W.OLDEST], E.second(w[lane + W.L_SERIAL]))
             self._claimed(-rows)
             for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + rows):
-                w[self._hole + w[W.HOLES]] = slot << 32 | row
+                w[self._hole + w[W.HOLES]] = E.pair(slot, row)
                 w[W.HOLES] += 1
         w[lane + W.L_SLOT] = 0
 
     def _claimed(self, rows: int) -> None:
         w = self.w
-        w[self._group0 + (w[self.lane + W.L_GROUP] - 1) * self._group_stride + W.G_UNCLAIMED] -= rows
+        w[self._group0 + E.which(w[self.lane + W.L_GROUP]) * self._group_stride + W.G_UNCLAIMED] -= rows
 
     def _unclaimed(self, number: int) -> int:
         """Tickets without a row in the group published as this number."""
         w = self.w
         at = self._group0 + w[self._order + number % self._ring] * self._group_stride
         # A group whose number is in use again was settled long ago.
-        return w[at + W.G_UNCLAIMED] if w[at + W.G_SERIAL] & 0xFFFFFFFF == number else 0
+        return w[at + W.G_UNCLAIMED] if E.second(w[at + W.G_SERIAL]) == number else 0
 
     def _hold_rows(self, slot: int, first: int, count: int) -> None:
         w, lane = self.w, self.lane
         w[lane + W.L_SLOT] = 0
         w[lane + W.L_ROW], w[lane + W.L_ROWS] = first, count
-        w[lane + W.L_SLOT] = slot + 1
+        w[lane + W.L_SLOT] = E.some(slot)
 
     def _shape(self, slot: int, layout: int, room: int) -> int:
         w, at = self.w, self._slot0 + slot * self._slot_stride
         if w[at + W.S_LAYOUT] == 0:
             w[at + W.S_BUMP] = room
-            w[at + W.S_LAYOUT] = layout + 2
-        return w[at + W.S_LAYOUT] - 2
+            w[at + W.S_LAYOUT] = E.layout(layout)
+        return E.layout_in(w[at + W.S_LAYOUT])

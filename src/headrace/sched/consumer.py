@@ -6,6 +6,7 @@ caller brings the lock: hot methods take it, the others want it held.
 
 from collections.abc import Iterable, Sequence
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.publication import Publication
 
@@ -36,7 +37,7 @@ class ConsumerLedger(Publication):
     @property
     def is_taken(self) -> bool:
         """Whether no ticket waits to be taken. Without the lock: a hint."""
-        return not self.w[W.RETRIES] and self.w[W.CURSOR] >> 24 >= self.w[W.TAIL]
+        return not self.w[W.RETRIES] and E.at_cursor(self.w[W.CURSOR])[0] >= self.w[W.TAIL]
 
     @property
     def is_resolved(self) -> bool:
@@ -91,7 +92,7 @@ class ConsumerLedger(Publication):
             for slot in slots:
                 if self.is_ready(slot):
                     return slot
-            self.w[W.AWAITED] = slots[0] + 1 if len(slots) == 1 else W.ANY
+            self.w[W.AWAITED] = E.some(slots[0]) if len(slots) == 1 else W.ANY
             return None
 
     def wake(self, lanes: int) -> list[int]:
@@ -112,13 +113,13 @@ class ConsumerLedger(Publication):
         if w[at + W.S_DONE] == expected and not w[W.FAILURES]:
             return list(range(expected))
         states = w[first : first + expected].tolist()
-        return [row for row, state in enumerate(states) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
+        return [row for row, state in enumerate(states) if E.kind(state) in (W.IN_PLACE, W.AS_OBJECT)]
 
     def tickets(self, slot: int) -> list[int]:
-        """Of each of a slot's rows that holds a sample, its ticket: group << 32 | position."""
+        """Of each of a slot's rows that holds a sample, its ticket: a ``pair`` of group and position."""
         first = self.dims.row_ticket(slot)
         rows = self.w[first : first + self.w[self.dims.slot(slot) + W.S_EXPECTED]]
-        return [ticket - 1 for ticket in rows.tolist()]
+        return E.tickets(rows.tolist())
 
     def failed(self, groups: Iterable[int]) -> list[tuple[int, int, int]]:
         """(group, position, blob offset) of the tickets that failed, in the order given."""
@@ -127,8 +128,8 @@ class ConsumerLedger(Publication):
             tickets = self.dims.ticket(group)
             for position in range(w[self.dims.group(group) + W.G_COUNT]):
                 word = w[tickets + position]
-                if word & 15 == W.FAILED:
-                    found.append((group, position, word >> 8))
+                if E.state(word) == W.FAILED:
+                    found.append((group, position, E.blob(word)))
         return found
 
     def close(self, slot: int) -> bool:

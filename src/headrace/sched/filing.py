@@ -7,6 +7,7 @@ held. A worker may be killed between any two stores: see ``headrace.sched.lane``
 from array import array
 from functools import lru_cache
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.claims import Claims
 from headrace.sched.moves import File, Outcome, Tickets, Written
@@ -37,7 +38,7 @@ class Filing(Claims):
         at = self._ticket0 + group * self._group_stride + start
         row_ticket = self._row_ticket0 + slot * self._slot_stride + first
         row_state = self._row_state0 + slot * self._slot_stride + first
-        ticket = (group << 32 | start) + 1
+        ticket = E.some(E.pair(group, start))
         done = count
         if objects is None and not any(w[at : at + count]):
             w[row_ticket : row_ticket + count] = array("q", range(ticket, ticket + count))
@@ -46,14 +47,14 @@ class Filing(Claims):
         else:
             for i in range(count):
                 word = w[at + i]
-                if word & 15 != W.PENDING:
+                if E.state(word) != W.PENDING:
                     if w[W.FREE_ORDER]:
-                        w[self._hole + w[W.HOLES]] = slot << 32 | first + i
+                        w[self._hole + w[W.HOLES]] = E.pair(slot, first + i)
                         w[W.HOLES] += 1
                     done -= 1
                     continue
                 w[row_ticket + i] = ticket + i
-                w[row_state + i] = W.IN_PLACE if objects is None else W.AS_OBJECT | objects[i] << 8
+                w[row_state + i] = W.IN_PLACE if objects is None else E.as_object(objects[i])
                 w[at + i] = word | W.DONE
         if last:
             w[lane + W.L_SLOT] = 0
@@ -67,23 +68,22 @@ class Filing(Claims):
         with self.lock:
             if self.stale:  # the group's blob is another's by now
                 return Outcome(-1, wake=False)
-            return self._fail(tickets.group << 32 | position, file(), tickets.slot)
+            return self._fail(tickets.group, position, file(), tickets.slot)
 
-    def _fail(self, ticket: int, blob: int, slot: int) -> Outcome:
+    def _fail(self, number: int, position: int, blob: int, slot: int) -> Outcome:
         w = self.w
-        at = self._ticket0 + (ticket >> 32) * self._group_stride + (ticket & 0xFFFFFFFF)
+        at = self._ticket0 + number * self._group_stride + position
         word = w[at]
-        if word & 15 != W.PENDING:
+        if E.state(word) != W.PENDING:
             return Outcome(-1, wake=False)
         if slot >= 0:
-            row = ticket & 0xFFFFFFFF
-            w[self._row_ticket0 + slot * self._slot_stride + row] = ticket + 1
-            w[self._row_state0 + slot * self._slot_stride + row] = W.ABSENT
+            w[self._row_ticket0 + slot * self._slot_stride + position] = E.some(E.pair(number, position))
+            w[self._row_state0 + slot * self._slot_stride + position] = W.ABSENT
         w[W.FAILURES] += 1
-        w[at] = word & 0xF0 | W.FAILED | blob << 8
+        w[at] = E.failed(word, blob)
         if slot >= 0:
             return self._advance(slot, 1, needs_collation=False)
-        group = self._group0 + (ticket >> 32) * self._group_stride
+        group = self._group0 + number * self._group_stride
         w[group + W.G_UNCLAIMED] -= 1
         w[self._unresolved(w[group + W.G_EPOCH])] -= 1
         return Outcome(-1, wake=self._answers(W.ANY))
@@ -113,7 +113,7 @@ class Filing(Claims):
             return False
         w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = offset, size, int(failed)
         w[at + W.S_STATUS] = W.READY
-        return self._answers(slot + 1)
+        return self._answers(E.some(slot))
 
     def whole(self, slot: int, group: int, made: list[int], result: tuple[int, int, bool]) -> bool:
         """A batch made by this lane alone: positions ``made`` are done, ``result`` is (offset, size, failed).
@@ -148,13 +148,13 @@ class Filing(Claims):
             w[unresolved] -= resolved
             return Outcome(-1, wake=self._ends(unresolved))
         if w[at + W.S_COLLATE]:
-            w[self.lane + W.L_COLLATE] = slot + 1
+            w[self.lane + W.L_COLLATE] = E.some(slot)
             w[at + W.S_STATUS] = W.COLLATING
             w[unresolved] -= resolved
             return Outcome(slot, wake=self._ends(unresolved))
         w[at + W.S_STATUS] = W.READY
         w[unresolved] -= resolved
-        return Outcome(-1, wake=self._answers(slot + 1) or self._ends(unresolved))
+        return Outcome(-1, wake=self._answers(E.some(slot)) or self._ends(unresolved))
 
     def _ends(self, unresolved: int) -> bool:
         """Whether this was the last ticket and the consumer sleeps: where some failed, batches are short of rows."""

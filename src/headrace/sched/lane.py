@@ -8,9 +8,10 @@ taken and held by nobody is queued again, so a ticket is first taken and then he
 Until the repair, counts may only err on the safe side: UNRESOLVED goes down last, FAILURES up first.
 """
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.filing import Filing
-from headrace.sched.moves import ALL, Appetite, Eats, Next, Outcome, Tickets, Visit, Written
+from headrace.sched.moves import ALL, Appetite, Eats, Next, Outcome, Visit, Written
 
 
 class LaneLedger(Filing):
@@ -33,14 +34,12 @@ class LaneLedger(Filing):
             if self.w[W.STOP]:
                 return Visit(Next.STOP, 0, 0, 0, 0, outcome.wake)
             want = self._wanted(appetite)
-            item = self._take(want)
-            if item is None:
+            taken = self._take(want)
+            if taken[0] == Next.ASLEEP:
                 self.w[self.lane + W.L_WAITING] = W.FOR_WORK
-                return Visit(Next.ASLEEP, 0, 0, 0, 0, outcome.wake)
-            if isinstance(item, int):
-                return Visit(Next.COLLATE, item, 0, 0, 0, outcome.wake)
-            self.w[W.BITE] = max(want, appetite.least)
-            return Visit(Next.TICKETS, *item, outcome.wake)
+            elif taken[0] == Next.TICKETS:
+                self.w[W.BITE] = max(want, appetite.least)
+            return Visit(*taken, outcome.wake)
 
     def end_long(self) -> int:
         """``end`` of a chunk that took long: where the tickets end that were not taken away. Takes the lock."""
@@ -57,49 +56,51 @@ class LaneLedger(Filing):
         w = self.w
         if appetite.eats == Eats.EVERYTHING or w[W.LOCAL]:
             return ALL
-        sequence = min(w[W.CURSOR] >> 24, max(0, w[W.TAIL] - 1))
+        place, position = E.at_cursor(w[W.CURSOR])
+        sequence = min(place, max(0, w[W.TAIL] - 1))
         count = w[self._group0 + w[self._order + sequence % self._ring] * self._group_stride + W.G_COUNT]
         if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
             return ALL if count <= appetite.whole else 1
-        queued = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * count - (w[W.CURSOR] & 0xFFFFFF)
+        queued = (w[W.TAIL] - place) * count - position
         fair = max(appetite.least, appetite.chunk // 4, queued // (2 * max(1, w[W.LIMIT])))
         return max(1, min(appetite.chunk, count // appetite.share, fair))
 
-    def _take(self, want: int) -> Tickets | int | None:
-        """Up to ``want`` tickets; or a slot to collate (an int); or None when there is nothing to do now."""
+    def _take(self, want: int) -> tuple[Next, int, int, int, int]:
+        """Up to ``want`` tickets, or a slot to collate, or nothing to do now: a ``Visit`` but for its last."""
         w, lane = self.w, self.lane
         w[lane + W.L_GENERATION] = w[W.GENERATION]
         if not self._works():
-            return None
+            return Next.ASLEEP, 0, 0, 0, 0
         retries = w[W.RETRIES]
         if retries:
             item = w[self.dims.retry + retries - 1]
-            if item < 0:
-                w[W.RETRIES] = retries - 1
-                w[lane + W.L_COLLATE] = -item
-                return -item - 1
-            group, start, end = item >> 32, item & 0xFFFFFFFF, (item & 0xFFFFFFFF) + 1
             w[W.RETRIES] = retries - 1
+            slot = E.to_collate(item)
+            if slot >= 0:
+                w[lane + W.L_COLLATE] = E.some(slot)
+                return Next.COLLATE, slot, 0, 0, 0
+            group, start = E.parts(item)
+            end = start + 1
             self._hold(group, start, end)
         else:
             group, start, end = self._in_turn(want)
             if group < 0:
-                return None
+                return Next.ASLEEP, 0, 0, 0, 0
             self._hold(group, start, end)
-        slot = w[self._group0 + group * self._group_stride + W.G_SLOT] - 1
+        slot = E.which(w[self._group0 + group * self._group_stride + W.G_SLOT])
         if slot >= 0:
             w[lane + W.L_ROW], w[lane + W.L_ROWS] = start, end - start
-            w[lane + W.L_SLOT] = slot + 1
-        return Tickets(group, start, end, slot)
+            w[lane + W.L_SLOT] = E.some(slot)
+        return Next.TICKETS, group, start, end, slot
 
     def _in_turn(self, want: int) -> tuple[int, int, int]:
         """The next tickets in the order drawn, taken off the queue: group (-1: none), start, end."""
         w = self.w
-        sequence, start = w[W.CURSOR] >> 24, w[W.CURSOR] & 0xFFFFFF
+        sequence, start = E.at_cursor(w[W.CURSOR])
         while sequence < w[W.TAIL]:
             group = w[self._order + sequence % self._ring]
             at = self._group0 + group * self._group_stride
-            if w[at + W.G_SERIAL] & 0xFFFFFFFF != sequence:  # all of it was ahead, and its number is in use again
+            if E.second(w[at + W.G_SERIAL]) != sequence:  # all of it was ahead, and its number is in use again
                 sequence, start = sequence + 1, 0
                 continue
             count, tickets = w[at + W.G_COUNT], self._ticket0 + group * self._group_stride
@@ -110,7 +111,7 @@ class LaneLedger(Filing):
                 end = start
                 while end < min(count, start + want) and not w[tickets + end] & W.AHEAD:
                     end += 1
-            w[W.CURSOR] = (sequence + 1) << 24 if end == count else sequence << 24 | end
+            w[W.CURSOR] = E.cursor(sequence + 1, 0) if end == count else E.cursor(sequence, end)
             if start < end:
                 return group, start, end
             sequence, start = sequence + 1, 0
@@ -140,7 +141,7 @@ class LaneLedger(Filing):
         w[lane + W.L_GROUP] = w[lane + W.L_BEGAN] = w[lane + W.L_WHOLE] = 0
         w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
         w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
-        w[lane + W.L_GROUP] = group + 1
+        w[lane + W.L_GROUP] = E.some(group)
 
     def _observe(self, samples: int, cost: int, cost_bin: int) -> None:
         """``samples`` were finished that took ``cost`` nanoseconds each."""
@@ -157,7 +158,7 @@ class LaneLedger(Filing):
 
     def _log(self) -> None:
         """Note the index of the sample just made, if it is a number."""
-        w, group = self.w, self.w[self.lane + W.L_GROUP] - 1
+        w, group = self.w, E.which(self.w[self.lane + W.L_GROUP])
         at = self._group0 + group * self._group_stride
         if group < 0 or w[at + W.G_KIND] & W.PICKLED or w[at + W.G_SERIAL] != w[self.lane + W.L_SERIAL]:
             return

@@ -46,7 +46,21 @@ typedef struct {
 #define TICKET(g) (l->ticket0 + (g) * l->group_stride)
 #define SLOT(s) (l->slot0 + (s) * l->slot_stride)
 #define LANE(n) (l->lane0 + (n) * l->lane_stride)
-#define LOW 0xFFFFFFFFLL
+
+/* How facts are written in words: the twins of encoding.py. */
+#define SOME(number) ((number) + 1)
+#define WHICH(word) ((word) - 1)
+#define PAIR(one, two) ((one) << 32 | (two))
+#define FIRST(pair) ((pair) >> 32)
+#define SECOND(pair) ((pair) & 0xFFFFFFFFLL)
+#define CURSOR(place, position) ((place) << 24 | (position))
+#define CURSOR_PLACE(word) ((word) >> 24)
+#define CURSOR_POSITION(word) ((word) & 0xFFFFFF)
+#define TO_COLLATE(item) (-(item) - 1) /* negative: the item is a ticket */
+#define STATE(ticket) ((ticket) & 15)
+#define AS_OBJECT(offset) (W_AS_OBJECT | (offset) << 8)
+#define LAYOUT(number) ((number) + 2)
+#define LAYOUT_IN(word) ((word) - 2)
 
 /* -- the lock: robust, so that its holder's death frees it; what that one left half done is put right by a repair -- */
 
@@ -138,7 +152,7 @@ static int advance(Ledger *l, i64 lane, i64 slot, i64 resolved, int collation, i
         PUT(unresolved, w[unresolved] - resolved);
         DO(told = ends(l, unresolved));
     } else if (w[at + W_S_COLLATE]) {
-        PUT(lane + W_L_COLLATE, slot + 1);
+        PUT(lane + W_L_COLLATE, SOME(slot));
         PUT(at + W_S_STATUS, W_COLLATING);
         PUT(unresolved, w[unresolved] - resolved);
         *collate = slot;
@@ -146,7 +160,7 @@ static int advance(Ledger *l, i64 lane, i64 slot, i64 resolved, int collation, i
     } else {
         PUT(at + W_S_STATUS, W_READY);
         PUT(unresolved, w[unresolved] - resolved);
-        DO(told = answers(l, slot + 1));
+        DO(told = answers(l, SOME(slot)));
         if (!told) DO(told = ends(l, unresolved));
     }
     *wake = told;
@@ -156,7 +170,7 @@ static int advance(Ledger *l, i64 lane, i64 slot, i64 resolved, int collation, i
 static int finish(Ledger *l, i64 lane, const Written *r, i64 *collate, int *wake)
 {
     Cells w = l->w;
-    i64 at = TICKET(r->group) + r->start, done = r->count, ticket = (r->group << 32 | r->start) + 1;
+    i64 at = TICKET(r->group) + r->start, done = r->count, ticket = SOME(PAIR(r->group, r->start));
     i64 row_ticket = l->row_ticket0 + r->slot * l->slot_stride + r->first;
     i64 row_state = l->row_state0 + r->slot * l->slot_stride + r->first;
     int last = r->first + r->count == w[lane + W_L_ROW] + w[lane + W_L_ROWS];
@@ -175,16 +189,16 @@ static int finish(Ledger *l, i64 lane, const Written *r, i64 *collate, int *wake
     } else {
         for (i64 i = 0; i < r->count; i++) {
             i64 word = w[at + i];
-            if ((word & 15) != W_PENDING) {
+            if (STATE(word) != W_PENDING) {
                 if (w[W_FREE_ORDER]) {
-                    PUT(l->hole + w[W_HOLES], r->slot << 32 | (r->first + i));
+                    PUT(l->hole + w[W_HOLES], PAIR(r->slot, r->first + i));
                     PUT(W_HOLES, w[W_HOLES] + 1);
                 }
                 done--;
                 continue;
             }
             PUT(row_ticket + i, ticket + i);
-            PUT(row_state + i, r->objects ? (W_AS_OBJECT | r->objects[i] << 8) : W_IN_PLACE);
+            PUT(row_state + i, r->objects ? AS_OBJECT(r->objects[i]) : W_IN_PLACE);
             PUT(at + i, word | W_DONE);
         }
     }
@@ -203,7 +217,7 @@ static int observe(Ledger *l, i64 lane, const Made *made)
     PUT(W_HISTOGRAM + made->bin, w[W_HISTOGRAM + made->bin] + made->samples);
     if (made->cost > W_STRAGGLER_NS && made->samples == 1 && w[W_THRESHOLD] > 0 &&
         W_STRAGGLES * w[W_THRESHOLD] < made->cost) {
-        i64 group = w[lane + W_L_GROUP] - 1, at = GROUP(group);
+        i64 group = WHICH(w[lane + W_L_GROUP]), at = GROUP(group);
         if (group >= 0 && !(w[at + W_G_KIND] & W_PICKLED) && w[at + W_G_SERIAL] == w[lane + W_L_SERIAL]) {
             PUT(W_LOG + w[W_LOGGED] % W_LOG_SIZE, w[l->index0 + group * l->group_stride + w[lane + W_L_START]]);
             PUT(W_LOGGED, w[W_LOGGED] + 1);
@@ -235,11 +249,11 @@ static int works(Ledger *l, i64 lane)
 static i64 wanted(Ledger *l, const Appetite *appetite)
 {
     Cells w = l->w;
-    i64 sequence = w[W_CURSOR] >> 24, tail = w[W_TAIL] > 0 ? w[W_TAIL] - 1 : 0, count, want, queued, fair;
+    i64 sequence = CURSOR_PLACE(w[W_CURSOR]), tail = w[W_TAIL] > 0 ? w[W_TAIL] - 1 : 0, count, want, queued, fair;
     if (appetite->mode == EVERYTHING || w[W_LOCAL]) return ALL;
     count = w[GROUP(w[l->order + (sequence < tail ? sequence : tail) % l->ring]) + W_G_COUNT];
     if (appetite->mode == WHOLE && !w[W_FREE_ORDER]) return count <= appetite->whole ? ALL : 1;
-    queued = (w[W_TAIL] - sequence) * count - (w[W_CURSOR] & 0xFFFFFF);
+    queued = (w[W_TAIL] - sequence) * count - CURSOR_POSITION(w[W_CURSOR]);
     fair = queued > 0 ? queued / (2 * (w[W_LIMIT] > 0 ? w[W_LIMIT] : 1)) : 0;
     if (fair < appetite->least) fair = appetite->least;
     if (fair < appetite->chunk / 4) fair = appetite->chunk / 4;
@@ -252,11 +266,11 @@ static i64 wanted(Ledger *l, const Appetite *appetite)
 static int in_turn(Ledger *l, i64 want, i64 *group, i64 *first, i64 *end)
 {
     Cells w = l->w;
-    i64 sequence = w[W_CURSOR] >> 24, start = w[W_CURSOR] & 0xFFFFFF;
+    i64 sequence = CURSOR_PLACE(w[W_CURSOR]), start = CURSOR_POSITION(w[W_CURSOR]);
     *group = -1;
     while (sequence < w[W_TAIL]) {
         i64 g = w[l->order + sequence % l->ring], at = GROUP(g), count, tickets, stop;
-        if ((w[at + W_G_SERIAL] & LOW) != sequence) {
+        if (SECOND(w[at + W_G_SERIAL]) != sequence) {
             sequence++, start = 0;
             continue;
         }
@@ -267,7 +281,7 @@ static int in_turn(Ledger *l, i64 want, i64 *group, i64 *first, i64 *end)
             i64 most = start + want < count ? start + want : count;
             for (stop = start; stop < most && !(w[tickets + stop] & W_AHEAD); stop++) {}
         }
-        PUT(W_CURSOR, stop == count ? (sequence + 1) << 24 : sequence << 24 | stop);
+        PUT(W_CURSOR, stop == count ? CURSOR(sequence + 1, 0) : CURSOR(sequence, stop));
         if (start < stop) {
             *group = g, *first = start, *end = stop;
             return 0;
@@ -287,7 +301,7 @@ static int hold(Ledger *l, i64 lane, i64 group, i64 start, i64 end)
     PUT(lane + W_L_START, start);
     PUT(lane + W_L_END, end);
     PUT(lane + W_L_SERIAL, w[GROUP(group) + W_G_SERIAL]);
-    PUT(lane + W_L_GROUP, group + 1);
+    PUT(lane + W_L_GROUP, SOME(group));
     return 0;
 }
 
@@ -304,22 +318,22 @@ static int take(Ledger *l, i64 lane, i64 want, Answer *answer)
     if (retries) {
         i64 item = w[l->retry + retries - 1];
         PUT(W_RETRIES, retries - 1);
-        if (item < 0) {
-            PUT(lane + W_L_COLLATE, -item);
-            answer->what = COLLATE, answer->a = -item - 1;
+        if (TO_COLLATE(item) >= 0) {
+            PUT(lane + W_L_COLLATE, SOME(TO_COLLATE(item)));
+            answer->what = COLLATE, answer->a = TO_COLLATE(item);
             return 0;
         }
-        group = item >> 32, start = item & LOW, end = start + 1;
+        group = FIRST(item), start = SECOND(item), end = start + 1;
     } else {
         DO(in_turn(l, want, &group, &start, &end));
         if (group < 0) return 0;
     }
     DO(hold(l, lane, group, start, end));
-    slot = w[GROUP(group) + W_G_SLOT] - 1;
+    slot = WHICH(w[GROUP(group) + W_G_SLOT]);
     if (slot >= 0) {
         PUT(lane + W_L_ROW, start);
         PUT(lane + W_L_ROWS, end - start);
-        PUT(lane + W_L_SLOT, slot + 1);
+        PUT(lane + W_L_SLOT, SOME(slot));
     }
     answer->what = TICKETS, answer->a = group, answer->b = start, answer->c = end, answer->d = slot;
     return 0;
@@ -354,14 +368,14 @@ static int visit(Ledger *l, i64 lane, const Written *written, const Made *made, 
 static i64 holes_in(Ledger *l, i64 slot)
 {
     i64 found = 0;
-    for (i64 hole = 0; hole < l->w[W_HOLES]; hole++) found += l->w[l->hole + hole] >> 32 == slot;
+    for (i64 hole = 0; hole < l->w[W_HOLES]; hole++) found += FIRST(l->w[l->hole + hole]) == slot;
     return found;
 }
 
 static i64 unclaimed(Ledger *l, i64 number)
 {
     i64 at = GROUP(l->w[l->order + number % l->ring]);
-    return (l->w[at + W_G_SERIAL] & LOW) == number ? l->w[at + W_G_UNCLAIMED] : 0;
+    return SECOND(l->w[at + W_G_SERIAL]) == number ? l->w[at + W_G_UNCLAIMED] : 0;
 }
 
 typedef struct { i64 lane, want, layout, expected, room; } Claim;
@@ -373,7 +387,7 @@ static int shape(Ledger *l, i64 slot, i64 layout, i64 room)
     i64 at = SLOT(slot);
     if (w[at + W_S_LAYOUT] == 0) {
         PUT(at + W_S_BUMP, room);
-        PUT(at + W_S_LAYOUT, layout + 2);
+        PUT(at + W_S_LAYOUT, LAYOUT(layout));
     }
     return 0;
 }
@@ -388,13 +402,13 @@ static int place_for(Ledger *l, i64 lane, i64 epoch, int holes, i64 *place, i64 
     if (!early && w[W_NEXT_BASE] < end) end = w[W_NEXT_BASE];
     begin = base > w[W_FILL_CURSOR] ? base : w[W_FILL_CURSOR];
     for (i64 hole = 0; holes && hole < w[W_HOLES]; hole++) {
-        i64 at = SLOT(w[l->hole + hole] >> 32);
+        i64 at = SLOT(FIRST(w[l->hole + hole]));
         if (w[at + W_S_EPOCH] == epoch && w[at + W_S_NUMBER] < begin) begin = w[at + W_S_NUMBER];
     }
     deadline = oldest = end;
     if (displacement) {
         i64 known = base > w[W_OLDEST] ? base : w[W_OLDEST], last = end - 1 - displacement;
-        deadline = (w[lane + W_L_SERIAL] & LOW) + displacement;
+        deadline = SECOND(w[lane + W_L_SERIAL]) + displacement;
         for (oldest = known; oldest <= last && unclaimed(l, oldest) == 0; oldest++) {}
         if (known == w[W_OLDEST]) PUT(W_OLDEST, oldest);
     }
@@ -418,12 +432,12 @@ static int place_for(Ledger *l, i64 lane, i64 epoch, int holes, i64 *place, i64 
 static int claim(Ledger *l, const Claim *asked, Answer *answer)
 {
     Cells w = l->w;
-    i64 lane = asked->lane, group = GROUP(w[lane + W_L_GROUP] - 1), epoch, fill, spare, slot, at, first, count, hole = -1;
+    i64 lane = asked->lane, group = GROUP(WHICH(w[lane + W_L_GROUP])), epoch, fill, spare, slot, at, first, count, hole = -1;
     int holes = 0;
     answer->what = GIVEN_UP, answer->wake = 0;
     if (stale(l, lane) || w[W_STOP]) return 0;
     epoch = w[group + W_G_EPOCH];
-    for (i64 i = 0; i < w[W_HOLES]; i++) holes |= w[SLOT(w[l->hole + i] >> 32) + W_S_EPOCH] == epoch;
+    for (i64 i = 0; i < w[W_HOLES]; i++) holes |= w[SLOT(FIRST(w[l->hole + i])) + W_S_EPOCH] == epoch;
     DO(place_for(l, lane, epoch, holes, &fill, &spare));
     if (fill < 0) {
         answer->what = NO_ROW;
@@ -436,12 +450,12 @@ static int claim(Ledger *l, const Claim *asked, Answer *answer)
         return 0;
     }
     for (i64 i = 0; holes && i < w[W_HOLES]; i++)
-        if (w[l->hole + i] >> 32 == slot) hole = i;
+        if (FIRST(w[l->hole + i]) == slot) hole = i;
     if (hole >= 0) {
         i64 last = w[W_HOLES] - 1, item = w[l->hole + hole], moved = w[l->hole + last];
         PUT(W_HOLES, last);
         if (hole < last) PUT(l->hole + hole, moved);
-        first = item & LOW, count = 1;
+        first = SECOND(item), count = 1;
     } else {
         first = w[at + W_S_CLAIMED], count = asked->want;
         if (w[at + W_S_EXPECTED] - first < count) count = w[at + W_S_EXPECTED] - first;
@@ -450,11 +464,11 @@ static int claim(Ledger *l, const Claim *asked, Answer *answer)
     PUT(lane + W_L_SLOT, 0);
     PUT(lane + W_L_ROW, first);
     PUT(lane + W_L_ROWS, count);
-    PUT(lane + W_L_SLOT, slot + 1);
+    PUT(lane + W_L_SLOT, SOME(slot));
     if (hole < 0) PUT(at + W_S_CLAIMED, first + count);
     PUT(group + W_G_UNCLAIMED, w[group + W_G_UNCLAIMED] - count);
     DO(shape(l, slot, asked->layout, asked->room));
-    answer->what = ROWS, answer->a = slot, answer->b = first, answer->c = count, answer->d = w[at + W_S_LAYOUT] - 2;
+    answer->what = ROWS, answer->a = slot, answer->b = first, answer->c = count, answer->d = LAYOUT_IN(w[at + W_S_LAYOUT]);
     return 0;
 }
 
@@ -479,7 +493,7 @@ static int ready(Ledger *l, i64 lane, i64 slot, i64 offset, i64 size, i64 failed
     PUT(at + W_S_RESULT_BYTES, size);
     PUT(at + W_S_FAILED, failed);
     PUT(at + W_S_STATUS, W_READY);
-    DO(*wake = answers(l, slot + 1));
+    DO(*wake = answers(l, SOME(slot)));
     return 0;
 }
 
@@ -513,7 +527,7 @@ static int wake_lanes(Ledger *l, i64 lanes, i64 most, Woken *woken)
 static i64 mouths(Ledger *l, i64 count, i64 lanes, int relaxed)
 {
     Cells w = l->w;
-    i64 bite = w[W_BITE] > 0 ? w[W_BITE] : 1, found = w[W_TAIL] - (w[W_CURSOR] >> 24);
+    i64 bite = w[W_BITE] > 0 ? w[W_BITE] : 1, found = w[W_TAIL] - CURSOR_PLACE(w[W_CURSOR]);
     if (!relaxed) found *= (count + bite - 1) / bite;
     for (i64 lane = 0; lane < lanes; lane++) {
         i64 at = LANE(lane), busy = w[at + W_L_WAITING] || w[at + W_L_GROUP] || w[at + W_L_COLLATE];
@@ -541,7 +555,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
         i64 kept = 0;
         for (i64 i = 0; i < w[W_HOLES]; i++) {
             i64 hole = w[l->hole + i];
-            if (hole >> 32 != b->slot) {
+            if (FIRST(hole) != b->slot) {
                 PUT(l->hole + kept, hole);
                 kept++;
             }
@@ -558,7 +572,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
     PUT(at + W_S_STATUS, W_FILLING);
     for (i64 i = 0; i < b->count; i++) PUT(tickets + i, W_PENDING);
     PUT(group + W_G_COUNT, b->count);
-    PUT(group + W_G_SLOT, b->free_order ? 0 : b->slot + 1);
+    PUT(group + W_G_SLOT, b->free_order ? 0 : SOME(b->slot));
     PUT(group + W_G_KIND, b->kind);
     PUT(group + W_G_BLOB, b->blob);
     PUT(group + W_G_UNCLAIMED, b->count);
@@ -566,9 +580,9 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
     PUT(group + W_G_AHEAD, many > 0);
     for (i64 i = 0; i < many; i++) {
         PUT(tickets + ahead[i], W_AHEAD);
-        DO(push(l, b->group << 32 | ahead[i]));
+        DO(push(l, PAIR(b->group, ahead[i])));
     }
-    PUT(group + W_G_SERIAL, w[W_GENERATION] << 32 | w[W_TAIL]);
+    PUT(group + W_G_SERIAL, PAIR(w[W_GENERATION], w[W_TAIL]));
     PUT(l->order + w[W_TAIL] % l->ring, b->group);
     word = unresolved_word(l, b->epoch);
     PUT(word, w[word] + b->count);
@@ -590,7 +604,7 @@ static int look(Ledger *l, const i64 *slots, i64 count, i64 *found)
             *found = slots[i];
             return 0;
         }
-    PUT(W_AWAITED, count == 1 ? slots[0] + 1 : W_ANY);
+    PUT(W_AWAITED, count == 1 ? SOME(slots[0]) : W_ANY);
     return 0;
 }
 
@@ -710,7 +724,7 @@ static PyObject *py_shape(PyObject *self, PyObject *const *args, Py_ssize_t coun
     ARGUMENTS(3);
     int rc;
     SECTION(rc, shape(l, n[0], n[1], n[2]));
-    return rc < 0 ? killed() : PyLong_FromLongLong(l->w[SLOT(n[0]) + W_S_LAYOUT] - 2);
+    return rc < 0 ? killed() : PyLong_FromLongLong(LAYOUT_IN(l->w[SLOT(n[0]) + W_S_LAYOUT]));
 }
 
 /* (slot, size, most) -> the offset; nothing was reserved where it and the size are more than most */
@@ -789,7 +803,7 @@ static PyObject *py_is_busy(PyObject *self, PyObject *const *args, Py_ssize_t co
 {
     ARGUMENTS(2);
     for (i64 lane = 0; lane < n[0]; lane++)
-        if (l->w[LANE(lane) + W_L_SLOT] == n[1] + 1 || l->w[LANE(lane) + W_L_COLLATE] == n[1] + 1) Py_RETURN_TRUE;
+        if (l->w[LANE(lane) + W_L_SLOT] == SOME(n[1]) || l->w[LANE(lane) + W_L_COLLATE] == SOME(n[1])) Py_RETURN_TRUE;
     Py_RETURN_FALSE;
 }
 

@@ -5,6 +5,7 @@ The lock is held, where nothing else is said.
 
 from collections.abc import Iterator
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.repair import Mending
 
@@ -61,12 +62,12 @@ class Oversight(Mending):
             if due > now:
                 soonest = due if soonest is None else min(soonest, due)
                 continue
-            group, first, end = w[at + W.L_GROUP] - 1, w[at + W.L_POS] + 1, w[at + W.L_END]
+            group, first, end = E.which(w[at + W.L_GROUP]), w[at + W.L_POS] + 1, w[at + W.L_END]
             w[at + W.L_END] = first
             if w[at + W.L_SLOT]:
                 w[at + W.L_ROWS] = first - w[at + W.L_ROW]
             for position in range(end - 1, first - 1, -1):
-                self._push(W.RETRIES, self.dims.retry, group << 32 | position)
+                self._push(W.RETRIES, self.dims.retry, E.pair(group, position))
             taken += end - first
         return taken, soonest
 
@@ -120,9 +121,9 @@ class Oversight(Mending):
     def making(self, lane: int) -> tuple[int, int]:
         """The group (-1: none) and the position that a lane is at; a hint."""
         at = self.dims.lane(lane)
-        return self.w[at + W.L_GROUP] - 1, self.w[at + W.L_POS]
+        return E.which(self.w[at + W.L_GROUP]), self.w[at + W.L_POS]
 
     def is_busy(self, slot: int, lanes: int) -> bool:
         """Whether a lane may be writing to a free slot, for whatever epoch. Without the lock: none begins to."""
-        w, lane = self.w, self.dims.lane
-        return any(slot + 1 in (w[lane(n) + W.L_SLOT], w[lane(n) + W.L_COLLATE]) for n in range(lanes))
+        w, lane, it = self.w, self.dims.lane, E.some(slot)
+        return any(it in (w[lane(n) + W.L_SLOT], w[lane(n) + W.L_COLLATE]) for n in range(lanes))

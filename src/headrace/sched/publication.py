@@ -7,6 +7,7 @@ from enum import IntFlag
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.oversight import Oversight
 from headrace.sched.words import Dims, Words
@@ -98,20 +99,20 @@ class Publication(Oversight):
     def _forget_holes(self, slot: int) -> None:
         """A batch closed at the end of an epoch may have left some behind."""
         w, first = self.w, self.dims.hole
-        kept = [hole for hole in w[first : first + w[W.HOLES]].tolist() if hole >> 32 != slot]
+        kept = [hole for hole in w[first : first + w[W.HOLES]].tolist() if E.parts(hole)[0] != slot]
         w[first : first + len(kept)] = array("q", kept)
         w[W.HOLES] = len(kept)
 
     def _publish(self, batch: Batch, ahead: Sequence[int]) -> None:
         w, at, tickets = self.w, self.dims.group(batch.group), self.dims.ticket(batch.group)
-        count, slot = batch.count, 0 if batch.free_order else batch.slot + 1
+        count, slot = batch.count, 0 if batch.free_order else E.some(batch.slot)
         w[tickets : tickets + count] = _zeros(count)  # PENDING
         w[at + W.G_COUNT], w[at + W.G_SLOT], w[at + W.G_KIND], w[at + W.G_BLOB] = count, slot, batch.kind, batch.blob
         w[at + W.G_UNCLAIMED], w[at + W.G_EPOCH], w[at + W.G_AHEAD] = count, self.epoch, int(bool(ahead))
         for position in ahead:
             w[tickets + position] = W.AHEAD
-            self._push(W.RETRIES, self.dims.retry, batch.group << 32 | position)
-        w[at + W.G_SERIAL] = w[W.GENERATION] << 32 | w[W.TAIL]
+            self._push(W.RETRIES, self.dims.retry, E.pair(batch.group, position))
+        w[at + W.G_SERIAL] = E.pair(w[W.GENERATION], w[W.TAIL])
         w[self.dims.order + w[W.TAIL] % self.dims.ring] = batch.group
         w[W.UNRESOLVED if self.epoch == w[W.EPOCH] else W.UNRESOLVED_NEXT] += count
         w[W.TAIL] += 1
@@ -126,7 +127,7 @@ class Publication(Oversight):
         """Lanes worth waking for all that waits to be taken, groups of ``count``; some are awake and come for it."""
         w = self.w
         each = 1 if relaxed else -(-count // max(1, w[W.BITE]))
-        found = (w[W.TAIL] - (w[W.CURSOR] >> 24)) * each + w[W.RETRIES]
+        found = (w[W.TAIL] - E.at_cursor(w[W.CURSOR])[0]) * each + w[W.RETRIES]
         for at in map(self.dims.lane, range(lanes)):
             busy = w[at + W.L_WAITING] or w[at + W.L_GROUP] or w[at + W.L_COLLATE]
             found -= not busy and w[at + W.L_ROLE] == W.WORKING

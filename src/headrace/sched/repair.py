@@ -5,6 +5,7 @@ The lock is held throughout, so no living lane is between two stores.
 
 from dataclasses import dataclass
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.slots import SlotView
 
@@ -34,7 +35,7 @@ class Mending(SlotView):
         w, at = self.w, self.dims.slot(slot)
         if w[at + W.S_COLLATE]:
             w[at + W.S_STATUS] = W.COLLATING
-            self._push(W.RETRIES, self.dims.retry, -(slot + 1))
+            self._push(W.RETRIES, self.dims.retry, E.collation(slot))
         else:
             w[at + W.S_STATUS] = W.READY
 
@@ -47,8 +48,8 @@ class Mending(SlotView):
         w, at = self.w, self.dims.lane(lane)
         current = w[at + W.L_GENERATION] == w[W.GENERATION]
         working = self._holds(at) and w[at + W.L_POS] < w[at + W.L_END]
-        ticket = (w[at + W.L_GROUP] - 1, w[at + W.L_POS]) if working else None
-        collating = w[at + W.L_COLLATE] - 1 if current else -1
+        ticket = (E.which(w[at + W.L_GROUP]), w[at + W.L_POS]) if working else None
+        collating = E.which(w[at + W.L_COLLATE]) if current else -1
         if current:
             self._count_made(at)
         for word in (W.L_GROUP, W.L_SLOT, W.L_COLLATE, W.L_WAITING, W.L_ROLE):
@@ -60,13 +61,13 @@ class Mending(SlotView):
         w = self.w
         if not w[lane + W.L_GROUP] or w[lane + W.L_GENERATION] != w[W.GENERATION]:
             return False
-        return bool(w[lane + W.L_SERIAL] == w[self.dims.group(w[lane + W.L_GROUP] - 1) + W.G_SERIAL])
+        return bool(w[lane + W.L_SERIAL] == w[self.dims.group(E.which(w[lane + W.L_GROUP])) + W.G_SERIAL])
 
     def _count_made(self, lane: int) -> None:
         """Streams: a batch that became ready counts as made, although the lane died before it counted it."""
         w, made = self.w, self.w[lane + W.L_MADE]
         slot = w[lane + W.LANE + made % W.STREAM_RING]
-        if made < w[lane + W.L_QUOTA] and w[lane + W.L_SLOT] == slot + 1 and self.is_ready(slot):
+        if made < w[lane + W.L_QUOTA] and w[lane + W.L_SLOT] == E.some(slot) and self.is_ready(slot):
             w[lane + W.L_MADE] = made + 1
 
     def repair(self, dead: int, lanes: int, groups: list[int], slots: list[int]) -> Repair:
@@ -92,16 +93,16 @@ class Mending(SlotView):
     def _blame(self, group: int, position: int) -> int:
         """Count a death against a ticket; a ticket that did it too often has failed."""
         w, at = self.w, self.dims.ticket(group) + position
-        if w[at] & 15 != W.PENDING:
+        if E.state(w[at]) != W.PENDING:
             return 0
-        w[at] += 1 << 4
-        deaths = w[at] >> 4 & 7
+        w[at] = E.blamed(w[at])
+        deaths = E.deaths(w[at])
         if deaths > W.DEATHS_ALLOWED:
-            slot = w[self.dims.group(group) + W.G_SLOT] - 1
+            slot = E.which(w[self.dims.group(group) + W.G_SLOT])
             if slot >= 0:
-                w[self.dims.row_ticket(slot) + position] = (group << 32 | position) + 1
+                w[self.dims.row_ticket(slot) + position] = E.some(E.pair(group, position))
                 w[self.dims.row_state(slot) + position] = W.ABSENT
-            w[at] = w[at] & 0xF0 | W.FAILED | W.NO_BLOB << 8  # if it was ahead, it is still passed over in its turn
+            w[at] = E.failed(w[at], W.NO_BLOB)
             w[W.FAILURES] += 1
         return deaths
 
@@ -111,10 +112,11 @@ class Mending(SlotView):
         w[at + W.S_DEATHS] += 1
         if w[at + W.S_DEATHS] > W.DEATHS_ALLOWED and w[at + W.S_STATUS] in (W.FILLING, W.COLLATING):
             for group in groups:
-                if w[self.dims.group(group) + W.G_SLOT] == slot + 1:  # made by one lane: its tickets are still pending
+                # Made by one lane: its tickets are still pending.
+                if w[self.dims.group(group) + W.G_SLOT] == E.some(slot):
                     tickets = self.dims.ticket(group)
                     for ticket in range(tickets, tickets + w[self.dims.group(group) + W.G_COUNT]):
-                        if w[ticket] & 15 == W.PENDING:
+                        if E.state(w[ticket]) == W.PENDING:
                             w[ticket] |= W.DONE
             w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = 0, 1
             w[at + W.S_STATUS] = W.READY
@@ -130,25 +132,25 @@ class Mending(SlotView):
         held = {
             row
             for lane in map(dims.lane, range(lanes))
-            if w[lane + W.L_SLOT] == slot + 1 and w[lane + W.L_GENERATION] == w[W.GENERATION]
+            if w[lane + W.L_SLOT] == E.some(slot) and w[lane + W.L_GENERATION] == w[W.GENERATION]
             for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + w[lane + W.L_ROWS])
         }
         holes = {w[dims.hole + i] for i in range(w[W.HOLES])}
         states, tickets, resolved = dims.row_state(slot), dims.row_ticket(slot), 0
         for row in range(w[at + W.S_EXPECTED]):
-            state = w[states + row] & 255
+            state = E.kind(w[states + row])
             if state == W.EMPTY:
                 claimed = w[W.FREE_ORDER] and row < w[at + W.S_CLAIMED]
-                if claimed and row not in held and slot << 32 | row not in holes:
-                    self._push(W.HOLES, dims.hole, slot << 32 | row)
+                if claimed and row not in held and E.pair(slot, row) not in holes:
+                    self._push(W.HOLES, dims.hole, E.pair(slot, row))
                 continue
             resolved += 1
-            ticket = w[tickets + row] - 1
-            word = dims.ticket(ticket >> 32) + (ticket & 0xFFFFFFFF)
-            if w[word] & 15 == W.PENDING and state == W.ABSENT:
+            group, position = E.parts(E.which(w[tickets + row]))
+            word = dims.ticket(group) + position
+            if E.state(w[word]) == W.PENDING and state == W.ABSENT:
                 w[states + row] = W.EMPTY  # it failed, but its error was not filed: run it again
                 resolved -= 1
-            elif w[word] & 15 == W.PENDING:
+            elif E.state(w[word]) == W.PENDING:
                 w[word] |= W.DONE
             if state == W.AS_OBJECT:
                 w[at + W.S_COLLATE] = 1
@@ -162,9 +164,10 @@ class Mending(SlotView):
         """A batch made whole whose result was not filed: its samples are nowhere and must be made again."""
         w, states, tickets = self.w, self.dims.row_state(slot), self.dims.row_ticket(slot)
         for row in range(w[self.dims.slot(slot) + W.S_EXPECTED]):
-            if w[states + row] == W.AS_OBJECT | W.WHOLE << 8:
-                ticket = w[tickets + row] - 1
-                w[self.dims.ticket(ticket >> 32) + (ticket & 0xFFFFFFFF)] &= ~15
+            if w[states + row] == E.as_object(W.WHOLE):
+                group, position = E.parts(E.which(w[tickets + row]))
+                at = self.dims.ticket(group) + position
+                w[at] = E.undone(w[at])
                 w[states + row] = W.EMPTY
                 w[self.dims.slot(slot) + W.S_STATUS] = W.FILLING
 
@@ -175,45 +178,45 @@ class Mending(SlotView):
         if status == W.FILLING and w[at + W.S_DONE] == w[at + W.S_EXPECTED]:
             self._complete(slot)
         elif status == W.COLLATING:
-            collated = {w[dims.lane(lane) + W.L_COLLATE] - 1 for lane in range(lanes)}
+            collated = {E.which(w[dims.lane(lane) + W.L_COLLATE]) for lane in range(lanes)}
             queued = {w[dims.retry + i] for i in range(w[W.RETRIES])}
-            if slot not in collated and -(slot + 1) not in queued:
-                self._push(W.RETRIES, dims.retry, -(slot + 1))
+            if slot not in collated and E.collation(slot) not in queued:
+                self._push(W.RETRIES, dims.retry, E.collation(slot))
 
     def _reissue(self, lanes: int, groups: list[int]) -> int:
         """Queue every pending ticket that was taken and that nobody holds; recount what is unresolved."""
         w, dims = self.w, self.dims
-        sequence, next_position = w[W.CURSOR] >> 24, w[W.CURSOR] & 0xFFFFFF
+        sequence, next_position = E.at_cursor(w[W.CURSOR])
         ahead: dict[int, int] = {}  # groups not handed out wholly yet -> the first position that was not
         for number in range(sequence, w[W.TAIL]):
             group = w[dims.order + number % dims.ring]
-            if w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF == number:
+            if E.second(w[dims.group(group) + W.G_SERIAL]) == number:
                 ahead[group] = next_position if number == sequence else 0
         queued = {w[dims.retry + i] for i in range(w[W.RETRIES])}
         held = {
-            (w[at + W.L_GROUP] - 1) << 32 | position
+            E.pair(E.which(w[at + W.L_GROUP]), position)
             for at in map(dims.lane, range(lanes))
             if self._holds(at)
             for position in range(w[at + W.L_START], w[at + W.L_END])
         }
         rows_held = [
-            (w[at + W.L_GROUP] - 1, w[at + W.L_ROWS])
+            (E.which(w[at + W.L_GROUP]), w[at + W.L_ROWS])
             for at in map(dims.lane, range(lanes))
             if w[at + W.L_SLOT] and self._holds(at)
         ]
         reissued, unresolved = 0, {w[W.EPOCH]: 0}
-        w[W.OLDEST] = min((w[dims.group(group) + W.G_SERIAL] & 0xFFFFFFFF for group in groups), default=w[W.TAIL])
+        w[W.OLDEST] = min((E.second(w[dims.group(group) + W.G_SERIAL]) for group in groups), default=w[W.TAIL])
         for group in groups:
             tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
-            pending = sum(w[tickets + position] & 15 == W.PENDING for position in range(count))
+            pending = sum(E.state(w[tickets + position]) == W.PENDING for position in range(count))
             held_rows = sum(rows for holder, rows in rows_held if holder == group)
             w[dims.group(group) + W.G_UNCLAIMED] = max(0, pending - held_rows)
             for position in range(count):
-                if w[tickets + position] & 15 != W.PENDING:
+                if E.state(w[tickets + position]) != W.PENDING:
                     continue
                 epoch = w[dims.group(group) + W.G_EPOCH]
                 unresolved[epoch] = unresolved.get(epoch, 0) + 1
-                key = group << 32 | position
+                key = E.pair(group, position)
                 taken = position < ahead.get(group, count) or w[tickets + position] & W.AHEAD
                 if taken and key not in queued and key not in held:
                     self._push(W.RETRIES, dims.retry, key)

@@ -1,5 +1,6 @@
 """The lanes as those who start and end their workers see them. Without the lock: a lane's words are its own."""
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.words import Dims, Words
 
@@ -42,7 +43,7 @@ class Roster:
     def index(self, lane: int) -> int | None:
         """The index of that sample, if it is a number; a hint."""
         w, at = self._w, self._dims.lane(lane)
-        group = w[at + W.L_GROUP] - 1
+        group = E.which(w[at + W.L_GROUP])
         if group < 0 or w[self._dims.group(group) + W.G_KIND] != W.INTEGERS:
             return None
         return w[self._dims.index(group) + w[at + W.L_POS]]

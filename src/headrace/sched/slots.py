@@ -1,5 +1,6 @@
 """What is known of a slot: read by whoever holds it, without the lock."""
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.words import Dims, Words
 
@@ -30,13 +31,13 @@ class SlotView:
         return self.w[self._slot0 + slot * self._slot_stride + W.S_BUMP]
 
     def layout(self, slot: int) -> int:
-        """The number of its layout; -1 where its samples travel as objects, -2 while none is decided."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_LAYOUT] - 2
+        """The number of its layout; -1 where its samples travel as objects, UNDECIDED while none is decided."""
+        return E.layout_in(self.w[self._slot0 + slot * self._slot_stride + W.S_LAYOUT])
 
     def object_at(self, slot: int, row: int) -> int:
         """Where in it the sample of a row stands that holds one; -1 where it is in place."""
         state = self.w[self._row_state0 + slot * self._slot_stride + row]
-        return state >> 8 if state & 255 == W.AS_OBJECT else -1
+        return E.offset(state) if E.kind(state) == W.AS_OBJECT else -1
 
     def result(self, slot: int) -> int:
         """Where what was collated stands; -1 where nothing was."""
@@ -61,10 +62,10 @@ class SlotView:
 
     def keep(self, slot: int, lane: int) -> None:
         """The user code of this lane's worker does."""
-        self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] = lane + 1
+        self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] = E.some(lane)
 
     def let_go(self, slot: int, lane: int | None = None) -> None:
         """It does not any more. With ``lane``, only if it was that one's."""
         at = self._slot0 + slot * self._slot_stride + W.S_KEPT
-        if lane is None or self.w[at] == lane + 1:
+        if lane is None or self.w[at] == E.some(lane):
             self.w[at] = 0

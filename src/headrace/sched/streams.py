@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.moves import Next
 from headrace.sched.words import Dims, Words
@@ -15,9 +16,6 @@ MOST_AHEAD = W.STREAM_RING
 """Slots that one stream may have ahead."""
 DEATHS_ALLOWED = W.DEATHS_ALLOWED
 """Over one batch of a stream."""
-S_STATE = 11  # where a stateful stream's state stands in the slot, + 1
-S_ITEMS = 12
-S_LAST = 14  # 1: the stream ended with this batch
 
 
 class Turn(NamedTuple):
@@ -57,16 +55,16 @@ class LaneStream:
                 w[lane + W.L_WAITING] = W.FOR_ROOM
                 return Turn(Next.ASLEEP, -1, fresh)
             slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
-            w[lane + W.L_SLOT] = slot + 1
+            w[lane + W.L_SLOT] = E.some(slot)
             return Turn(Next.TICKETS, slot, fresh)
 
     def mark_last(self, slot: int) -> None:
         """The stream ended while this batch was made."""
-        self.w[self.dims.slot(slot) + S_LAST] = 1
+        self.w[self.dims.slot(slot) + W.S_LAST] = 1
 
     def attach(self, slot: int, offset: int) -> None:
         """The stream's state after this batch stands there."""
-        self.w[self.dims.slot(slot) + S_STATE] = offset + 1
+        self.w[self.dims.slot(slot) + W.S_STATE] = E.some(offset)
 
     def ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:
         """The batch can be had; whether the consumer must be woken. Takes the lock."""
@@ -78,7 +76,7 @@ class LaneStream:
         if w[lane + W.L_GENERATION] != w[W.GENERATION]:
             w[lane + W.L_SLOT] = 0
             return False
-        w[at + S_ITEMS] = items
+        w[at + W.S_ITEMS] = items
         w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = offset, size, int(failed)
         w[at + W.S_STATUS] = W.READY
         w[lane + W.L_MADE] += 1
@@ -149,7 +147,8 @@ class ConsumerStreams:
     def outcome(self, slot: int) -> StreamOutcome:
         """What became of a slot that is ready, or of one whose stream ended over it."""
         w, at = self.w, self.dims.slot(slot)
-        return StreamOutcome(w[at + S_ITEMS], bool(w[at + W.S_FAILED]), w[at + S_STATE] - 1, bool(w[at + S_LAST]))
+        note, last = E.which(w[at + W.S_STATE]), bool(w[at + W.S_LAST])
+        return StreamOutcome(w[at + W.S_ITEMS], bool(w[at + W.S_FAILED]), note, last)
 
     def count_made(self, lane: int, queue: Sequence[int]) -> int:
         """How many of the slots in its ``queue`` a lane that died and was buried has made, and counts as made.

@@ -56,9 +56,8 @@ class NativeLane(LaneLedger):
 
     def shape(self, slot: int, layout: int, room: Room) -> int:
         """See ``LaneLedger``."""
-        at = self._slot0 + slot * self._slot_stride
-        decided = self.w[at + W.S_LAYOUT]
-        return int(decided - 2 if decided else self._native.shape(slot, layout, room(self.w[at + W.S_EXPECTED])))
+        decided = self.layout(slot)
+        return decided if decided != W.UNDECIDED else int(self._native.shape(slot, layout, room(self.expected(slot))))
 
     def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
         """See ``LaneLedger``."""

@@ -6,6 +6,7 @@ visits the ledger.
 
 from typing import NamedTuple
 
+from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.slots import SlotView
 from headrace.sched.words import Dims, Words
@@ -94,7 +95,7 @@ class LaneView(SlotView):
 
     def is_repeated(self, group: int, position: int) -> bool:
         """Whether a sample is made again, after a death."""
-        return self.w[self._ticket0 + group * self._group_stride + position] >> 4 & 7 > 0
+        return E.deaths(self.w[self._ticket0 + group * self._group_stride + position]) > 0
 
     def begin(self, position: int, now: int) -> bool:
         """It makes this one of its tickets from ``now`` on (nanoseconds): a death is held against it.
@@ -117,7 +118,7 @@ class LaneView(SlotView):
 
     def collate_alone(self, slot: int) -> None:
         """It collates the batch it made alone: from here on a death is held against the collation."""
-        self.w[self.lane + W.L_COLLATE] = slot + 1
+        self.w[self.lane + W.L_COLLATE] = E.some(slot)
 
     def drop_collation(self) -> None:
         """It collates nothing."""
@@ -127,9 +128,8 @@ class LaneView(SlotView):
         """Rows of a slot that hold a sample."""
         states = self._row_state0 + slot * self._slot_stride
         rows = self.w[states : states + self.expected(slot)].tolist()
-        return [row for row, state in enumerate(rows) if state & 255 in (W.IN_PLACE, W.AS_OBJECT)]
+        return [row for row, state in enumerate(rows) if E.kind(state) in (W.IN_PLACE, W.AS_OBJECT)]
 
     def ticket(self, slot: int, row: int) -> tuple[int, int]:
         """The group and the position of the sample that a row holds."""
-        ticket = self.w[self._row_ticket0 + slot * self._slot_stride + row] - 1
-        return ticket >> 32, ticket & 0xFFFFFFFF
+        return E.parts(E.which(self.w[self._row_ticket0 + slot * self._slot_stride + row]))

@@ -1,5 +1,7 @@
 """Where every fact of a run stands in a sequence of 64-bit words shared by all processes.
 
+How those are written that share a word, or may be absent, is in ``encoding``: ``some``, ``pair`` and others.
+
 The words are sparse: a region is reserved for the largest case and costs memory only where it is touched.
 """
 
@@ -14,13 +16,13 @@ GENERATION = 0  # counts epochs; a result of an older generation is dropped
 STOP = 1  # lanes leave when they see it
 FREE_ORDER = 2  # 1: rows are claimed on completion; 0: they were assigned at dispatch
 TAIL = 3  # groups published
-CURSOR = 4  # next ticket to take: position in the order << 24 | position in the group
+CURSOR = 4  # next ticket to take: see ``cursor``
 FILL_TAIL = 5  # slots offered to finishers (free order)
 FILL_CURSOR = 6  # the slot being filled
 RETRIES = 7  # entries in the retry stack
 HOLES = 8  # entries in the hole stack
 UNRESOLVED = 9  # tickets published for the epoch being delivered and neither done nor failed (derived)
-AWAITED = 10  # what the consumer sleeps for: NOTHING, ANY, or slot + 1
+AWAITED = 10  # what the consumer sleeps for: NOTHING, ANY, or some(slot)
 FAILURES = 11  # tickets failed in this generation (a hint; the tickets themselves are the fact)
 EPOCH = 14  # the one being delivered
 SEED = 15  # with the epoch and the index: what a sample's random numbers come from
@@ -55,10 +57,10 @@ HEADER = ASIDE_AT + OPERATIONS
 NOTHING, ANY = 0, -1
 
 # Lane (one per worker)
-L_GENERATION, L_GROUP, L_START, L_END = 0, 1, 2, 3  # tickets held: group + 1, [start, end); the rest may be taken away
+L_GENERATION, L_GROUP, L_START, L_END = 0, 1, 2, 3  # tickets held: some(group), [start, end), of which a rest may go
 L_POS = 4  # the one being made; = end once all are made
-L_SLOT, L_ROW, L_ROWS = 5, 6, 7  # rows held: slot + 1, [row, row + rows)
-L_COLLATE = 8  # slot being collated, + 1
+L_SLOT, L_ROW, L_ROWS = 5, 6, 7  # rows held: some(slot), [row, row + rows)
+L_COLLATE = 8  # some(slot being collated)
 L_WAITING = 9  # asleep until woken: FOR_WORK or FOR_ROOM
 L_QUOTA, L_MADE, L_ENDED = 10, 11, 12  # streams: batches allowed, made; 1 when the stream is exhausted
 L_ROLE, L_BEGAN = 14, 15  # PARKED, WORKING or ASIDE; when the sample being made was begun (nanoseconds)
@@ -78,8 +80,8 @@ G_COUNT, G_SLOT, G_KIND, G_BLOB = (
     1,
     2,
     3,
-)  # tickets; slot + 1 or 0; INTEGERS or PICKLED; bytes used in its blob
-G_SERIAL = 4  # tells one use of a group number from the next
+)  # tickets; some(slot) or 0; INTEGERS or PICKLED; bytes used in its blob
+G_SERIAL = 4  # tells one use of a group number from the next: pair(generation, place in the order)
 G_UNCLAIMED = 5  # free order: tickets that have no row yet (derived)
 G_EPOCH = 6
 G_AHEAD = 7  # 1: some of its tickets were queued before their turn
@@ -87,7 +89,7 @@ GROUP = 8
 INTEGERS, PICKLED = 0, 1
 PLANNED = 2  # added: behind its indices, its blob says where what is needed for each sample lies
 
-# Ticket: one word, state | deaths << 4 | AHEAD | blob offset << 8
+# Ticket: one word, state | deaths << 4 | AHEAD | blob offset << 8: see ``state``, ``deaths``, ``blob``, ``failed``
 PENDING, DONE, FAILED = 0, 1, 2
 NO_BLOB = 0  # the offset of a ticket that failed by taking its worker down
 AHEAD = 1 << 7  # queued before its turn: not for those who take tickets in order
@@ -95,16 +97,18 @@ DEATHS_ALLOWED = 1  # a sample is run again after this many deaths
 
 # Slot (one batch being made or delivered)
 S_STATUS, S_EXPECTED, S_CLAIMED, S_DONE = 0, 1, 2, 3
-S_LAYOUT, S_BUMP, S_COLLATE, S_DEATHS = 4, 5, 6, 7  # layout + 1; bytes used; 1: a worker must collate
+S_LAYOUT, S_BUMP, S_COLLATE, S_DEATHS = 4, 5, 6, 7  # see ``layout``; bytes used; 1: a worker must collate
 S_RESULT, S_RESULT_BYTES, S_FAILED = 8, 9, 10  # where the collated object stands; 1: it is an error
+S_STATE, S_ITEMS, S_LAST = 11, 12, 14  # streams: some(offset of its state); items; 1: the stream ended with this batch
 S_NUMBER = 13  # free order: its place in the order of filling, which is that of delivery
 S_BATCH = 17  # its number among all slots opened
-S_KEPT = 15  # the worker whose user code still refers to this memory, + 1: it is not used again as long as it does
+S_KEPT = 15  # some(lane) whose user code still refers to this memory: it is not used again as long as that does
 S_EPOCH = 16
 SLOT = 20
 IDLE, FILLING, COLLATING, READY = 0, 1, 2, 3
+UNDECIDED = -2
 
-# Row: ticket word (group << 32 | pos) + 1, then state | object offset << 8
+# Row: some(pair(group, position)), then state | object offset << 8: see ``kind``, ``offset``, ``as_object``
 EMPTY, IN_PLACE, AS_OBJECT, ABSENT = 0, 1, 2, 3
 WHOLE = 1 << 48  # the object offset of a sample that exists only within its batch's result
 

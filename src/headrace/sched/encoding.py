@@ -1,0 +1,118 @@
+"""How facts are written in the ledger's words where several share one, or where there may be none. 0 is always none."""
+
+from collections.abc import Iterable
+
+from headrace.sched import words as W
+
+
+def some(number: int) -> int:
+    """A number where 0 says that there is none."""
+    return number + 1
+
+
+def which(word: int) -> int:
+    """That number; -1: none."""
+    return word - 1
+
+
+def pair(one: int, two: int) -> int:
+    """A ticket (group, position), a row (slot, row) or a serial (generation, place in the order) as one number."""
+    return one << 32 | two
+
+
+def parts(number: int) -> tuple[int, int]:
+    """Both of a ``pair``."""
+    return number >> 32, number & 0xFFFFFFFF
+
+
+def tickets(rows: Iterable[int]) -> list[int]:
+    """Of each row's first word, ``which`` ticket it holds. For a batch at a time, since it is done with every one."""
+    return [row - 1 for row in rows]
+
+
+def grouped(tickets: Iterable[int]) -> dict[int, set[int]]:
+    """Their ``parts``: positions by group. For a batch at a time, too."""
+    found: dict[int, set[int]] = {}
+    for ticket in tickets:
+        found.setdefault(ticket >> 32, set()).add(ticket & 0xFFFFFFFF)
+    return found
+
+
+def second(number: int) -> int:
+    """The second of a ``pair``."""
+    return number & 0xFFFFFFFF
+
+
+def cursor(place: int, position: int) -> int:
+    """A place in the order of groups, and a position in that group."""
+    return place << 24 | position
+
+
+def at_cursor(word: int) -> tuple[int, int]:
+    """Both of them."""
+    return word >> 24, word & 0xFFFFFF
+
+
+def collation(slot: int) -> int:
+    """Among tickets to run again: a slot to be collated."""
+    return -some(slot)
+
+
+def to_collate(item: int) -> int:
+    """That slot; -1: the item is a ticket."""
+    return max(-1, -item - 1)
+
+
+def state(ticket: int) -> int:
+    """PENDING, DONE or FAILED."""
+    return ticket & 15
+
+
+def deaths(ticket: int) -> int:
+    """Workers that a sample took with it."""
+    return ticket >> 4 & 7
+
+
+def blamed(ticket: int) -> int:
+    """It took one more."""
+    return ticket + (1 << 4)
+
+
+def failed(ticket: int, blob: int) -> int:
+    """It failed; its error stands there. One that was AHEAD stays so: in its turn, it is passed over."""
+    return ticket & 0xF0 | W.FAILED | blob << 8
+
+
+def undone(ticket: int) -> int:
+    """It is pending again."""
+    return ticket & ~15
+
+
+def blob(ticket: int) -> int:
+    """Where the error of one that failed stands."""
+    return ticket >> 8
+
+
+def layout(number: int) -> int:
+    """A slot's layout, -1 where its samples travel as objects, as a word in which 0 says that none is decided."""
+    return number + 2
+
+
+def layout_in(word: int) -> int:
+    """That layout; UNDECIDED while there is none."""
+    return word - 2
+
+
+def as_object(offset: int) -> int:
+    """The state of a row whose sample stands there."""
+    return W.AS_OBJECT | offset << 8
+
+
+def kind(row: int) -> int:
+    """EMPTY, IN_PLACE, AS_OBJECT or ABSENT, of a row's state."""
+    return row & 255
+
+
+def offset(row: int) -> int:
+    """Where the sample of one AS_OBJECT stands."""
+    return row >> 8
