@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measure import check_time
 from benchmarks.report import Check, Report, Table
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
@@ -84,6 +85,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
         say(f"{name} operations")
         with tempfile.TemporaryDirectory(prefix="headrace-attribution-") as folder:
             path = Path(folder) / "a.trace"
+            check_time()
             try:
                 runner.sampled(_command(scale, seconds), path, None, 1999)
             except TraceError as error:
@@ -139,6 +141,7 @@ def _cost(repeats: int, say: Callable[[str], None]) -> Table:
         for repeat in range(repeats):
             say(f"cost {repeat + 1}/{repeats}")
             for frequency in used if repeat % 2 == 0 else reversed(used):
+                check_time()
                 before = _children()
                 command = _command(50, -100)
                 if frequency:

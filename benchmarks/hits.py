@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.measure import check_time
 from benchmarks.report import Check, Report, Table
 from headrace.cache.policies import Need, Opportunistic, Static
 from headrace.cache.replay import Replay
@@ -43,6 +44,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
             columns = ["policy", *(f"{share:.0%} cached" for share in SHARES), "reads / sample"]
             table = Table(f"{name}: hits in percent, simulated / real ledger", columns)
             for label, policy in POLICIES.items():
+                check_time()
                 dreamt = [simulate(trace, policy, share, warm_up=warm_up) for share in SHARES]
                 real = [Replay(trace, policy, share).run(warm_up=warm_up) for share in SHARES]
                 cells = [f"{100 * a.hit_rate:.1f} / {100 * b.hit_rate:.1f}" for a, b in zip(dreamt, real, strict=True)]

@@ -163,6 +163,12 @@ def end_by(moment: float) -> None:
     _end = moment
 
 
+def check_time() -> None:
+    """Raise OutOfTime from that moment on: for an experiment whose runs are not isolated, before each of them."""
+    if time.monotonic() >= _end:
+        raise OutOfTime
+
+
 class RunError(RuntimeError):
     """An isolated run raised, died or did not end in time; the message is its last line."""
 
@@ -225,8 +231,7 @@ class Isolated:
 
 def isolated(run: Callable[[], Figures], *, method: str = "fork", limit: float = 300.0) -> dict[str, Any]:
     """Call `run` in a process of its own and return its figures; OutOfTime where there is none left for it."""
-    if time.monotonic() >= _end:
-        raise OutOfTime
+    check_time()
     return Isolated(run, method=method, limit=limit).result()
 
 
@@ -319,8 +324,7 @@ def _repeat(
     try:
         while queue or running:
             while queue and len(running) < at_once:
-                if time.monotonic() >= _end:
-                    raise OutOfTime
+                check_time()
                 name = queue.pop(0)
                 say(name)
                 one = isolate(arms[name])

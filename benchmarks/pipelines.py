@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from benchmarks.measure import Figures, isolated
 from benchmarks.report import Report, Table
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -23,6 +25,7 @@ PIPELINES = {
     "segmentation": ("--volumes", 24, 96),
     "detection": ("--images", 60, 300),
 }
+LIMIT = 1800.0
 COLUMNS = ["operation", "calls", "mean ms", "P50", "P90", "P99", "<10 ms %", "<100 µs %", "varies %", "share %"]
 
 
@@ -31,17 +34,21 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     report = Report("pipelines", __doc__ or "", quick=quick)
     for name, (option, few, many) in PIPELINES.items():
         say(name)
+        program = [sys.executable, str(EXAMPLES / f"{name}.py"), option, str(few if quick else many)]
         with tempfile.TemporaryDirectory(prefix="headrace-pipelines-") as folder:
-            trace = str(Path(folder) / "run.trace")
-            program = [sys.executable, str(EXAMPLES / f"{name}.py"), option, str(few if quick else many)]
-            subprocess.run([*program, "--trace", trace], check=True, capture_output=True)
-            command = [sys.executable, "-m", "headrace.cli.__main__", "trace", "report", trace, "--json"]
-            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        (loader,) = found["loaders"]
+            loader = isolated(partial(traced, program, str(Path(folder) / "run.trace")), limit=LIMIT)
         report.tables.append(table(name, loader["figures"]["operations"]))
         report.notes.append(f"{name}: {loader['verdict']['meaning']}")
         report.raw[name] = loader
     return report
+
+
+def traced(program: list[str], trace: str) -> Figures:
+    """What the report of a program's trace says of its one loader."""
+    subprocess.run([*program, "--trace", trace], check=True, capture_output=True)
+    command = [sys.executable, "-m", "headrace.cli.__main__", "trace", "report", trace, "--json"]
+    (loader,) = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["loaders"]
+    return dict(loader)
 
 
 def table(name: str, operations: list[dict]) -> Table:

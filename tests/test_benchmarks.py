@@ -12,7 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks import figures, measure, report
+from benchmarks import attribution, figures, hits, measure, pipelines, report
 from benchmarks.__main__ import conduct, stoppable
 from benchmarks.report import Report, Table
 
@@ -86,6 +86,13 @@ def test_what_was_measured_once_is_not_given_up():
     measure.end_by(time.monotonic() + 3)
     runs = measure.interleaved(arms, repeats=1000)
     assert 1 <= len(runs["one"].figures) < 1000
+
+
+@pytest.mark.parametrize("module", [attribution, hits, pipelines], ids=lambda module: module.__name__)
+def test_those_without_interleaved_runs_keep_time_too(module):
+    measure.end_by(time.monotonic())
+    with pytest.raises(measure.OutOfTime):
+        module.run(quick=True, say=lambda _: None)
 
 
 def test_no_case_in_time_is_no_file(results):
