@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sched.arrivals import Arrivals, Grouping
+from headrace.sched.acts import Arrangement
+from headrace.sched.arrivals import Arrivals
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=8)
 
@@ -41,10 +42,10 @@ def epochs(draw):
     return groups, draw(st.permutations(range(sum(sizes))))
 
 
-@given(epochs(), st.sampled_from(Grouping), st.integers(0, 3), st.integers(0, 7))
-def test_every_sample_is_published_once_with_its_own_payload(epoch, grouping, displacement, first):
+@given(epochs(), st.sampled_from(Arrangement), st.integers(0, 3), st.integers(0, 7))
+def test_every_sample_is_published_once_with_its_own_payload(epoch, arrangement, displacement, first):
     groups, order = epoch
-    arrivals = Arrivals(grouping, displacement=displacement)
+    arrivals = Arrivals(arrangement, displacement=displacement)
     found = published(arrivals, groups, order, first)
     samples = [sample for group in found for sample in group]
     indices = [index for group in groups for index in group]
@@ -58,14 +59,14 @@ def test_every_sample_is_published_once_with_its_own_payload(epoch, grouping, di
 @given(epochs())
 def test_strict_groups_are_those_drawn_in_the_order_drawn(epoch):
     groups, order = epoch
-    found = published(Arrivals(Grouping.STRICT), groups, order)
+    found = published(Arrivals(Arrangement.STRICT), groups, order)
     assert [[index for index, _ in group] for group in found] == groups
 
 
 @given(epochs())
 def test_whole_groups_come_as_they_are_complete(epoch):
     groups, order = epoch
-    found = [[index for index, _ in group] for group in published(Arrivals(Grouping.WHOLE), groups, order)]
+    found = [[index for index, _ in group] for group in published(Arrivals(Arrangement.BATCHES), groups, order)]
     owner = [number for number, group in enumerate(groups) for _ in group]
     complete = {number: max(at for at, p in enumerate(order) if owner[p] == number) for number in range(len(groups))}
     assert found == [groups[number] for number in sorted(complete, key=lambda number: complete[number])]
@@ -83,7 +84,7 @@ def even_epochs(draw):
 @given(even_epochs(), st.integers(1, 3))
 def test_free_groups_have_the_sizes_drawn_and_keep_the_bound(epoch, displacement):
     groups, order = epoch
-    found = published(Arrivals(Grouping.FREE, displacement=displacement), groups, order)
+    found = published(Arrivals(Arrangement.FREE, displacement=displacement), groups, order)
     assert [len(group) for group in found] == [len(group) for group in groups]
     drawn = {index: number for number, group in enumerate(groups) for index in group}
     for number, group in enumerate(found):
@@ -91,7 +92,7 @@ def test_free_groups_have_the_sizes_drawn_and_keep_the_bound(epoch, displacement
 
 
 def test_free_order_does_not_wait_for_a_straggler():
-    arrivals = Arrivals(Grouping.FREE)
+    arrivals = Arrivals(Arrangement.FREE)
     first, second = arrivals.draw("ab", 0), arrivals.draw("cd", 2)
     for number in (first[1], second[0]):
         arrivals.arrive(number, None)
@@ -99,17 +100,17 @@ def test_free_order_does_not_wait_for_a_straggler():
     assert arrivals.waiting() == [["a"], ["d"]]
 
 
-@pytest.mark.parametrize("grouping", [Grouping.STRICT, Grouping.WHOLE])
-def test_groups_of_no_samples_are_published_too(grouping):
-    arrivals = Arrivals(grouping)
+@pytest.mark.parametrize("arrangement", [Arrangement.STRICT, Arrangement.BATCHES])
+def test_groups_of_no_samples_are_published_too(arrangement):
+    arrivals = Arrivals(arrangement)
     found = published(arrivals, [[1], [], [2, 3], [], []], [1, 2, 0])
     assert sorted([[index for index, _ in group] for group in found]) == [[], [], [], [1], [2, 3]]
     assert arrivals.is_empty
 
 
-@pytest.mark.parametrize("grouping", Grouping)
-def test_what_nobody_waits_for_is_refused(grouping):
-    arrivals = Arrivals(grouping)
+@pytest.mark.parametrize("arrangement", Arrangement)
+def test_what_nobody_waits_for_is_refused(arrangement):
+    arrivals = Arrivals(arrangement)
     (number,) = arrivals.draw("a", 0)
     assert arrivals.arrive(number, "here")
     assert not arrivals.arrive(number, "again")
@@ -119,7 +120,7 @@ def test_what_nobody_waits_for_is_refused(grouping):
 
 
 def test_giving_up_tells_what_is_under_way_and_what_is_here():
-    arrivals = Arrivals(Grouping.STRICT)
+    arrivals = Arrivals(Arrangement.STRICT)
     numbers = arrivals.draw("abc", 7)
     arrivals.arrive(numbers[1], "payload of b")
     assert arrivals.give_up() == ([numbers[0], numbers[2]], ["payload of b"])

@@ -20,13 +20,6 @@ from headrace.engine.worker.brought import Brought, Rows
 from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
 from headrace.sched.acts import Arrangement
-from headrace.sched.arrivals import Grouping
-
-_GROUPINGS = {
-    Arrangement.STRICT: Grouping.STRICT,
-    Arrangement.BATCHES: Grouping.WHOLE,
-    Arrangement.FREE: Grouping.FREE,
-}
 
 
 class EpochSource:
@@ -88,8 +81,8 @@ class EpochSource:
             with held():
                 resources.fetcher = resources.fetchers.take(orders, resources.tally.network)
         displacement = settings.scheduling.max_displacement or 0
-        grouping = _GROUPINGS[settings.arrangement] if settings.workers else Grouping.STRICT
-        return ArrivingGroups(groups, resources.fetcher, rows.key, grouping, displacement)
+        arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
+        return ArrivingGroups(groups, resources.fetcher, rows.key, arrangement, displacement)
 
     def samples(self) -> Any:
         """What makes samples in this process: the dataset, or its stages, with what is nearer than its store.

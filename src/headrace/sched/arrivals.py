@@ -9,19 +9,12 @@ by one store of one value, and a sample arrives by one store.
 
 from bisect import bisect_right
 from collections.abc import Set as AbstractSet
-from enum import Enum
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from headrace.sched.acts import Arrangement
+
 T = TypeVar("T")
-
-
-class Grouping(Enum):
-    """What a published group is made of."""
-
-    STRICT = "as drawn, in the order drawn"
-    WHOLE = "as drawn, as they are complete"
-    FREE = "the first to arrive"
 
 
 class _Drawn(NamedTuple):
@@ -56,12 +49,12 @@ class Group(NamedTuple, Generic[T]):
 class Arrivals(Generic[T]):
     """The samples of one epoch between being drawn and being published; ``T`` is what arrives for each."""
 
-    def __init__(self, grouping: Grouping, *, displacement: int = 0) -> None:
+    def __init__(self, arrangement: Arrangement, *, displacement: int = 0) -> None:
         """``displacement``: in free order, groups by which a sample may be overtaken; 0 for any number.
 
         It is exact where groups are of one size (but for the last), as those of a loader that batches by itself are.
         """
-        self._grouping, self._displacement = grouping, displacement
+        self._arrangement, self._displacement = arrangement, displacement
         self._at = _At((), frozenset(), 0, 0)
         self._here: dict[int, T] = {}  # in the order of arrival; those published may linger
 
@@ -107,7 +100,7 @@ class Arrivals(Generic[T]):
 
     def next(self) -> Group[T] | None:
         """The next group to publish; None while none is complete. The same group until it was ``publish``-ed."""
-        numbers = self._first_here() if self._grouping is Grouping.FREE else self._first_whole()
+        numbers = self._first_here() if self._arrangement is Arrangement.FREE else self._first_whole()
         if numbers is None:
             return None
         found = [(number, self._group_of(number)) for number in numbers]
@@ -121,7 +114,7 @@ class Arrivals(Generic[T]):
                 continue  # one of no samples is complete when its turn comes
             if all(number in self._here for number in group.numbers):
                 return list(group.numbers)
-            if self._grouping is Grouping.STRICT:
+            if self._arrangement is Arrangement.STRICT:
                 return None
         return None
 
@@ -151,7 +144,7 @@ class Arrivals(Generic[T]):
         at = self._at
         gone, published = at.gone.union(group.numbers), at.published + 1
         # In free order the sizes of groups are wanted until as many are published.
-        keep = published - at.over if self._grouping is Grouping.FREE else len(at.groups)
+        keep = published - at.over if self._arrangement is Arrangement.FREE else len(at.groups)
         over = 0 if group.numbers else 1  # one of no samples is published when it is the first
         while over < min(keep, len(at.groups)) and _is_over(at.groups[over].numbers, gone):
             gone = gone.difference(at.groups[over].numbers)

@@ -10,7 +10,8 @@ from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.staging.plans import Allotted, Plan, pack
-from headrace.sched.arrivals import Arrivals, Group, Grouping
+from headrace.sched.acts import Arrangement
+from headrace.sched.arrivals import Arrivals, Group
 
 AHEAD = 2
 """Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""
@@ -53,13 +54,13 @@ class ArrivingGroups:
         groups: Groups | ExchangedGroups,
         fetcher: Fetcher,
         key: Callable[[Any], str],
-        grouping: Grouping,
+        arrangement: Arrangement,
         displacement: int,
     ) -> None:
         """``key``: of a sample, by its index. ``displacement``: see ``Arrivals``."""
         self._groups, self._fetcher, self._key = groups, fetcher, key
-        self._grouping, self._displacement = grouping, displacement
-        self._arrivals: Arrivals[Arrived | None] = Arrivals(grouping, displacement=displacement)
+        self._arrangement, self._displacement = arrangement, displacement
+        self._arrivals: Arrivals[Arrived | None] = Arrivals(arrangement, displacement=displacement)
         self._head: Planned | None = None
         self._plans: dict[int, Plan] = {}  # of what was drawn and not published, where there is a cache
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
@@ -162,7 +163,7 @@ class ArrivingGroups:
     def again(self, pending: list[list[Any]]) -> "ArrivingGroups":
         """The same, but ``pending`` first: their rows are asked for again. This one stays as it is until then."""
         groups = self._groups.again(pending)
-        following = ArrivingGroups(groups, self._fetcher, self._key, self._grouping, self._displacement)
+        following = ArrivingGroups(groups, self._fetcher, self._key, self._arrangement, self._displacement)
         following._before = self
         return following
 
