@@ -2,8 +2,7 @@
 
 import hashlib
 import os
-import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -73,19 +72,14 @@ class Memberships:
         """None yet."""
         self.hits = Hits()
         self._free: list[Membership] = []
-        self._lock = threading.Lock()
 
     def take(self, caching: Caching, tally: Tally) -> Membership:
         """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
         self.hits.tally = tally
-        with self._lock:
-            free, self._free = self._free, []
-        while free:
-            found = free.pop()
-            if found.caching == caching:
-                self._free += free
-                return found
-            found.close()
+        with suppress(IndexError):  # there are no more: each is taken by one thread, which needs no lock for that
+            while (found := self._free.pop()).caching != caching:
+                found.close()
+            return found
         return Membership(caching, self.hits, tally)
 
     def put(self, membership: Membership) -> None:
@@ -94,8 +88,9 @@ class Memberships:
 
     def close(self) -> None:
         """Leave; idempotent."""
-        while self._free:
-            self._free.pop().close()
+        with suppress(IndexError):
+            while True:
+                self._free.pop().close()
 
 
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
