@@ -227,6 +227,15 @@ class TestNursery:
             indices += [index for batch in iterator for index in batch[0].tolist()]
         assert indices == list(range(60))
 
+    def test_nobody_else_has_the_trainers_end_of_its_channel(self):
+        """Or the trainer's death would not be heard of there."""
+        before = sockets(os.getpid())
+        iterator = iter(headrace.DataLoader(Pairs(20), num_workers=2))
+        next(iterator)
+        ours = sockets(os.getpid()) - before
+        assert len(ours) == 1
+        assert not ours & sockets(nurseries()[0].pid)
+
     def test_how_a_worker_of_it_ended_is_known(self, tmp_path):
         loader = headrace.DataLoader(
             Pairs(10, hook=Both(Once(tmp_path / "once", 3), Segfault(3))), num_workers=1, timeout=PATIENCE
@@ -258,6 +267,12 @@ class TestNursery:
             check=True,
         )  # fmt: skip
         assert done.stdout.split() == ["before", "during", "after"]
+
+
+def sockets(pid: int) -> set[str]:
+    """What a process has open of them."""
+    names = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    return {name for name in names if name.startswith("socket:")}
 
 
 def assert_ends_with(trainer: str, says: str, processes: int) -> None:

@@ -55,13 +55,14 @@ class Nursery:
                 self._channel.close()
                 raise
             if self.pid == 0:
+                self._channel.close()  # the trainer's end: that nobody has it any more says that the trainer is gone
                 _live(there, context, job, workers)
             try:
                 self._watch = os.pidfd_open(self.pid)
             except OSError:
-                self._channel.close()
                 os.kill(self.pid, signal.SIGKILL)
                 _reap(self.pid)
+                self._channel.close()
                 raise
 
     def start(self, lane: int, bell: int, resume: Resume) -> Born:
