@@ -173,6 +173,19 @@ class TestNursery:
             kill(process)
         assert sum(len(batch[0]) for batch in iterator) == 60
 
+    def test_one_that_was_killed_unnoticed_is_replaced_in_the_next_epoch(self, workers):
+        loader = headrace.DataLoader(Pairs(60), batch_size=5, num_workers=2, timeout=PATIENCE, persistent_workers=True)
+        assert len(list(loader)) == 12
+        (before,) = nurseries()
+        kill(before)
+        assert wait_until(lambda: not alive(before))
+        iterator = iter(loader)
+        assert len(nurseries()) == 1
+        for process in workers():
+            kill(process)
+        assert sum(len(batch[0]) for batch in iterator) == 60
+        assert loader.stats().restarts >= 1
+
     def test_it_ends_with_the_iteration(self):
         loader = headrace.DataLoader(Pairs(20), num_workers=2)
         iterator = iter(loader)
@@ -227,6 +240,24 @@ class TestNursery:
             indices += [index for batch in iterator for index in batch[0].tolist()]
         assert indices == list(range(60))
 
+    def test_one_that_was_stopped_keeps_no_end_waiting(self):
+        iterator = iter(headrace.DataLoader(Pairs(20), num_workers=2))
+        next(iterator)
+        nurseries()[0].suspend()
+        began = time.monotonic()
+        iterator.close()
+        assert time.monotonic() - began < nursery.ANSWER_SECONDS / 2
+        assert not nurseries()
+
+    def test_nobody_else_has_the_trainers_end_of_its_channel(self):
+        """Or the trainer's death would not be heard of there."""
+        before = sockets(os.getpid())
+        iterator = iter(headrace.DataLoader(Pairs(20), num_workers=2))
+        next(iterator)
+        ours = sockets(os.getpid()) - before
+        assert len(ours) == 1
+        assert not ours & sockets(nurseries()[0].pid)
+
     def test_how_a_worker_of_it_ended_is_known(self, tmp_path):
         loader = headrace.DataLoader(
             Pairs(10, hook=Both(Once(tmp_path / "once", 3), Segfault(3))), num_workers=1, timeout=PATIENCE
@@ -258,6 +289,12 @@ class TestNursery:
             check=True,
         )  # fmt: skip
         assert done.stdout.split() == ["before", "during", "after"]
+
+
+def sockets(pid: int) -> set[str]:
+    """What a process has open of them."""
+    names = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    return {name for name in names if name.startswith("socket:")}
 
 
 def assert_ends_with(trainer: str, says: str, processes: int) -> None:

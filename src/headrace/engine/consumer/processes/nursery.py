@@ -55,13 +55,14 @@ class Nursery:
                 self._channel.close()
                 raise
             if self.pid == 0:
+                self._channel.close()  # the trainer's end: that nobody has it any more says that the trainer is gone
                 _live(there, context, job, workers)
             try:
                 self._watch = os.pidfd_open(self.pid)
             except OSError:
-                self._channel.close()
                 os.kill(self.pid, signal.SIGKILL)
                 _reap(self.pid)
+                self._channel.close()
                 raise
 
     def start(self, lane: int, bell: int, resume: Resume) -> Born:
@@ -114,25 +115,35 @@ class Nursery:
 
     def _give_up(self) -> None:
         self._gone = True
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._watch, signal.SIGKILL)
+        self._kill()
         _reap(self.pid)
 
-    def dismiss(self) -> None:
-        """Have it end already, if it has no workers: that takes as long as theirs, and need not come after it."""
-        if self._serial == 0:
-            self._say_end()
+    def _kill(self) -> None:
+        with suppress(OSError):  # it has ended
+            signal.pidfd_send_signal(self._watch, signal.SIGKILL)
 
-    def _say_end(self) -> None:
-        with suppress(OSError):
-            self._channel.send(nursery.REQUEST.pack(self._serial + 1, nursery.END, 0))
+    @property
+    def has_ended(self) -> bool:
+        """Whether somebody killed it, which nobody notices who asks it nothing."""
+        poll = select.poll()
+        poll.register(self._watch, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def dismiss(self) -> None:
+        """End it already, if it has no workers: that takes as long as theirs, and need not come after it.
+
+        It is not asked: with nobody to wait for it has nothing left to do, and somebody may have stopped it.
+        """
+        if self._serial == 0:
+            self._kill()
 
     def close(self) -> None:
         """End it once its workers have; idempotent."""
         if self._watch < 0:
             return
         if not self._gone:
-            self._say_end()
+            with suppress(OSError):
+                self._channel.send(nursery.REQUEST.pack(self._serial + 1, nursery.END, 0))
             poll = select.poll()
             poll.register(self._watch, select.POLLIN)
             poll.poll(ANSWER_SECONDS * 1000)

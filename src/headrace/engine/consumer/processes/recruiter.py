@@ -45,9 +45,10 @@ class Recruiter:
         return self._nursery is not None
 
     def open_nursery(self, workers: list[int]) -> None:
-        """Fork it, where workers are forked and there is none; ``workers``: pidfds of those there are."""
-        if self._forks and self._nursery is None:
+        """Fork it, where workers are forked and there is none alive; ``workers``: pidfds of those there are."""
+        if self._forks and (self._nursery is None or self._nursery.has_ended):
             with explained("start the process that replaces workers"), held(ALL) as mask:
+                self._abolish()
                 self._nursery = Nursery(self._context, replace(self._job(0, Resume()), mask=frozenset(mask)), workers)
 
     def make_helpers(self) -> None:
@@ -72,9 +73,13 @@ class Recruiter:
         try:
             return Nursed(self._nursery, *self._nursery.start(lane, bell.fd, resume))
         except NurseryGone:
+            self._abolish()
+            return None
+
+    def _abolish(self) -> None:
+        if self._nursery is not None:
             self._nursery.close()
             self._nursery = None
-            return None
 
     def _own(self, lane: int, bell: Bell, resume: Resume, mask: set[int]) -> Child:
         """A worker forked or spawned from here."""
