@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.sched.moves import Next
+from headrace.sched.lanemachine import Do
 from headrace.sched.resume import Note, Resume
-from headrace.sched.streams import LaneStream
+from headrace.sched.streamlane import StreamLaneMachine
+from headrace.sched.streams import LaneStream, StreamBatch
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Slab, Words
 
@@ -60,19 +61,23 @@ class Around(Protocol):
 
 
 class StreamLane:
-    """Does what its stream says. Where to resume from holds for the epoch it was said in."""
+    """Does what its machine says."""
 
     def __init__(self, world: Around, number: int, resume: Resume) -> None:
-        self.world, self.words, self.number, self._resume = world, world.words, number, resume
-        self.stream = LaneStream(world.words, DIMS, number)
-        self.alive, self.asleep, self.to_report = True, False, False
-        self._position: int | None = None
+        self.world, self.words, self.number = world, world.words, number
+        self.machine = StreamLaneMachine(LaneStream(world.words, DIMS, number), resume)
+        self.alive, self.asleep, self._ringing = True, False, False
+        self._position = 0
         self._refused: set[tuple[int, int]] = set()
         self._steps = self._run()
 
     @property
     def can_move(self) -> bool:
         return self.alive and (not self.asleep or self.world.bells[self.number] > 0)
+
+    @property
+    def to_report(self) -> bool:
+        return self.alive and (self.machine.rings or self._ringing)
 
     def step(self) -> None:
         if self.asleep:
@@ -87,32 +92,30 @@ class StreamLane:
             self.words.fuse = fuse
             self.step()
             self.words.fuse = None
-        self.alive = self.to_report = False
+        self.alive = False
 
     def _run(self) -> Iterator[None]:
         while True:
-            what, slot, fresh = self.stream.visit()
-            if fresh:
-                self._position = None
+            do, slot = self.machine.next(), self.machine.slot
             use, epoch = self.world.slab.uses.get(slot), self.world.epoch
+            self._ringing = do == Do.RING
             yield
-            if what == Next.ASLEEP:
+            if do == Do.SLEEP:
                 self.asleep = True
-                yield
-                continue
-            if self._position is None:
-                self._position = self._begun(epoch)
-            yield from self._make(slot, use, epoch)
-            yield
-            if self.to_report:
+            elif do == Do.RING:
                 self.world.bell += 1
-                self.to_report = False
-                yield
+                self._ringing = False
+            else:
+                if self.machine.begins:
+                    self._position = self._begun(epoch)
+                    self.machine.began()
+                yield from self._make(slot, use, epoch)
+            yield
 
     def _begun(self, epoch: int) -> int:
-        if self._resume.generation != self.stream.generation:
+        plan, resume = self.world.plans[epoch], self.machine.start
+        if resume is None:
             return 0
-        plan, resume = self.world.plans[epoch], self._resume
         assert not resume.ended or resume.batches == plan.lengths[self.number], "it has not ended there"
         if plan.noted and resume.batches > plan.began[self.number]:
             assert resume == replaced(resume, note(epoch, self.number, resume.batches)), "another one's note"
@@ -120,7 +123,6 @@ class StreamLane:
 
     def _make(self, slot: int, use: int | None, epoch: int) -> Iterator[None]:
         slab, plan, position = self.world.slab, self.world.plans[epoch], self._position
-        assert position is not None
         what = plan.behaviour.get((self.number, position), "batch")
         ends, refuses = position == plan.lengths[self.number], what == "refused" and (epoch, position)
         if refuses in self._refused:
@@ -129,16 +131,13 @@ class StreamLane:
         slab.write(slot, use, 0, (epoch, self.number, position, what))
         slab.write(slot, use, 1, note(epoch, self.number, after))
         yield
-        if not ends and not refuses and after == plan.lengths[self.number] and self.number in plan.short:
-            self.stream.mark_last(slot)
-        if plan.noted:
-            self.stream.attach(slot, 1)
-        yield
+        left = 1 if plan.noted else -1
         if ends:
-            self.to_report = self.stream.end()
+            self.machine.ended(left)
             return
+        last = not refuses and after == plan.lengths[self.number] and self.number in plan.short
         if refuses:
             self._refused.add(refuses)
         else:
             self._position = after
-        self.to_report = self.stream.ready(slot, position + 10, 0, 1, failed=what != "batch")
+        self.machine.made(StreamBatch(position + 10, 0, 1, what != "batch", left, last))

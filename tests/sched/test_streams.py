@@ -11,12 +11,13 @@ from headrace.sched import words as W
 from headrace.sched.moves import Next
 from headrace.sched.resume import Resume
 from headrace.sched.streammachine import StreamMachine
-from headrace.sched.streams import ConsumerStreams, LaneStream
+from headrace.sched.streams import ConsumerStreams, LaneStream, StreamBatch
 from tests.loader.steps import at_step
 from tests.sched.memory import Killed, Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamPlan
 from tests.sched.stream_model import StreamWorld
 
+BATCH = StreamBatch(items=1, offset=0, size=1, failed=False)
 QUICKLY = settings(
     max_examples=250,
     derandomize=True,
@@ -106,7 +107,7 @@ def test_no_slot_without_quota() -> None:
     assert LaneStream(words, DIMS, 0).visit().what == Next.ASLEEP
     for slot in (7, 4):
         assert lane.visit() == (Next.TICKETS, slot, False)
-        lane.ready(slot, 1, 0, 1, failed=False)
+        lane.ready(slot, BATCH)
     assert lane.visit().what == Next.ASLEEP
 
 
@@ -118,8 +119,8 @@ def test_a_new_epoch_drops_what_comes_late() -> None:
     assert lane.visit() == (Next.TICKETS, 3, True)
     consumer.reset()
     words[W.AWAITED] = W.ANY
-    assert not lane.ready(3, 1, 0, 1, failed=False)
-    assert not lane.end()
+    assert not lane.ready(3, BATCH)
+    assert not lane.end(3, -1)
     assert not consumer.ended(0)
     assert words[DIMS.slot(3) + W.S_STATUS] == W.IDLE
     assert words[DIMS.lane(0) + W.L_MADE] == 0
@@ -134,9 +135,9 @@ def test_the_consumer_is_woken_once() -> None:
     consumer.allow(0, 1)
     words[W.AWAITED] = W.ANY
     assert lane.visit().slot == 0
-    assert lane.ready(0, 1, 0, 1, failed=False)
+    assert lane.ready(0, BATCH)
     assert lane.visit().slot == 1
-    assert not lane.ready(1, 1, 0, 1, failed=False)
+    assert not lane.ready(1, BATCH)
 
 
 def test_a_lane_may_die_once_over_each_batch() -> None:

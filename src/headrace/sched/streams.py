@@ -29,6 +29,21 @@ class Turn(NamedTuple):
     """An epoch has begun since the last turn: it begins its stream."""
 
 
+class StreamBatch(NamedTuple):
+    """What a lane made of its turn."""
+
+    items: int
+    """Samples in it."""
+    offset: int
+    size: int
+    """Where it stands in its slot's memory, or the error in its place."""
+    failed: bool
+    note: int = -1
+    """Where that stands which the stream can be taken up from after it; -1: nowhere."""
+    last: bool = False
+    """The stream ended while it was made."""
+
+
 class LaneStream:
     """One worker's stream."""
 
@@ -58,38 +73,36 @@ class LaneStream:
             w[lane + W.L_SLOT] = E.some(slot)
             return Turn(Next.TICKETS, slot, fresh)
 
-    def mark_last(self, slot: int) -> None:
-        """The stream ended while this batch was made."""
-        self.w[self.dims.slot(slot) + W.S_LAST] = 1
-
-    def attach(self, slot: int, offset: int) -> None:
-        """The stream's state after this batch stands there."""
-        self.w[self.dims.slot(slot) + W.S_STATE] = E.some(offset)
-
-    def ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:
+    def ready(self, slot: int, batch: StreamBatch) -> bool:
         """The batch can be had; whether the consumer must be woken. Takes the lock."""
         with self.lock:
-            return self._ready(slot, items, offset, size, failed)
+            return self._ready(slot, batch)
 
-    def _ready(self, slot: int, items: int, offset: int, size: int, failed: bool) -> bool:
+    def _ready(self, slot: int, batch: StreamBatch) -> bool:
         w, lane, at = self.w, self.lane, self.dims.slot(slot)
         if w[lane + W.L_GENERATION] != w[W.GENERATION]:
             w[lane + W.L_SLOT] = 0
             return False
-        w[at + W.S_ITEMS] = items
-        w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES], w[at + W.S_FAILED] = offset, size, int(failed)
+        w[at + W.S_ITEMS], w[at + W.S_FAILED] = batch.items, int(batch.failed)
+        w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES] = batch.offset, batch.size
+        w[at + W.S_STATE], w[at + W.S_LAST] = E.some(batch.note), int(batch.last)
         w[at + W.S_STATUS] = W.READY
         w[lane + W.L_MADE] += 1
         w[lane + W.L_SLOT] = 0  # last: until then, whoever buries the lane can tell whether the batch was counted
         return self._answer()
 
-    def end(self) -> bool:
-        """The stream is exhausted; whether the consumer must be woken. Takes the lock."""
+    def end(self, slot: int, note: int) -> bool:
+        """The stream is exhausted, which was found out over this slot; whether the consumer must be woken.
+
+        ``note``: as that of a batch. Takes the lock.
+        """
+        w, lane = self.w, self.lane
         with self.lock:
-            self.w[self.lane + W.L_SLOT] = 0
-            if self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]:
+            w[lane + W.L_SLOT] = 0
+            if w[lane + W.L_GENERATION] != w[W.GENERATION]:
                 return False
-            self.w[self.lane + W.L_ENDED] = 1
+            w[self.dims.slot(slot) + W.S_STATE] = E.some(note)
+            w[lane + W.L_ENDED] = 1
             return self._answer()
 
     def _answer(self) -> bool:

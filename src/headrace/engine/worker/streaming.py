@@ -11,8 +11,10 @@ from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
-from headrace.sched.moves import Next
+from headrace.sched.lanemachine import Do
 from headrace.sched.resume import Resume
+from headrace.sched.streamlane import StreamLaneMachine
+from headrace.sched.streams import StreamBatch
 
 
 class StreamMaker:
@@ -22,70 +24,66 @@ class StreamMaker:
         """``refusal``: what the first batch fails with because the worker could not start properly."""
         self._task, self._desk, self._refusal = job.task, desk, refusal
         self._what = job.task.dataset, job.task.batch_size if job.task.batched else None
-        self._lane = desk.stream()
+        self._machine = StreamLaneMachine(desk.stream(), job.resume)
         self._collator = Collator(job, desk, observer)
         self._observer, self._next = observer, observer.items()
         self._where = f"in DataLoader worker process {job.lane}"
-        self._resume = job.resume
         self._stream: Stream | None = None
         self._fresh, self._noted = generators.captured(), False
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        desk, stream = self._desk, self._observer.stream
-        while True:
-            what, slot, fresh = self._lane.visit()
-            if fresh:
-                self._stream = None
-            if what == Next.STOP:
-                return
-            if what == Next.ASLEEP:
+        desk, machine, stream = self._desk, self._machine, self._observer.stream
+        while (do := machine.next()) != Do.STOP:
+            if do == Do.RING:
+                desk.consumer.ring()
+            elif do == Do.SLEEP:
                 self._observer.settle()
                 desk.bell.wait()
-                continue
-            if stream is not None:
-                stream.run(desk.ledger.first_run, time.monotonic_ns())
-            made = self._make(slot)
-            if self._lane.end() if made is None else self._lane.ready(slot, *made):
-                desk.consumer.ring()
+            else:
+                if stream is not None:
+                    stream.run(desk.ledger.first_run, time.monotonic_ns())
+                self._make(machine.slot)
 
-    def _make(self, slot: int) -> tuple[int, int, int, bool] | None:
-        """(samples, offset, size, failed) of the next batch; None at the end of the stream."""
-        fatal = False
+    def _make(self, slot: int) -> None:
+        """The next batch, an error in its place, or the end of the stream."""
+        machine, fatal = self._machine, False
+        if machine.begins:
+            self._stream = None
         try:
             if self._refusal is not None:
                 packed, self._refusal = self._refusal, None
-                return 0, *self._desk.write_error(slot, packed), True
-            fatal = self._stream is None and self._resume != Resume()
+                machine.made(StreamBatch(0, *self._desk.write_error(slot, packed), failed=True))
+                return
+            fatal = machine.begins and machine.resume != Resume()
             stream = self._stream or self._begun()
             fatal = False
             items = stream.items()
             if items is None:
-                self._note(slot, None)
-                return None
+                machine.ended(self._note(slot, None))
+                return
             state = stream.state()
         except failure.LEAVING:
             raise
         except BaseException as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
-            place = self._desk.write_error(slot, failure.pack(error, self._where, fatal=fatal))
+            place, note = self._desk.write_error(slot, failure.pack(error, self._where, fatal=fatal)), -1
             # What the batch had read is lost, and not read again after a resume; kept items are not lost.
             if self._stream is not None and not self._task.keep_partial:
                 with suppress(Exception):  # one error is enough
-                    self._note(slot, self._stream.state())
-            return 0, *place, True
-        if stream.ended:
-            self._lane.mark_last(slot)
+                    note = self._note(slot, self._stream.state())
+            machine.made(StreamBatch(0, *place, failed=True, note=note))
+            return
         if self._observer.stream is not None:
             batch = self._desk.ledger.number(slot)
             self._observer.stream.rows(batch, 0, len(items), time.monotonic_ns(), 0)
         offset, size, failed = self._collator.collate(slot, items, None)
         self._observer.tell(len(items), size // max(1, len(items)))
-        self._note(slot, state)
-        return len(items), offset, size, failed
+        note = self._note(slot, state)
+        machine.made(StreamBatch(len(items), offset, size, failed, note, stream.ended))
 
     def _begun(self) -> Stream:
         """The pass of the epoch that has begun."""
-        resume = self._resume if self._resume.generation == self._lane.generation else None
+        resume = self._machine.start
         if resume is None:
             began = generators.captured()
             resume = Resume(began=None if began == self._fresh else began)
@@ -97,14 +95,15 @@ class StreamMaker:
             resume=resume,
             item=self._next,
         )
-        self._resume = Resume()
+        self._machine.began()
         return self._stream
 
-    def _note(self, slot: int, state: dict[str, Any] | None) -> None:
-        """Leave what the stream can be taken up from after this batch beside it, where there is anything to say."""
+    def _note(self, slot: int, state: dict[str, Any] | None) -> int:
+        """Leave what the stream can be taken up from after this batch beside it: where. -1: there is nothing to say."""
         assert self._stream is not None
         random = generators.captured()
         after = state, self._stream.began, None if random == self._fresh else random
-        if self._noted or after != (None, None, None):
-            self._noted = True
-            self._lane.attach(slot, self._desk.write_object(slot, codec.Encoded(after)))
+        if not self._noted and after == (None, None, None):
+            return -1
+        self._noted = True
+        return self._desk.write_object(slot, codec.Encoded(after))

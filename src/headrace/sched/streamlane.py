@@ -1,0 +1,51 @@
+"""Which operation of the ledger follows which in a lane that makes a stream of its own: events in, commands out.
+
+``next()`` visits the ledger once at most and says what is to be done outside it, as the machine of other lanes does. A
+lane may be killed inside any of these calls and between any two of them.
+"""
+
+from headrace.sched.lanemachine import Do
+from headrace.sched.moves import Next
+from headrace.sched.resume import Resume
+from headrace.sched.streams import LaneStream, StreamBatch
+
+
+class StreamLaneMachine:
+    """One lane's. ``MAKE`` means the next batch of its stream, for ``slot``: then ``made``, or ``ended``."""
+
+    def __init__(self, ledger: LaneStream, resume: Resume) -> None:
+        """``resume``: how far the stream had come that a worker before this one left."""
+        self._ledger, self.resume = ledger, resume
+        self.slot = -1
+        self.begins = True
+        """An epoch has begun: so must its stream, with ``start``; then ``began``."""
+        self.rings = False
+        """The consumer is to be woken, before anything else."""
+
+    def next(self) -> Do:
+        """What is to be done now."""
+        if self.rings:
+            self.rings = False
+            return Do.RING
+        what, self.slot, fresh = self._ledger.visit()
+        self.begins = self.begins or fresh
+        if what == Next.STOP:
+            return Do.STOP
+        return Do.SLEEP if what == Next.ASLEEP else Do.MAKE
+
+    @property
+    def start(self) -> Resume | None:
+        """What the stream is taken up from; None: its beginning. What is said of an epoch holds for no other."""
+        return self.resume if self.resume.generation == self._ledger.generation else None
+
+    def began(self) -> None:
+        """Its stream is there: whatever comes next begins at the beginning."""
+        self.begins, self.resume = False, Resume()
+
+    def made(self, batch: StreamBatch) -> None:
+        """The next batch is there, or why it is not."""
+        self.rings = self._ledger.ready(self.slot, batch)
+
+    def ended(self, note: int) -> None:
+        """Nothing comes any more. ``note``: as that of a batch."""
+        self.rings = self._ledger.end(self.slot, note)
