@@ -27,7 +27,7 @@ class Lane:
     def take(self, want: int) -> Tickets | int | None:
         what, *found, _ = self.ledger.visit(None, None, Appetite(Eats.CHUNKS, want, least=want))
         self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
-        return Tickets(*found) if what == Next.TICKETS else found[0] if what == Next.COLLATE else None
+        return Tickets(*found) if what == Next.TICKETS else found[3] if what == Next.COLLATE else None
 
     def finish(self, rows: Rows, group: int, start: int, objects: list[int] | None = None) -> Outcome:
         return self.ledger.finish(Written(rows.slot, rows.first, rows.count, group, start, objects))

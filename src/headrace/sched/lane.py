@@ -27,7 +27,7 @@ class LaneLedger(Filing):
             if written is not None:
                 outcome = self._finish(written)
                 if outcome.collate >= 0:
-                    return Visit(Next.COLLATE, outcome.collate, 1, 0, 0, outcome.wake)
+                    return Visit(Next.COMPLETED, 0, 0, 0, outcome.collate, outcome.wake)
             if made is not None:
                 self._observe(*made)
             self._release()
@@ -78,7 +78,7 @@ class LaneLedger(Filing):
             slot = E.to_collate(item)
             if slot >= 0:
                 w[lane + W.L_COLLATE] = E.some(slot)
-                return Next.COLLATE, slot, 0, 0, 0
+                return Next.COLLATE, 0, 0, 0, slot
             group, start = E.parts(item)
             end = start + 1
             self._hold(group, start, end)

@@ -149,13 +149,13 @@ class LaneMachine:
         visit = self._ledger.visit(self._written, self._cost, self._pace.appetite())
         what, group, start, end, slot, wake = visit
         self._written = None
-        if what != Next.COLLATE or not start:
+        if what != Next.COMPLETED:
             self._cost = None
         if what == Next.TICKETS:
             self.tickets = Tickets(group, start, end, slot)
             then = Do.MAKE_WHOLE if self._is_whole() else Do.MAKE
-        elif what == Next.COLLATE:
-            self._collating, then = group, Do.GO_ON
+        elif what in (Next.COLLATE, Next.COMPLETED):
+            self._collating, then = slot, Do.GO_ON
         else:
             then = Do.SLEEP if what == Next.ASLEEP else Do.STOP
         if wake:

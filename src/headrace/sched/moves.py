@@ -22,6 +22,9 @@ class Next(IntEnum):
     COLLATE = 2
     """It collates a batch whose samples are all there."""
     STOP = 3
+    COMPLETED = 4
+    """It collates the batch that it has completed just now. The tickets are still held, and what they cost was not
+    filed."""
 
 
 class Found(IntEnum):
@@ -73,10 +76,8 @@ class Written(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What follows from a visit. ``slot`` is -1 when rows are claimed later.
-
-    For ``COLLATE``, ``group`` is the slot, and ``start`` is 1 where that is all that happened: it is the one that was
-    just completed, the tickets are still held, and what they cost is still to be told.
+    """What follows from a visit: for ``TICKETS`` which, and their ``slot``, or -1 when rows are claimed later; for the
+    collation of a batch its ``slot``.
     """
 
     what: int

@@ -129,7 +129,7 @@ typedef struct { i64 slot, first, count, group, start; const i64 *objects; } Wri
 typedef struct { i64 samples, cost, bin; } Made;
 typedef struct { i64 mode, chunk, share, least, whole; } Appetite;
 typedef struct { i64 what, a, b, c, d; int wake; } Answer;
-enum { ASLEEP, TICKETS, COLLATE, STOP };
+enum { ASLEEP, TICKETS, COLLATE, STOP, COMPLETED };
 enum { EVERYTHING, CHUNKS, WHOLE };
 #define ALL (1LL << 20)
 
@@ -320,7 +320,7 @@ static int take(Ledger *l, i64 lane, i64 want, Answer *answer)
         PUT(W_RETRIES, retries - 1);
         if (TO_COLLATE(item) >= 0) {
             PUT(lane + W_L_COLLATE, SOME(TO_COLLATE(item)));
-            answer->what = COLLATE, answer->a = TO_COLLATE(item);
+            answer->what = COLLATE, answer->d = TO_COLLATE(item);
             return 0;
         }
         group = FIRST(item), start = SECOND(item), end = start + 1;
@@ -347,7 +347,7 @@ static int visit(Ledger *l, i64 lane, const Written *written, const Made *made, 
         i64 collate;
         DO(finish(l, lane, written, &collate, &answer->wake));
         if (collate >= 0) {
-            answer->what = COLLATE, answer->a = collate, answer->b = 1;
+            answer->what = COMPLETED, answer->d = collate;
             return 0;
         }
     }
