@@ -93,8 +93,8 @@ class MapRun(Drawing):
     def _take(self, *, block: bool) -> Hand[Settled] | NotYet:
         machine = self.machine
         deadline = time.monotonic() + self._service.timeout if self._service.timeout else None
-        if machine.open:
-            self._tally.ready += machine.count_ready() / len(machine.open)
+        if machine.open or not machine.exhausted:  # where nothing was made ahead, nothing is ready
+            self._tally.ready += machine.count_ready() / max(1, len(machine.open))
             self._tally.asked += 1
         waited = 0.0
         machine.start()
