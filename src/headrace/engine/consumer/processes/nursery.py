@@ -125,9 +125,12 @@ class Nursery:
     @property
     def has_ended(self) -> bool:
         """Whether somebody killed it, which nobody notices who asks it nothing."""
+        return self._ends(0.0)
+
+    def _ends(self, seconds: float) -> bool:
         poll = select.poll()
         poll.register(self._watch, select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(poll.poll(seconds * 1000))
 
     def dismiss(self) -> None:
         """End it already, if it has no workers: that takes as long as theirs, and need not come after it.
@@ -144,9 +147,7 @@ class Nursery:
         if not self._gone:
             with suppress(OSError):
                 self._channel.send(nursery.REQUEST.pack(self._serial + 1, nursery.END, 0))
-            poll = select.poll()
-            poll.register(self._watch, select.POLLIN)
-            poll.poll(ANSWER_SECONDS * 1000)
+            self._ends(ANSWER_SECONDS)
             self._give_up()
         self._channel.close()
         os.close(self._watch)

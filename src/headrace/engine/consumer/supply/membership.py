@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -76,10 +76,10 @@ class Memberships:
     def take(self, caching: Caching, tally: Tally) -> Membership:
         """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
         self.hits.tally = tally
-        with suppress(IndexError):  # there are no more: each is taken by one thread, which needs no lock for that
-            while (found := self._free.pop()).caching != caching:
-                found.close()
-            return found
+        while (found := self._taken()) is not None:
+            if found.caching == caching:
+                return found
+            found.close()
         return Membership(caching, self.hits, tally)
 
     def put(self, membership: Membership) -> None:
@@ -88,9 +88,15 @@ class Memberships:
 
     def close(self) -> None:
         """Leave; idempotent."""
-        with suppress(IndexError):
-            while True:
-                self._free.pop().close()
+        while (found := self._taken()) is not None:
+            found.close()
+
+    def _taken(self) -> Membership | None:
+        """One that is not used, if there is any: each goes to one thread, which needs no lock for that."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
 
 
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
