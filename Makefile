@@ -4,6 +4,8 @@
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
+SPARK := $(VENV)/.spark-done
+DEMO  := $(VENV)/.demo-done
 PEERS := $(VENV)/.bench-done
 STREAMERS := .venv-peers/.done
 
@@ -15,25 +17,43 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 # Where it is set, every process that a test starts would compile torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup native tools check test services services-stop demo bench bench-peers figures clean
+.PHONY: docs help setup native tools check lint types test soak wheel services services-stop demo bench bench-peers figures \
+	clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
 
-setup: $(STAMP)  ## make .venv with the package, its extras and the development tools
+setup: $(STAMP)  ## make .venv with the package, its extras (but Spark) and the development tools
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py src/headrace/sched/native.c src/headrace/sched/words.py
+MADE_OF := pyproject.toml constraints.txt hatch_build.py src/headrace/sched/native.c src/headrace/sched/words.py
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
+
+define new_venv
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 		python="$(PYTHON)"; \
 		test -n "$$python" || { echo "no Python 3.11, 3.12 or 3.13 found; set PYTHON=" >&2; exit 1; }; \
 		echo "making $(VENV) with $$("$$python" --version)"; \
 		"$$python" -m venv --clear $(VENV); \
 	fi
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+endef
+
+$(STAMP): $(MADE_OF)
+	$(new_venv)
+	$(INSTALL) --editable '.[vision,lightning,accelerate,arrow,datasets,metrics,redis,cassandra,s3,completion]' \
+		--group dev
+	@touch $@ $(DEMO)
+
+# The demo needs no development tools: it is there sooner without them.
+$(DEMO): $(MADE_OF)
+	$(new_venv)
+	$(INSTALL) --editable '.[vision]'
+	@touch $@
+
 # pyspark has to be built: pip keeps the one wheel it made, uv makes and keeps one more (2 GB) for every .venv.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv pyspark
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
-		--editable '.[all]' --group dev
+$(SPARK): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pyspark
 	@touch $@
 
 native:  ## compile the ledger's native twin again, where there is a compiler (setup does it too)
@@ -49,14 +69,31 @@ tools:  ## install what a few tests need beside Python (chromium, valgrind), whe
 		|| echo "could not install$$missing: their tests will be skipped" >&2; \
 	else echo "missing:$$missing, and only root can install them: their tests will be skipped" >&2; fi
 
-check: setup  ## lint, format, types, layers
+check: lint types  ## lint, format, layers, types
+
+TYPES := $(BIN)/mypy src $(wildcard tests/typing/api.py)
+
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy src $(wildcard tests/typing/api.py)
 	$(BIN)/lint-imports
 
-test: check tools  ## check, then every test
-	$(BIN)/python -m pytest $(ARGS)
+types: setup
+	$(TYPES)
+
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --services
+
+test: lint tools  ## check and run every test but those for soak
+	$(TYPES) >$(VENV)/types.log 2>&1 & types=$$!; $(PYTEST) $(ARGS); tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types.log; exit $$((tests | types))
+
+MINUTES ?= 60
+soak: setup tools $(SPARK)  ## every case, opcode and example that test leaves out, for so long: make soak MINUTES=60
+	$(PYTEST) --soak --minutes $(MINUTES) $(ARGS)
+
+wheel: setup  ## build dist/headrace-*.whl: the package and its native part, for every Python it runs on
+	$(BIN)/uv build --quiet --wheel --out-dir dist
+	$(BIN)/python -m tests.wheel dist/headrace-*.whl
 
 services: setup  ## get and start Cassandra, Redis and toxiproxy on loopback; tests do so by themselves
 	@$(BIN)/python -m tests.services start
@@ -64,7 +101,7 @@ services: setup  ## get and start Cassandra, Redis and toxiproxy on loopback; te
 services-stop: setup  ## end what `make services` started, and wipe its data
 	@$(BIN)/python -m tests.services stop
 
-demo: setup  ## see it work
+demo: $(DEMO)  ## see it work
 	$(BIN)/headrace demo $(ARGS)
 
 $(PEERS): $(STAMP)
@@ -83,8 +120,11 @@ bench: $(PEERS)  ## run the benchmarks, with the libraries they compare with
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(BIN)/python -m benchmarks.figures
 
-figures: setup  ## write the table of figures in README.md from benchmarks/results
+figures: setup  ## write the table in docs/figures.md from benchmarks/results
 	$(BIN)/python -m benchmarks.figures
+
+docs: setup  ## build the documentation's site into build/site
+	$(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove caches and build outputs; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/out

@@ -21,9 +21,8 @@ def header() -> str:
     return "\n".join([*lines, ""])
 
 
-def build() -> Path | None:
-    """The module, compiled beside its source; None where that cannot be done."""
-    made = SCHED / f"native{sysconfig.get_config_var('EXT_SUFFIX')}"
+def compiled(into: Path, *flags: str) -> bool:
+    """The module, as ``into``; False where there is no compiler, or no headers."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "words.h").write_text(header())
@@ -39,6 +38,7 @@ def build() -> Path | None:
                 "-Wextra",
                 "-Wno-missing-field-initializers",
             ]
+            command += ["-fwrapv", *flags]  # amounts may be anything: they wrap
             command += [f"-I{folder}", *(f"-I{path}" for path in include)]
             command += [str(SCHED / "native.c"), "-o", f"{folder}/made.so"]
             try:
@@ -46,12 +46,23 @@ def build() -> Path | None:
             except OSError:
                 continue
             if done.returncode == 0:
-                made.unlink(missing_ok=True)
-                made.write_bytes((Path(folder) / "made.so").read_bytes())
-                made.chmod(0o755)
-                return made
+                into.unlink(missing_ok=True)  # whoever has the old one mapped keeps it
+                into.write_bytes((Path(folder) / "made.so").read_bytes())
+                into.chmod(0o755)
+                return True
             sys.stderr.write(done.stderr)
-    return None
+    return False
+
+
+def build() -> Path | None:
+    """The module, compiled beside its source for every version of Python; None where that cannot be done."""
+    made = SCHED / "native.abi3.so"
+    if not compiled(made):
+        return None
+    for other in SCHED.glob("native.*.so"):  # one for a single version would be preferred
+        if other != made:
+            other.unlink()
+    return made
 
 
 try:
@@ -64,11 +75,12 @@ else:
         """Called by hatchling for wheels and editable installs."""
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            """A wheel with the module in it is one for this interpreter and platform."""
+            """A wheel with the module in it is one for this platform, and for every version of Python we support."""
             made = build()
             if made is not None:
+                platform = re.sub("[^a-z0-9]", "_", sysconfig.get_platform().lower())
                 build_data["pure_python"] = False
-                build_data["infer_tag"] = True
+                build_data["tag"] = f"cp311-abi3-{platform}"
                 build_data["artifacts"].append(str(made.relative_to(ROOT)))
 
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import headrace
 from headrace.cache import options, shm
-from headrace.cache.ledger_files import ledgers
 
 
 @contextmanager
@@ -25,12 +24,8 @@ def cache(size: int, **given: object) -> Iterator[headrace.Cache]:
 def clear(made: headrace.Cache) -> None:
     """Forget all that is in it; nobody may be using it."""
     shm.remove(made.name)
-    for path in ledgers(made.name):
-        path.unlink(missing_ok=True)
 
 
-def fill(made: headrace.Cache, size: int) -> None:
+def fill(size: int) -> None:
     """Let entries take so many bytes and no more, in this process and those it forks, whatever the memory allows."""
-    tier = options.open_tier(made)
-    options.FULL = size / tier.usage().limit
-    tier.close()
+    options.room_of = lambda _: size  # type: ignore[assignment]

@@ -12,9 +12,7 @@ from benchmarks import caches
 from benchmarks.arms import Arm
 from benchmarks.jobs import Job
 from benchmarks.measure import Figures
-from headrace.cache.ledger_files import described
-from headrace.cache.options import open_tier
-from headrace.cache.probing import probe
+from headrace.cache import entry, local, overview
 from headrace.engine.consumer.supply import dividing
 from headrace.engine.staging.kinds import codec
 from headrace.plan.parameters import Parameters
@@ -36,14 +34,12 @@ class Sizes:
     @classmethod
     def of(cls, dataset: Any, cache: headrace.Cache | None = None) -> Sizes:
         """In ``cache`` entries take more than their bytes; None: their bytes."""
-        known, tier = codec(), None if cache is None else open_tier(cache)
+        known = codec()
         sizes = []
         for index in range(len(dataset)):
             fetched = dataset.fetch(index)
-            entries = [known.encode((None, value)).size for value in (fetched, dataset.decode(fetched))]
-            sizes.append((len(fetched[0]), *(entries if tier is None else map(tier.footprint, entries))))
-        if tier is not None:
-            tier.close()
+            entries = [entry.length(known.describe((None, value))) for value in (fetched, dataset.decode(fetched))]
+            sizes.append((len(fetched[0]), *(entries if cache is None else map(local.footprint, entries))))
         return cls(*(statistics.mean(column) for column in zip(*sizes, strict=True)))
 
 
@@ -94,7 +90,7 @@ def load(arm: Arm, dataset: Any, cache: headrace.Cache | None, batch: int, *, ep
     ``room``: bytes that entries may take; 0: as many as the cache has.
     """
     if cache is not None and room:
-        caches.fill(cache, room)
+        caches.fill(room)
     figures = Job(arm, dataset, epochs, batch, cache=cache).run()
     served, walls, uses = (epochs - WARM_UP) * len(dataset), figures["walls"][WARM_UP:], figures["uses"]
     used, busy = sum(figures["cpus"][WARM_UP:]), figures["machine"][-1] - figures["machine"][WARM_UP - 1]
@@ -114,7 +110,7 @@ def load(arm: Arm, dataset: Any, cache: headrace.Cache | None, batch: int, *, ep
 
 def self_measured(arm: Arm, dataset: Any, cache: headrace.Cache, batch: int, room: int) -> Figures:
     """What a loader's planner is given after some epochs with ``cache``, which is in shared memory."""
-    caches.fill(cache, room)
+    caches.fill(room)
     options = {"batch_size": batch, "shuffle": True, "persistent_workers": True, "cache": cache}
     with arm.open(dataset, **options) as loader:
         until, epoch = time.monotonic() + 2 * dividing.LOOK, 0
@@ -122,10 +118,8 @@ def self_measured(arm: Arm, dataset: Any, cache: headrace.Cache, batch: int, roo
             for _ in loader:
                 pass
             epoch += 1
-        (facts,) = described(cache.name)
-    tier = open_tier(cache)
-    given = dividing.measured(facts, probe(tier))
-    tier.close()
+        (facts,) = overview.overview(cache.url, cache.namespace).facts
+    given = dividing.measured(facts._replace(room=room), dividing.LOCAL)
     if given is None:
         raise RuntimeError("the loader measured too little of itself")
     return {"given": given}

@@ -29,8 +29,8 @@ from headrace.store.cassandra.options import options
 from headrace.store.cassandra.store import CassandraStore
 from headrace.store.url import StoreUrl
 from tests.services import Unavailable, cassandra
-from tests.services.__main__ import stop
 from tests.services.process import Running
+from tests.services.sharing import stop
 
 CASES = ("completion order", "sampler order")
 ROWS, SIZE, BATCH, STEP = 6000, 20_000, 32, 0.02

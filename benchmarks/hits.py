@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.measure import check_time
+from benchmarks.replay import Replay
 from benchmarks.report import Check, Report, Table
 from headrace.cache.policies import Need, Opportunistic, Static
-from headrace.cache.replay import Replay
 from headrace.cache.simulate import simulate
 from headrace.cache.trace import drawn
 

@@ -13,8 +13,8 @@ from functools import partial
 
 from benchmarks.measure import Figures, isolated
 from tests.services import HOME, Unavailable, cassandra
-from tests.services.__main__ import stop
 from tests.services.process import Running, listens
+from tests.services.sharing import stop
 
 NAME = "cassandra-benchmark"
 WARMED = HOME / "data" / NAME / "warmed"

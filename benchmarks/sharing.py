@@ -29,7 +29,7 @@ from benchmarks.jobs import together
 from benchmarks.measure import Figures, RunError
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
-from headrace.cache import options
+from headrace.cache import entry, local, options, shm
 from headrace.cache.policies import Need, Opportunistic, Policy
 from headrace.cache.simulate import simulate
 from headrace.cache.trace import drawn
@@ -106,12 +106,14 @@ def run(
 def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float) -> list[float]:
     """Hits in percent, for each share."""
     dataset = Small(samples)
-    size = codec().encode((None, dataset.decode(samples - 1))).size
+    size = entry.length(codec().describe((None, dataset.decode(samples - 1))))
     made = [
-        headrace.Cache(f"shm://benchmark-{os.getpid()}-{at}", size=SPARE * round(share * samples) * size)
+        headrace.Cache(
+            f"shm://benchmark-{os.getpid()}-{at}", size=SPARE * round(share * samples) * local.footprint(size)
+        )
         for at, share in enumerate(SHARES)
     ]
-    rooms = [room_for(round(share * samples), size, cache) for share, cache in zip(SHARES, made, strict=True)]
+    rooms = [room_for(round(share * samples), size, samples) for share in SHARES]
     queue = [
         partial(follow, dataset, cache, room, policy, step / speed, math.ceil((WARM_UP + PERIOD) * speed), job)
         for cache, room in zip(made, rooms, strict=True)
@@ -125,12 +127,10 @@ def measure(speeds: tuple[float, ...], policy: Policy, samples: int, step: float
     return [hit_rate(outcome[at : at + len(speeds)]) for at in range(0, len(outcome), len(speeds))]
 
 
-def room_for(entries: int, size: int, cache: headrace.Cache) -> int:
-    """Bytes that so many entries take of a cache, and no more."""
-    tier = options.open_tier(cache)
-    each = tier.footprint(size)
-    tier.close()
-    return entries * each + each // 2
+def room_for(entries: int, size: int, samples: int) -> int:
+    """Bytes that so many entries of a dataset of ``samples`` take of a cache in shared memory, and no more."""
+    each = local.footprint(size)
+    return entries * each + each // 2 + shm.table_bytes(samples)
 
 
 def follow(
@@ -138,7 +138,7 @@ def follow(
 ) -> Figures:
     """One job; after each batch, when it was and what was counted till then, and when each epoch ended."""
     options.Need = lambda: policy  # type: ignore[assignment,misc]  # the default, and so far the only one
-    caches.fill(cache, room)
+    caches.fill(room)
     torch.manual_seed(seed)  # forked jobs would all shuffle alike
     moments, hits, served, ends = [], [], [], []
     with headrace.DataLoader(

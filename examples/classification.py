@@ -1,7 +1,8 @@
 """Image classification, traced: JPEG files of random sizes, four operations, a small network.
 
-``python examples/classification.py [--trace FILE] [--workers N] [--loader headrace|torch] [--images N]`` makes its
-images in a temporary folder, trains one epoch, and leaves a trace; look at it with ``headrace trace report FILE``.
+``python examples/classification.py [--trace FILE] [--workers N] [--loader headrace|torch] [--images N] [--on-device]``
+makes its images in a temporary folder, trains one epoch, and leaves a trace; look at it with ``headrace trace report
+FILE``. With ``--on-device`` the GPU decodes and augments; where there is none, the same stages run in plain torch.
 """
 
 import argparse
@@ -51,15 +52,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--loader", choices=["headrace", "torch"], default="headrace")
     parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--on-device", action="store_true")
     options = parser.parse_args()
+    if options.on_device and options.loader == "torch":
+        parser.error("--on-device needs --loader headrace")
+    where = "cuda" if options.on_device and torch.cuda.is_available() else "cpu"
     random.seed(0)
     torch.manual_seed(0)
-    model = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * 28 * 28, 4))
+    model = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * 28 * 28, 4)).to(where)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with tempfile.TemporaryDirectory() as folder, headrace.tracing(options.trace) as session:
         write_images(Path(folder), options.images)
         arguments = {"batch_size": 16, "shuffle": True, "num_workers": options.workers}
         if options.loader == "headrace":
+            if options.on_device:
+                arguments |= {"device": where, "on_device": True}
             loader = headrace.DataLoader(dataset(Path(folder)), **arguments)
         else:
             loader = headrace.traced(torch.utils.data.DataLoader(dataset(Path(folder)), **arguments))

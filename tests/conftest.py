@@ -1,5 +1,6 @@
 """Rules every test lives under: repeatable randomness, one native thread, and nothing left behind."""
 
+import contextlib
 import ctypes
 import gc
 import multiprocessing.forkserver
@@ -8,6 +9,7 @@ import multiprocessing.resource_tracker
 import os
 import platform
 import random
+import re
 import signal
 import sys
 import threading
@@ -16,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import hypothesis
 import numpy as np
 import psutil
 import pytest
@@ -29,15 +30,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-pytest_plugins = ["tests.services.fixtures"]
+pytest_plugins = ["tests.distribution", "tests.selection", "tests.watch", "tests.services.fixtures"]
 
 SEED = 20_240_601
-GRACE_S = 3.0
+GRACE_S = 20.0
 """How long teardown may take after the test returned before what remains is a leak."""
-
-hypothesis.settings.register_profile("local", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Forked children inherit OpenMP's locks but not its threads; with one thread there is no pool to miss.
 torch.set_num_threads(1)
@@ -70,7 +67,7 @@ class Holdings:
         return cls(_threads(), _processes(), _descriptors(), _shared_memory(), _exceptions(), _locks())
 
     def still(self, later: "Holdings") -> "Holdings":
-        """What of this is held later too. What came in between is somebody else's: the machine is shared."""
+        """What of this is held later too."""
         return Holdings(
             *({key: name for key, name in kind.items() if key in now} for kind, now in zip(self, later, strict=True))
         )
@@ -85,15 +82,11 @@ class Holdings:
             # The CUDA driver came up during this test. It keeps device files, event descriptors and sockets
             # until exit, and the anonymous ones among them cannot be told from a leak.
             descriptors = {}
-        shared = _new(self.shared_memory, before.shared_memory)
-        if shared:
-            elsewhere = _mapped_elsewhere()
-            shared = {path: name for path, name in shared.items() if str(path) not in elsewhere}
         kinds = {
             "threads": _new(self.threads, before.threads),
             "child processes": _new(self.processes, before.processes),
             "file descriptors": descriptors,
-            "/dev/shm entries": shared,
+            "/dev/shm entries": _new(self.shared_memory, before.shared_memory),
             "exceptions, as if they were still being handled": _new(self.exceptions, before.exceptions),
             "locks in shared memory": _new(self.locks, before.locks),
         }
@@ -110,6 +103,7 @@ def _threads() -> dict[object, str]:
     return {t: t.name for t in threading.enumerate() if type(t).__name__ != "TMonitor"}
 
 
+TORCH_FILE = re.compile(r"torch_(\d+)_")
 GET_ROBUST_LIST = {"x86_64": 274, "aarch64": 100}
 
 
@@ -128,9 +122,25 @@ def _locks() -> dict[object, str]:
     return {} if first in (None, head.value) else {first: f"at {first:#x}"}
 
 
+def _descendants(pid: int) -> Iterator[psutil.Process]:
+    """As psutil finds them, which looks at every process of the machine: this is done twice for every test."""
+    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():  # some kernels do not say
+        yield from psutil.Process(pid).children(recursive=True)
+        return
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            children = [int(child) for child in (task / "children").read_text().split()]
+        except OSError:  # it has ended
+            continue
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield psutil.Process(child)
+            yield from _descendants(child)
+
+
 def _processes() -> dict[object, str]:
     found: dict[object, str] = {}
-    for child in psutil.Process().children(recursive=True):
+    for child in _descendants(os.getpid()):
         try:
             command = " ".join(child.cmdline())
         except psutil.ZombieProcess:
@@ -170,12 +180,23 @@ def _descriptors() -> dict[object, str]:
 
 
 def _shared_memory() -> dict[object, str]:
-    """But for the caches of other sessions, which may lie there unused: names say whose they are."""
-    return {
-        entry: entry.name
-        for entry in Path("/dev/shm").iterdir()
-        if not entry.name.startswith("headrace-") or OURS in entry.name
-    }
+    """What is ours in a folder that all programs of the machine share, by its name: our caches, and torch's files.
+
+    Those are called after the process that made them. One whose process has ended was a worker's, or is nobody's.
+    """
+    found: dict[object, str] = {}
+    for entry in Path("/dev/shm").iterdir():
+        made_by = TORCH_FILE.match(entry.name)
+        if OURS in entry.name or (made_by is not None and _is_ours_or_gone(int(made_by[1]))):
+            found[entry] = entry.name
+    return found
+
+
+def _is_ours_or_gone(pid: int) -> bool:
+    try:
+        return pid == os.getpid() or psutil.Process() in psutil.Process(pid).parents()
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _exceptions() -> dict[object, str]:
@@ -183,19 +204,6 @@ def _exceptions() -> dict[object, str]:
     # show it as their cause.
     error = sys.exception()
     return {} if error is None else {error: repr(error)}
-
-
-def _mapped_elsewhere() -> str:
-    """The memory maps of every process that is not ours: /dev/shm is shared with the whole machine."""
-    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
-    maps = []
-    for pid in psutil.pids():
-        if pid not in ours:
-            try:
-                maps.append(Path(f"/proc/{pid}/maps").read_text())
-            except OSError:  # gone, or somebody else's
-                continue
-    return "\n".join(maps)
 
 
 @pytest.hookimpl(wrapper=True)

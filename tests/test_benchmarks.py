@@ -124,9 +124,11 @@ def test_one_that_is_killed_has_left_what_was_finished(results):
 
 
 class TestFigures:
-    def test_the_readme_has_those_of_the_results(self):
-        text = figures.README.read_text()
-        assert figures.placed(text, figures.table(figures.Results(figures.RESULTS))) == text, "run `make figures`"
+    @pytest.mark.parametrize("page", [figures.PAGE, figures.README], ids=lambda page: page.name)
+    def test_pages_have_those_of_the_results(self, page):
+        text, results = page.read_text(), figures.Results(figures.RESULTS)
+        made = figures.table(results, headlines=page == figures.README)
+        assert figures.placed(text, made) == text, "run `make figures`"
 
     def test_a_full_run_replaces_a_short_one_and_a_part_nothing(self, results):
         folder = results / "quick"

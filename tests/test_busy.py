@@ -14,7 +14,7 @@ from benchmarks.busy import Case
 from benchmarks.costs import Burning
 from benchmarks.measure import RunError, Runs, isolated
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 STRAGGLERS, VOLUMES = "0.3 % stragglers", "image segmentation"
 WORKLOADS = {workload.name: workload for workload in costs.WORKLOADS}
 SAMPLER, COMPLETION = Arm("headrace", True, 2), Arm("headrace", False, 2)

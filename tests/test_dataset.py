@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import pickle
+import sqlite3
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from PIL import Image
 from torch.utils.data.distributed import DistributedSampler
 
 import headrace
-from headrace.core.errors import MissingKey, SplitError
+from headrace.core.errors import BadRow, MissingKey, SplitError
 from headrace.decoding import decode, decode_label
 from headrace.store import Kind, LabelKind, Record, Schema, open_writable
 from headrace.store.keys import Keys
@@ -124,9 +125,32 @@ class TestSamples:
 
     def test_what_fails_names_the_sample(self, tmp_path):
         url = filled(tmp_path / "x.db", payload=lambda n: b"\x89PNG\r\n\x1a\nbroken")
-        with headrace.StoreDataset(url) as dataset, pytest.raises(ValueError) as caught:
+        with headrace.StoreDataset(url) as dataset, pytest.raises(BadRow, match=r"PNG|picture") as caught:
+            dataset[6]
+        assert (caught.value.key, caught.value.server) == ("k006", url)
+        assert str(caught.value).startswith(f"{url}, key 'k006': the payload, a picture of 14 bytes, cannot be decoded")
+        with (
+            headrace.StoreDataset(url, decode=lambda payload: payload.index(b"?")) as dataset,
+            pytest.raises(ValueError) as caught,
+        ):
             dataset[6]
         assert caught.value.__notes__ == [f"in sample 6 with the key 'k006' of {url}"]
+
+    @pytest.mark.parametrize("payload", [b"", b"a text", b"\xff\xd8\xff\xe0 torn", b"\x93NUMPY\x01\x00torn", b"BM"])
+    def test_a_payload_that_is_none_fails_by_its_key_and_is_skipped(self, tmp_path, payload):
+        bad = {5, 17}
+        url = filled(tmp_path / "x.db", payload=lambda n: payload if n in bad else npy(np.full(3, n, np.float32)))
+        with headrace.StoreDataset(url) as dataset:
+            with pytest.raises(BadRow, match="k005") as caught:
+                dataset[5]
+            assert caught.value.key == "k005"
+            for workers in (0, 1):
+                with headrace.DataLoader(dataset, 2, num_workers=workers, on_error=headrace.Skip(0.1)) as loader:
+                    assert sorted(numbers(loader)) == [n for n in range(40) if n not in bad]
+                    keys = {failure.index: failure.error.key for failure in loader.stats().skipped}
+                    assert keys == {n: f"k{n:03d}" for n in bad}
+        with headrace.StoreDataset(url, decode=bytes) as dataset:
+            assert dataset[5][0] == payload
 
     def test_class_folders_are_a_store_too(self, tmp_path):
         for number, name in enumerate(("cat/a.npy", "dog/b.npy", "dog/c.npy")):
@@ -143,6 +167,13 @@ class TestSplits:
             assert len(train) == len(test) == 20
             assert not set(train.keys) & set(test.keys)
             assert train.labels.tolist() == [label for _, label in train]
+            classes = train.labels.tolist()
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as database:  # the labels are corrected
+            for table in ("samples", "metadata"):
+                database.execute(f"UPDATE {table} SET label = 3 - label")
+        database.close()
+        with headrace.StoreDataset(url, f"{split}:train") as train:
+            assert train.labels.tolist() == [label for _, label in train] == [3 - label for label in classes]
             fold = headrace.StoreDataset(url, f"{split}:fold0.val")
             assert set(fold.keys) < set(train.keys)
             fold.close()
@@ -164,6 +195,7 @@ class TestSplits:
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 @pytest.mark.parametrize("make", [headrace.DataLoader, torch.utils.data.DataLoader])
+@pytest.mark.sampled
 def test_with_either_loader_and_any_start(url, split, make, context):
     """Read in this process first: what it holds open is not the workers'."""
     with headrace.StoreDataset(url, f"{split}:train") as dataset:
@@ -280,12 +312,13 @@ class TestDecoding:
     def test_nothing_is_unpickled(self):
         evil = io.BytesIO()
         np.save(evil, np.array([print], dtype=object), allow_pickle=True)
-        with pytest.raises(ValueError, match="allow_pickle"):
+        with pytest.raises(ValueError, match="Python objects"):
             decode(evil.getvalue())
 
-    def test_anything_else_is_bytes(self):
-        assert decode(b"fLaC....") == b"fLaC...."
-        assert decode(memoryview(b"")) == b""
+    def test_anything_else_is_for_the_user_to_decode(self):
+        with pytest.raises(BadRow, match="neither a picture nor a NPY file; decode=bytes takes bytes"):
+            decode(b"fLaC....")
+        assert decode_label(b"fLaC....") == b"fLaC...."
 
 
 def test_keys_take_little_memory():

@@ -16,6 +16,7 @@ from headrace.core.errors import (
     LoaderClosed,
     MissingDriver,
     MissingKey,
+    NotOnDevice,
     SlabError,
     SplitError,
     StateMismatch,
@@ -27,12 +28,13 @@ from headrace.core.errors import (
     WorkerDied,
 )
 from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
-from headrace.core.stats import CacheUse, Failure, Network, Operation, Stats
+from headrace.core.stats import CacheUse, DeviceUse, Failure, Network, Operation, Stats
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
     from headrace.cache.options import Cache
     from headrace.dataset import StoreDataset
+    from headrace.engine.pixels.options import OnDevice, Pixels
     from headrace.engine.staging.prefix import deterministic
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
@@ -52,6 +54,7 @@ __all__ = [
     "CacheUse",
     "DataLoader",
     "DeviceUnavailable",
+    "DeviceUse",
     "Failure",
     "Fetching",
     "FilterError",
@@ -63,7 +66,10 @@ __all__ = [
     "MissingDriver",
     "MissingKey",
     "Network",
+    "NotOnDevice",
+    "OnDevice",
     "Operation",
+    "Pixels",
     "Prefetch",
     "Raise",
     "Retry",
@@ -94,6 +100,8 @@ _LATER = {
     "Cache": "headrace.cache.options",
     "DataLoader": "headrace.loader",
     "Fetching": "headrace.store.client",
+    "OnDevice": "headrace.engine.pixels.options",
+    "Pixels": "headrace.engine.pixels.options",
     "Splits": "headrace.store.splits.result",
     "StoreDataset": "headrace.dataset",
     "deterministic": "headrace.engine.staging.prefix",

@@ -9,12 +9,18 @@ import numpy.typing as npt
 import torch.utils.data
 
 from headrace import decoding
-from headrace.core.errors import SplitError
+from headrace.about import About, in_order
+from headrace.core.errors import BadRow, CacheError, NotOnDevice, SplitError, StoreError
 from headrace.core.options import Retry
-from headrace.store.base import Columns, Label, LocalStore, Row, Store
+from headrace.engine.pixels.options import Pixels
+from headrace.engine.staging.lists import steps
+from headrace.engine.staging.prefix import apply, cut
+from headrace.store.base import RESERVED, Columns, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
 from headrace.store.keys import Keys
 from headrace.store.locate import open_store
+from headrace.store.origin import NamingStore
+from headrace.store.provenance import Identified, Provenance, Stamped
 from headrace.store.splits.file import chosen
 from headrace.store.wrappers import Retrying
 
@@ -23,39 +29,63 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     """The samples of a store, or of one split of them, for headrace's DataLoader, torch's, or your own loop.
 
     ``split``: ``"splits.parquet:train"``, or a sequence of keys; everything in the store by default, in the order of
-    its keys. A sample is a pair of data and label, or data alone where the store has no labels. ``decode`` makes data
-    of the stored bytes; by default pictures and arrays become tensors (``headrace.decoding``), and so do labels that
-    are files. ``augment`` is called with the data, ``augment_both`` with data and label, and returns both: for masks.
+    its keys. A sample is a pair of data and label, or data alone where the store has no labels.
+
+    How data are made of the stored bytes is said in one of two ways. As torchvision's datasets have it: pictures are
+    PIL images, ``transform`` is applied to them, ``target_transform`` to labels, or ``transforms`` to both. Or in
+    stages: pictures and arrays become tensors (anything else is a ``BadRow``), unless ``decode`` takes the bytes;
+    ``augment`` is called with the data, ``augment_both`` with data and label, and returns both. Labels that are files
+    become tensors.
+
+    ``keys=True`` and ``metadata=["patient_id", ...]`` add who a sample is: a dict, the last part of every sample, which
+    collation makes a dict of lists of texts and tensors of numbers. A text that is missing is empty, a number NaN.
     ``retry``: how reads from a store behind a network are tried again.
 
     Connects when the first sample is read, in every process for itself; can be pickled and forked at any time. Close
     it, or use it in a ``with`` block, where you read samples in your own process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (torchvision's names and our own, all by keyword)
         self,
         url: str | Store,
         split: str | Sequence[str] | None = None,
         *,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        transforms: Callable[[Any, Any], Any] | None = None,
         decode: Callable[[bytes], Any] | None = None,
         augment: Callable[[Any], Any] | None = None,
         augment_both: Callable[[Any, Any], Any] | None = None,
+        keys: bool = False,
+        metadata: Sequence[str] = (),
         retry: Retry | None = None,
     ) -> None:
-        if augment is not None and augment_both is not None:
-            raise TypeError("StoreDataset(augment=..., augment_both=...): one of them is enough")
+        known = {"transform": transform, "target_transform": target_transform, "transforms": transforms}
+        own = {"augment": augment, "augment_both": augment_both}
+        _check_ways(known, own)
         self.store: Store = open_store(url) if isinstance(url, str) else url
         """Where the samples are."""
         self.retry = retry or Retry()
         """How reads are tried again."""
+        self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
         self._reader: LocalStore = _readable(self.store, self.retry)
-        self._decode, self._augment, self._augment_both = decode or decoding.decode, augment, augment_both
+        as_known = any(each is not None for each in known.values())
+        self._decode = decode or (decoding.decode_picture if as_known else decoding.decode)
+        self._augment, self._augment_both = augment, augment_both
+        parts = cut(transform)
+        self._kept = len(parts.kept)
+        self._changes = bool(parts.rest) or any((augment, augment_both, transforms, target_transform))
         self._split = split if isinstance(split, str) else None
-        self._labels: npt.NDArray[np.int64] | None = None
+        self._columns_in_order: dict[str, npt.NDArray[Any]] | None = None
         self.keys: Sequence[str] = self._chosen(split)
         """The key of each sample."""
         if split is not None and self._reader is self.store:
             self.check()
+        self._about: About | None = None
+        self._added = (keys, tuple(metadata))
+        if keys or metadata:
+            columns = {name: self._column(name) for name in metadata}
+            self._about = About(Keys(self.keys) if keys else None, columns, self.store.name)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -67,13 +97,18 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def made_of(self, index: int, row: Row) -> Any:
         """What ``self[index]`` is, given its row: for a loader that has read it."""
         with self._named(index):
-            return self.augment(self.decode(_encoded(row)))
+            return self.augment(self.decode(self.encoded_of(index, row)))
 
     @contextmanager
     def _named(self, index: int) -> Iterator[None]:
         """Errors say which sample they are about."""
         try:
             yield
+        except BadRow as error:
+            if error.key is not None:
+                raise
+            key, store = self.keys[index], self.store.name
+            raise BadRow(f"{store}, key {key!r}: {error}", server=store, key=key) from error.__cause__
         except Exception as error:
             if -len(self.keys) <= index < len(self.keys):
                 error.add_note(f"in sample {index} with the key {self.keys[index]!r} of {self.store.name}")
@@ -83,65 +118,125 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         of = "" if self._split is None else f", {self._split!r}"
         return f"StoreDataset({self.store.name!r}{of}): {len(self)} samples"
 
-    def fetch(self, index: int) -> bytes | tuple[bytes, Label]:
-        """The stored bytes, with the label that was stored with them."""
-        return _encoded(self._reader.get(self.keys[index]))
+    def fetch(self, index: int) -> Any:
+        """The stored bytes, the label that was stored with them, and who the sample is where that was asked for."""
+        return self.encoded_of(index, self._reader.get(self.keys[index]))
 
-    def encoded_of(self, row: Row) -> bytes | tuple[bytes, Label]:
+    def encoded_of(self, index: int, row: Row) -> Any:
         """What ``fetch`` gives, of its row: for a loader that has read it and has a cache."""
-        return _encoded(row)
+        payload = bytes(row.payload)
+        parts = (payload,) if row.label is None else (payload, row.label)
+        if self._about is not None:
+            return (*parts, self._about.of(index))
+        return parts if len(parts) > 1 else payload
 
-    def decode(self, encoded: bytes | tuple[bytes, Label]) -> Any:
+    def decode(self, encoded: Any) -> Any:
         """What ``fetch`` gave, as data and label."""
-        if not isinstance(encoded, tuple):
-            return self._decode(encoded)
-        payload, label = encoded
-        return self._decode(payload), decoding.decode_label(label) if isinstance(label, (bytes, memoryview)) else label
+        payload, *rest = encoded if isinstance(encoded, tuple) else (encoded,)
+        data = apply(tuple(steps(self.transform))[: self._kept], self._decode(payload))
+        if rest and isinstance(rest[0], (bytes, memoryview)):
+            rest[0] = self._mask(decoding.decode_label(rest[0]))
+        return (data, *rest) if rest else data
 
     def augment(self, decoded: Any) -> Any:
         """What ``decode`` gave, changed at random or not; the same object where there is nothing to do."""
-        pair = isinstance(decoded, tuple)
-        if self._augment is not None:
-            return (self._augment(decoded[0]), decoded[1]) if pair else self._augment(decoded)
-        if self._augment_both is None:
+        if not self._changes:
             return decoded
-        if not pair:
-            raise TypeError("augment_both takes data and label, and this store has no labels")
-        return self._augment_both(*decoded)
+        data, *rest = decoded if isinstance(decoded, tuple) else (decoded,)
+        labelled = len(rest) > (self._about is not None)
+        both = self.transforms or self._augment_both
+        if both is not None:
+            if not labelled:
+                raise TypeError("augment_both and transforms take data and label, and this store has no labels")
+            data, rest[0] = both(data, rest[0])
+        else:
+            data = self._changed(data)
+            if labelled and self.target_transform is not None:
+                rest[0] = self.target_transform(rest[0])
+        return (data, *rest) if rest else data
+
+    def _changed(self, data: Any) -> Any:
+        if self._augment is not None:
+            return self._augment(data)
+        return apply(tuple(steps(self.transform))[self._kept :], data)
+
+    def _mask(self, label: Any) -> Any:
+        """Where torchvision's transforms are given both, they must be told that a label is a mask."""
+        return decoding.as_mask(label) if self.transforms is not None else label
+
+    def on_device(self) -> Pixels:
+        """Which part a device may do, see ``OnDevice``: the default decoder's pictures, and their transforms."""
+        if self._decode not in {decoding.decode, decoding.decode_picture}:
+            raise NotOnDevice("on_device=: StoreDataset(decode=...): pictures are decoded by the default decoder there")
+        if self._augment_both is not None or self.transforms is not None:
+            raise NotOnDevice(
+                "on_device=: StoreDataset(augment_both=... or transforms=...): give transform= or augment=, or derive "
+                "from StoreDataset and say in on_device() what it does: headrace.Pixels(transform, mask=1)"
+            )
+        pillow = self._decode is decoding.decode_picture
+        given = self.transform if self._augment is None else self._augment
+        return Pixels(given, pillow=pillow, label=self._label, applied=self._kept)
+
+    def _label(self, label: Any) -> Any:
+        """A label, or who the sample is, as it stands in the sample."""
+        if isinstance(label, dict):
+            return label
+        label = decoding.decode_label(label) if isinstance(label, (bytes, memoryview)) else label
+        return label if self.target_transform is None else self.target_transform(label)
 
     def cache_fingerprint(self) -> dict[str, Any]:
         """What a cache tells each stage's results by."""
         return {
-            "fetch": (self.store.name, list(self.keys)),
-            "decode": self._decode,
-            "augment": (self._augment, self._augment_both),
+            "fetch": (_StoredRows(self.store, self.keys), self._added),
+            "decode": (self._decode, list(steps(self.transform))[: self._kept], self.transforms is not None),
+            "augment": (
+                *(self._augment, self._augment_both, self.transforms, self.target_transform),
+                list(steps(self.transform))[self._kept :],
+            ),
         }
+
+    def revision(self) -> Provenance | None:
+        """In which state the store is, where it says so."""
+        return _provenance(self.store) if isinstance(self.store, Identified) else None
+
+    def stamp(self, index: int) -> tuple[int, ...] | None:
+        """What tells one state of a row from another, where the store says so of each; see ``Stamped``."""
+        return self.store.stamp(self.keys[index]) if isinstance(self.store, Stamped) else None
 
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
         """The integer label of each sample, in the order of ``keys``; None where the store has no such labels.
 
-        From the split file where that has them, else from the store's metadata, once; payloads are not read.
+        From the store's metadata, read once; payloads are not read.
         """
-        if self._labels is None:
-            columns = self._columns()
-            if "label" not in columns:
-                return None
-            number = dict(zip(columns["key"].tolist(), columns["label"].tolist(), strict=True))
-            if not all(key in number for key in self.keys):
-                self.check()
-            self._labels = np.array([number[key] for key in self.keys], np.int64)
-        return self._labels
+        found = self._ordered().get("label")
+        return None if found is None else found.astype(np.int64)
+
+    @property
+    def metadata(self) -> dict[str, npt.NDArray[Any]]:
+        """What the store knows of each sample: an array for each column, in the order of ``keys``; read once.
+
+        Integers, numbers (NaN where missing), texts or objects (None where missing). Payloads are not read.
+        """
+        return {name: values for name, values in self._ordered().items() if name not in RESERVED}
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes, a class's label being its place; numbers where the store has no names for them."""
+        """The names of the classes, a class's label being its place; numbers where the store has no names at all.
+
+        A class of which no row is stored is named too, where the store knows its name; else it is a number in
+        parentheses, which is no name.
+        """
         columns = self._columns()
         if "label" not in columns:
             return []
         labels = columns["label"].tolist()
-        names = dict(zip(labels, columns["class"].tolist(), strict=True)) if "class" in columns else {}
-        return [str(names.get(label, label)) for label in range(max(labels, default=-1) + 1)]
+        named = columns["class"].tolist() if "class" in columns else []
+        names = {label: str(name) for label, name in zip(labels, named, strict=False) if name is not None}
+        if isinstance(self.store, NamingStore):
+            names = {**{number: name for name, number in self._class_numbers(self.store).items()}, **names}
+        every = range(max([*labels, *names], default=-1) + 1)
+        return [names.get(label, f"({label})" if names else str(label)) for label in every]
 
     def check(self) -> None:
         """Raises ``SplitError`` where keys of the split are not in the store. Reads the store's keys, no payloads."""
@@ -169,9 +264,32 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         finally:
             self.store.close()
 
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        found = self.metadata
+        if name not in found:
+            there = ", ".join(found) or "no columns"
+            raise StoreError(f"metadata={name!r}: {self.store.name} has {there}", server=self.store.name)
+        return found[name]
+
+    def _ordered(self) -> dict[str, npt.NDArray[Any]]:
+        """All columns, in the order of ``keys``."""
+        if self._columns_in_order is None:
+            found = in_order(self._columns(), self.keys)
+            if found is None:
+                self.check()  # raises, and names them
+                raise StoreError(f"{self.store.name} has no metadata of some of its keys", server=self.store.name)
+            self._columns_in_order = found
+        return self._columns_in_order
+
     def _columns(self) -> Columns:
         try:
             return self.store.columns()
+        finally:
+            self.store.close()
+
+    def _class_numbers(self, store: NamingStore) -> dict[str, int]:
+        try:
+            return store.class_numbers()
         finally:
             self.store.close()
 
@@ -181,15 +299,40 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         if not isinstance(split, str):
             return Keys(split)
         splits, name = chosen(split)
-        labels = splits.labels_of(name)
-        if labels is not None and all(isinstance(label, int) for label in labels):
-            self._labels = np.array(labels, np.int64)
         return Keys(splits.keys(name))
 
 
-def _encoded(row: Row) -> bytes | tuple[bytes, Label]:
-    payload = bytes(row.payload)
-    return payload if row.label is None else (payload, row.label)
+def _check_ways(known: dict[str, Any], own: dict[str, Any]) -> None:
+    """Refuses what cannot be meant together."""
+    named = [name for name, value in {**known, **own}.items() if value is not None]
+    if len(named) > 1 and named != ["transform", "target_transform"]:
+        given = ", ".join(f"{name}=..." for name in named)
+        raise TypeError(f"StoreDataset({given}): one of them is enough, or transform= and target_transform=")
+
+
+class _StoredRows:
+    """Rows of a store, told apart by what the store says of itself when an epoch begins: not by its URL."""
+
+    def __init__(self, store: Store, keys: Sequence[str]) -> None:
+        self._store, self._keys = store, keys
+
+    def cache_fingerprint(self) -> tuple[str, str, list[str]]:
+        if not isinstance(self._store, Identified):
+            raise CacheError(
+                f"{self._store.name} does not say which store it is and in which state, so a cache could give rows of "
+                "another: give it a method `provenance()` that returns a headrace.store.Provenance, or derive from "
+                "StoreDataset and tell the rows apart in `cache_fingerprint()`"
+            )
+        found = _provenance(self._store)
+        return found.identity, found.revision, list(self._keys)
+
+
+def _provenance(store: Identified) -> Provenance:
+    """Read and let go of the store: a process that only starts workers holds nothing open."""
+    try:
+        return store.provenance()
+    finally:
+        store.close()  # type: ignore[attr-defined]  # it is a store
 
 
 def _readable(store: Store, retry: Retry) -> LocalStore:

@@ -1,44 +1,79 @@
 """Encoded samples become tensors: what they are is seen from their first bytes."""
 
-import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from headrace.store.pictures import decoded
-
-_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\0", b"MM\0*", b"GIF8", b"BM")
-_NPY = b"\x93NUMPY"
+from headrace.core.errors import BadRow, MissingDriver
+from headrace.engine.staging.images import picture
+from headrace.engine.staging.tensors import masked
+from headrace.store.contents import Form, form_of
+from headrace.store.pictures import array, decoded
 
 
 def decode(payload: bytes | memoryview) -> Any:
     """A picture (JPEG, PNG, TIFF, WebP, GIF, BMP) as a uint8 tensor of 3 × height × width, one of deeper pixels as
-    1 × height × width; a NPY file as a tensor; anything else as the bytes it is. Nothing is unpickled.
+    1 × height × width; a NPY file as a tensor. Nothing is unpickled.
+
+    What is neither, or is damaged, is a ``BadRow``: as the bytes it is, it would get as far as a batch of tensors, and
+    nobody could tell any more which sample it was. ``StoreDataset(decode=bytes)`` takes bytes as they are.
     """
-    if _is_picture(payload):
-        array = decoded(payload)
-        return _tensor(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
-    return _array(payload) if bytes(payload[:6]) == _NPY else bytes(payload)
+    form = form_of(payload)
+    if form is Form.OTHER:
+        what = f"begins with {bytes(payload[:12])!r}" if len(payload) else "is empty"
+        raise BadRow(f"the payload {what}: neither a picture nor a NPY file; decode=bytes takes bytes as they are")
+    return _made(_array if form is Form.ARRAY else _picture, payload, form)
+
+
+def decode_picture(payload: bytes | memoryview) -> Any:
+    """A picture as a PIL image in RGB, as torchvision's datasets give it; anything else as ``decode`` makes it."""
+    form = form_of(payload)
+    return decode(payload) if form in {Form.OTHER, Form.ARRAY} else _made(_image, payload, form)
+
+
+def as_mask(label: Any) -> Any:
+    """A tensor of height × width, marked as a mask for torchvision's second transforms."""
+    return masked(label) if isinstance(label, torch.Tensor) and label.dim() == 2 else label
 
 
 def decode_label(label: bytes | memoryview) -> Any:
     """A label that is a file: a mask as a tensor of height × width with its values unchanged, a NPY file, or bytes."""
-    if _is_picture(label):
-        array = decoded(label, mask=True)
-        return _tensor(array if array.ndim == 2 else array.transpose(2, 0, 1))
-    return _array(label) if bytes(label[:6]) == _NPY else bytes(label)
+    form = form_of(label)
+    if form is Form.OTHER:
+        return bytes(label)
+    return _made(_array if form is Form.ARRAY else _mask, label, form)
 
 
-def _is_picture(payload: bytes | memoryview) -> bool:
-    head = bytes(payload[:12])
-    return head.startswith(_PICTURES) or (head[:4] == b"RIFF" and head[8:] == b"WEBP")
+def _made(make: Callable[[bytes | memoryview], Any], payload: bytes | memoryview, form: Form) -> Any:
+    try:
+        return make(payload)
+    except (MissingDriver, MemoryError):
+        raise
+    except Exception as error:  # whatever a library says of a damaged file
+        text = str(error).partition("\n")[0] or type(error).__name__
+        raise BadRow(f"the payload, a {form.value} of {len(payload)} bytes, cannot be decoded: {text}") from error
+
+
+def _picture(payload: bytes | memoryview) -> torch.Tensor:
+    pixels = decoded(payload)
+    return _tensor(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+
+
+def _image(payload: bytes | memoryview) -> Any:
+    return picture(bytes(payload))
+
+
+def _mask(payload: bytes | memoryview) -> torch.Tensor:
+    values = decoded(payload, mask=True)
+    return _tensor(values if values.ndim == 2 else values.transpose(2, 0, 1))
 
 
 def _array(payload: bytes | memoryview) -> torch.Tensor:
-    return _tensor(np.load(io.BytesIO(payload), allow_pickle=False))
+    return _tensor(array(payload))
 
 
-def _tensor(array: Any) -> torch.Tensor:
+def _tensor(values: Any) -> torch.Tensor:
     """Memory of its own, which torch may write to, in torch's byte order."""
-    return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True))
+    return torch.from_numpy(np.array(values, dtype=values.dtype.newbyteorder("="), order="C", copy=True))

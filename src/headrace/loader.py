@@ -18,13 +18,14 @@ from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.ordering import saved
 from headrace.engine.iteration import Iteration
 from headrace.engine.life import Life
+from headrace.engine.pixels.options import OnDevice
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings
-from headrace.engine.staging.stages import check_staged
+from headrace.engine.staging.stages import check_staged, revision
 from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.signals import held
 from headrace.engine.worker.stateful import is_stateful
-from headrace.integrations import accelerate
+from headrace.integrations import accelerate, lightning
 from headrace.trace import session
 
 T_co = TypeVar("T_co", covariant=True)
@@ -38,6 +39,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     itself shuffles and nothing asks for reproducibility, and sampler order otherwise. Beyond torch's:
 
     ``device``: batches arrive there (``"cuda"``, ``"cuda:1"``), copied ahead on a stream of their own.
+    ``on_device``: with ``device``, decoding and transforms of pictures run there: ``True`` or ``OnDevice(...)``.
     ``on_error``: ``Raise()`` (default) or ``Skip(max_fraction=...)``.
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
     ``scheduling``: ``Scheduling(hand_off=..., spares=...)``.
@@ -72,6 +74,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         pin_memory_device: str = "",
         in_order: bool | None = None,
         device: torch.device | str | None = None,
+        on_device: bool | OnDevice = False,
         on_error: OnError | None = None,
         loading: Loading | None = None,
         scheduling: Scheduling | None = None,
@@ -87,6 +90,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.cache = arguments.chosen("cache", cache, (Cache,), None)
         if self.cache is not None:
             check_staged(dataset)
+        self._state: Any = None
         self._leeway = arguments.Leeway(
             workers=num_workers is None,
             lookahead=prefetch_factor is None,
@@ -116,6 +120,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         # As asked for, so that a loader rebuilt from its attributes chooses for itself again.
         if not isinstance(dataset, _PIPES):
             self.in_order: bool | None = in_order  # type: ignore[assignment]
+        self.on_device = arguments.on_device(self, on_device)
         self._begin_life()
         self._connect()
 
@@ -141,6 +146,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             return super().__iter__()  # deprecated in torch; its own machinery shuffles and shards them
         if self.persistent_workers and self.num_workers > 0:
             iteration, self._iterator = self._iterator, None  # one that cannot begin is not tried again
+            state = None if self.cache is None else revision(self.dataset)
+            if iteration is not None and state != self._state:
+                iteration.close()  # its workers keep, and look for, what the store had before it was written to
+            self._state = state
             if iteration is None or iteration.resources.closing:
                 iteration = self._new_iteration()
             else:
@@ -195,8 +204,11 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if state == {}:
             self._life.course.epoch, self._life.course.saved, self._latest = 0, None, None
             return
-        checked = copy.deepcopy(saved.checked(state))
+        checked = saved.checked(state)
         self._settings().facts.compare(checked)
+        saved.check_exchanged(checked)
+        if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
+            checked = saved.sealed({**checked, "finished": True})
         self._life.course.saved = checked
 
     def stats(self) -> Stats:

@@ -3,7 +3,6 @@
 import pytest
 
 from headrace.cache import shm
-from headrace.cache.ledger_files import ledgers
 from tests.names import new_name
 
 
@@ -13,5 +12,3 @@ def name():
     chosen = new_name()
     yield chosen
     shm.remove(chosen)
-    for path in ledgers(chosen):
-        path.unlink()

@@ -34,7 +34,7 @@ class Server:
         command = [str(program.path), "--port", str(self.port), *common, *self.options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **program.env})
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "log").read_text()[-500:]
             assert time.monotonic() < deadline
@@ -45,6 +45,11 @@ class Server:
             link.sendall(b"PING\r\n")
             return link.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         return False
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         if self._process is not None:
@@ -68,7 +73,7 @@ def _cli(*arguments: str) -> str:
         pytest.skip("no redis-cli on this machine")
     environment = {**os.environ, **program.env}
     done = subprocess.run(
-        [command, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment
+        [command, *arguments], capture_output=True, text=True, timeout=240, check=False, env=environment
     )
     return done.stdout
 
@@ -124,7 +129,7 @@ def cluster(folder: Path, *, tls: bool = False) -> Iterator[list[Server]]:
         addresses = [f"127.0.0.1:{server.secure_port if tls else server.port}" for server in servers]
         spoken = ["--tls", "--cacert", str(material().ca)] if tls else []
         _cli(*spoken, "--cluster", "create", *addresses, "--cluster-yes")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not all(_joined(server.port) for server in servers):
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -1,73 +1,66 @@
-"""A directory as a tier, and memory above it."""
+"""A directory on a disk, as the level below memory."""
 
-import os
-
+import numpy as np
 import pytest
 
-from headrace.cache.directory import DirectoryTier
-from headrace.cache.layered import Layered
-from headrace.cache.options import Cache, open_tier
-from headrace.cache.shm import SharedMemoryTier
+from headrace.cache import disk, shm
+from headrace.cache import words as W
+from headrace.cache.backend import Entry
+from headrace.cache.company import Unit
+from headrace.cache.disk import Disk
+from headrace.cache.options import Cache, open_share
 from headrace.core.errors import CacheError
-from headrace.testing.tiers import TierSuite, got, put
+from tests.cache.places import described, value
+
+TITLE = "0" * 16
 
 
-class TestDirectory(TierSuite):
-    @pytest.fixture(autouse=True)
-    def _placed(self, tmp_path):
-        self.path = tmp_path / "cache"
-
-    def open(self):
-        return DirectoryTier(self.path, self.limit)
+def entry(sample):
+    return Entry(sample, W.word(W.DECODED, 8192, disk=True))
 
 
-class TestLayered(TierSuite):
-    limit = 4 << 20
+def test_entries_are_found_once_they_are_settled(tmp_path):
+    below, content = Disk(tmp_path, TITLE, 1 << 20), np.arange(5000, dtype=np.uint8)
+    one, two = entry(1), entry(2)
+    assert below.aside(one, content).settle()
+    assert below.read(one).tobytes() == content.tobytes()
+    below.aside(two, content).drop()
+    assert below.read(two) is None
+    assert list(below.listed()) == [one]
+    below.erase([one])
+    assert list(below.listed()) == []
 
-    @pytest.fixture(autouse=True)
-    def _placed(self, tmp_path, name):
-        self.path, self.name = tmp_path / "cache", name
 
-    def open(self):
-        memory = SharedMemoryTier(self.name, 1 << 20)
-        return Layered(memory, DirectoryTier(self.path, self.limit - (1 << 20)))
-
-
-def test_what_a_dead_writer_left_is_put_right(tmp_path):
-    tier = DirectoryTier(tmp_path, 1 << 20)
-    child = os.fork()
-    if child == 0:
-        type(tmp_path).rename = lambda self, target: os.kill(os.getpid(), 9)
-        put(tier, 1, bytes(10_000))
-    assert os.waitpid(child, 0)[1] == 9
-    assert got(tier, 1) == [None]
-    assert tier.usage().bytes == 12_288
-    tier.close()
-    tier = DirectoryTier(tmp_path, 1 << 20)
-    assert tier.usage().bytes == 0
+def test_what_somebody_who_died_was_writing_is_deleted(tmp_path):
+    below = Disk(tmp_path, TITLE, 1 << 20)
+    below.aside(entry(1), np.zeros(10, np.uint8))
+    assert list(tmp_path.rglob("*.part"))
+    assert list(below.listed()) == []
     assert not list(tmp_path.rglob("*.part"))
-    assert put(tier, 1, bytes(10_000))
-    tier.close()
-
-
-def test_one_who_opens_beside_others_changes_nothing(tmp_path):
-    first = DirectoryTier(tmp_path, 1 << 20)
-    assert put(first, 1, bytes(5000))
-    second = DirectoryTier(tmp_path, 1 << 20)
-    assert second.usage() == first.usage()
-    first.close()
-    second.close()
 
 
 def test_a_place_that_cannot_be_had_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(CacheError, match="file cannot hold a cache"):
-        DirectoryTier(tmp_path / "file", 1 << 20)
+        Disk(tmp_path / "file", TITLE, 1 << 20)
+
+
+def test_a_disk_that_is_gone_takes_nothing(tmp_path):
+    below = Disk(tmp_path / "gone", TITLE, 1 << 20)
+    disk.clear(tmp_path / "gone")
+    assert below.aside(entry(1), np.zeros(10, np.uint8)) is None
+    assert below.read(entry(1)) is None
 
 
 def test_a_cache_with_a_disk(tmp_path, name):
-    tier = open_tier(Cache(f"shm://{name}", size="1MiB", disk=str(tmp_path / "below"), disk_size="3 MiB"))
-    kept = sum(put(tier, sample, bytes([sample]) * 100_000) for sample in range(40))
+    where = Cache(f"shm://{name}", size="1MiB", disk=str(tmp_path / "below"), disk_size="3 MiB")
+    share = open_share(where, ("a" * 32, "b" * 32, "c" * 32), 100, Unit("1" * 16, "x-0"))
+    kept = sum(share.keep(sample, W.DECODED, described(sample, 25_000)) for sample in range(100))
     assert 30 <= kept <= 40
-    assert got(tier, 0, kept - 1) == [bytes([0]) * 100_000, bytes([kept - 1]) * 100_000]
-    tier.close()
+    words = share.backend.block(0, 100).tolist()
+    assert [value(share.read(Entry(at, word))) for at, word in enumerate(words) if word] == [
+        at for at, word in enumerate(words) if word
+    ]
+    share.close()
+    assert shm.disks(name) == [str(tmp_path / "below")]
+    assert disk.clear(tmp_path / "below") > 2 << 20

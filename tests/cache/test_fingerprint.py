@@ -2,6 +2,7 @@
 
 import enum
 import functools
+import pickle
 import subprocess
 import sys
 import threading
@@ -97,7 +98,7 @@ def test_a_loop_ends():
 
 
 def test_what_cannot_be_told_apart_is_refused_by_name():
-    with pytest.raises(CacheError, match=r"value \(Scale\)\['factor'\] is a _thread.lock, .* `cache_fingerprint\(\)`"):
+    with pytest.raises(CacheError, match=r"value\.factor is a _thread.lock, .* `cache_fingerprint\(\)`"):
         fingerprint(Scale(threading.Lock()))
 
 
@@ -107,3 +108,15 @@ def test_an_object_may_say_it_itself():
             return "third version"
 
     assert fingerprint(Told(threading.Lock())) == fingerprint(Told(1))
+
+
+class Pickled:
+    def __init__(self):
+        self.size = 3
+
+
+def test_pickling_changes_nothing():
+    before = fingerprint(Pickled())
+    pickle.dumps(Pickled())
+    assert "__slotnames__" in vars(Pickled)
+    assert fingerprint(Pickled()) == before

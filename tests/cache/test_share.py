@@ -1,266 +1,272 @@
-"""Jobs that share a cache in shared memory: real processes, killed and started again."""
+"""What ranks are served and what is kept, on both kinds of backend, with everything shared being damaged meanwhile."""
 
-import json
-import subprocess
-import sys
-import time
+import random
 from collections import Counter
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from headrace.cache import shm
 from headrace.cache import words as W
-from headrace.cache.codec import Codec, Corrupt
-from headrace.cache.ledger_files import ledgers
-from headrace.cache.local_book import LocalBook
-from headrace.cache.options import room_of
-from headrace.cache.policies import Need
-from headrace.cache.share import Share
-from headrace.cache.shm import SharedMemoryTier
+from headrace.cache.backend import Entry
+from headrace.cache.disk import Disk
+from headrace.cache.division import DivisionRecord, Sums
+from headrace.cache.remaining import Remaining
+from headrace.cache.serving import Serving
+from tests.cache.places import CODEC, Place, described, opened, place, unit, value
 
-SAMPLES, ENTRY, LIMIT = 80, 3000, 2 << 20
-SCOPES = ("a" * 32, "b" * 32, "c" * 32)
-BUDGET = (20 * ENTRY, 40 * ENTRY, 0)
-
-
-def opened(name, samples=SAMPLES, budget=BUDGET):
-    tier = SharedMemoryTier(name, LIMIT)
-    return tier, shared(name, tier, SCOPES, budget, samples)
+__all__ = ["place"]
+SAMPLES, SIZE = 48, 1 << 20
+FILLER = 12_000
+"""Numbers in a sample: a page or so more than 48 KB, so that a third of the samples fill the cache."""
 
 
-def shared(name, tier, scopes, budget, samples=SAMPLES):
-    book = LocalBook(name, samples=samples, scopes=scopes, budget=budget, policy=Need())
-    return Share(tier, book, scopes)
+class Job:
+    """Of one rank: asks, reads, makes and keeps, and checks what it gets."""
+
+    def __init__(self, place, number, *, parts=(0, 100, 0), size=SIZE, samples=SAMPLES):
+        self.share = place.share(unit(number), samples, size, parts=parts)
+        self.serving = Serving(self.share)
+        self.number, self.samples = number, samples
+        self.hits = self.made = 0
+        self.marks = Counter()
+        self.begin()
+
+    def begin(self):
+        self.rng = np.random.default_rng(self.number)
+        self.remaining = Remaining(self.samples, None, np.empty(0, np.int64), self.rng)
+        self.order = self.rng.permutation(self.samples)
+        self.at, self.served = 0, []
+        self.serving.begin()
+
+    def step(self, count):
+        """A batch; whether it was the last."""
+        asked = self.order[self.at : self.at + count]
+        self.at += len(asked)
+        answer = self.serving.request(asked, self.remaining)
+        assert len(answer.samples) == len(asked)
+        self.remaining.take(answer.samples)
+        self.serving.saw(answer.samples)
+        for sample, word, keep in zip(*(each.tolist() for each in answer), strict=True):
+            self.served.append(sample)
+            self._make(sample, word, keep)
+        return self.at == self.samples
+
+    def _make(self, sample, word, keep):
+        found = self.share.read(Entry(sample, word)) if word else None
+        self.hits += found is not None
+        self.made += 1
+        if W.form_of(word) == W.AUGMENTED and found is not None:
+            index, mark = CODEC.rebuild(*found)[:2].tolist()
+            assert index == sample
+            self.marks[mark] += 1
+            return
+        if found is not None:
+            assert value(found) == sample
+        if keep == W.AUGMENTED:
+            mark = random.getrandbits(60)
+            self.marks[mark] += 1
+            content = np.full(FILLER // 2, sample, np.int64)
+            content[1] = mark
+            self.share.keep(sample, keep, CODEC.describe(content))
+        elif keep:
+            self.share.keep(sample, keep, described(sample, FILLER))
+
+    def check(self):
+        assert sorted(self.served) == list(range(self.samples)), "each sample once"
+        assert max(self.marks.values(), default=1) == 1, "no augmentation twice"
 
 
-def entry(sample, form):
-    return Codec().encode((np.full(2000, sample, np.uint8), form))
+def run(place, rng, *, parts, epochs, damage=lambda: None, size=SIZE):
+    """Three jobs in any order, some of which begin anew."""
+    jobs = [Job(place, number, parts=parts, size=size) for number in (1, 2, 3)]
+    ended = 0
+    while ended < epochs:
+        job = rng.choice(jobs)
+        if job.step(rng.randint(1, 9)):
+            job.check()
+            job.begin()
+            ended += 1
+        if rng.random() < 0.3:
+            damage()
+    return jobs
 
 
-class Both:
-    """Two shares of a cache, and what they stand on."""
-
-    def __init__(self, name):
-        self.pairs = [opened(name) for _ in range(2)]
-        self.tiers, self.shares = zip(*self.pairs, strict=True)
-        for share in self.shares:
-            share.begin(0)
-
-
-@pytest.fixture
-def both(name):
-    found = Both(name)
-    yield found
-    for tier, share in found.pairs:
-        share.close()
-        tier.close()
+@pytest.mark.parametrize("parts", [(0, 100, 0), (50, 50, 0), (0, 0, 100), (0, 60, 40)])
+def test_every_sample_comes_once_and_no_augmentation_twice(place, parts):
+    jobs = run(place, random.Random(str(parts)), parts=parts, epochs=9)
+    room = jobs[0].share.backend.room()
+    assert sum(room.held) + room.others <= SIZE
+    assert sum(job.hits for job in jobs) > 0
+    held = np.zeros(4, np.int64) + W.sums(jobs[0].share.backend.block(0, SAMPLES))
+    assert held.tolist() == list(room.held)
 
 
-def test_one_reads_and_the_other_has_it(both):
-    first, second = both.shares
-    read = first.request(np.arange(10)).servings
-    assert {each.form for each in read} == {W.NOWHERE}
-    assert all(first.keep(each.sample, each.keep, entry(each.sample, each.keep)) for each in read)
-    served = second.request(np.arange(30, 40)).servings
-    assert {each.sample for each in served} == set(range(10))
-    with both.tiers[1].reading() as reading:
-        for each, view in zip(served, second.read(reading, served), strict=True):
-            pixels, form = Codec().decode(view)
-            assert (set(pixels.tolist()), form) == ({each.sample}, each.form)
-            del pixels
-            view.release()
-    counts = second.book.counts()
-    assert (counts["misses"], counts["exchanged"], counts["admitted"]) == (10, 10, 10)
-    assert counts["hits_decoded"] + counts["hits_encoded"] == 10
+def damaged_files(place, rng):
+    """Bytes changed, cleared, swapped or cut in any file of a cache."""
+    files = [path for path in shm.path_of(place.namespace).rglob("*") if path.is_file() and path.name != "lock"]
+    with suppress(OSError, ValueError):
+        path = rng.choice(files)
+        size = path.stat().st_size
+        how = rng.randrange(5)
+        if how == 0:
+            with path.open("r+b") as file:
+                file.truncate(rng.randrange(size + 1))
+        elif how == 1:
+            content = path.read_bytes()
+            other = rng.choice(files)
+            with path.open("r+b") as file:
+                file.write(other.read_bytes())
+            with other.open("r+b") as file:
+                file.write(content)
+        elif how == 2:
+            path.unlink()
+        else:
+            with path.open("r+b") as file:
+                file.seek(rng.randrange(max(1, size)))
+                file.write(bytes(rng.randint(1, 64)) if how == 3 else rng.randbytes(rng.randint(1, 64)))
 
 
-def test_an_entry_that_vanished_is_a_miss_for_everybody(both):
-    first, second = both.shares
-    (serving,) = first.request(np.array([5])).servings
-    assert first.keep(5, W.DECODED, entry(5, W.DECODED))
-    both.tiers[0].delete([first.key(5, W.DECODED)])
-    (hit,) = second.request(np.array([5])).servings
-    assert (serving.sample, hit.form) == (5, W.DECODED)
-    with both.tiers[1].reading() as reading:
-        assert second.read(reading, [hit]) == [None]
-    assert first.book.counts()["lost"] == 1
-    assert first.keep(5, W.DECODED, entry(5, W.DECODED))
+def damaged_keys(client, rng):
+    """The same, of keys on a server."""
+    keys = sorted(client.scan_iter())
+    if not keys:
+        return
+    key, how = rng.choice(keys), rng.randrange(4)
+    kind = client.type(key)
+    if how == 0:
+        client.unlink(key)
+    elif how == 1:
+        client.unlink(key)
+        client.rpush(key, b"garbage")
+    elif kind == b"string":
+        size = max(1, client.strlen(key))
+        client.setrange(key, rng.randrange(size), rng.randbytes(rng.randint(1, 20)))
+    elif kind == b"hash":
+        client.hset(key, rng.choice(client.hkeys(key)), rng.choice([b"x", b"-5", b"99999999999999999"]))
 
 
-def test_a_corrupt_entry_is_noticed_and_forgotten(both, name):
-    first, second = both.shares
-    first.request(np.array([5]))
-    assert first.keep(5, W.DECODED, entry(5, W.DECODED))
-    (hit,) = second.request(np.array([5])).servings
-    with both.tiers[1].reading() as reading:
-        (view,) = second.read(reading, [hit])
-        memory = both.tiers[0]._here.memory
-        at = memory.find(bytes(view[:2000]))
-        memory[at + 500] ^= 0xFF
-        with pytest.raises(Corrupt, match="checksum"):
-            Codec().decode(view)
-        view.release()
-    second.lost(5, W.DECODED)
-    assert first.keep(5, W.DECODED, entry(5, W.DECODED))
+def damage_of(place, rng):
+    if place.url is None:
+        return lambda: damaged_files(place, rng)
+    backend = place.backend()
+    return lambda: damaged_keys(backend.server.client, rng)
 
 
-def test_a_rank_that_was_taken_for_dead_goes_on(both):
-    """Its seat was given away during a long silence: it takes another, and is served nothing twice."""
-    first, _ = both.shares
-    served = [each.sample for each in first.request(np.arange(20)).servings]
-    seat = first.book.seat
-    seat.w[seat.dims.seat(seat.number) + W.J_NAME] = 0
-    for at in range(20, 80, 10):
-        served += [each.sample for each in first.request(np.arange(at, at + 10)).servings]
-    assert sorted(served) == list(range(80))
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 400))]
 
 
-def test_a_tier_without_room_costs_nothing_but_the_entry(name):
-    tier, share = opened(name, budget=(0, 1 << 30, 0))
-    share.begin(0)
-    kept = 0
-    for each in share.request(np.arange(SAMPLES)).servings:
-        kept += share.keep(each.sample, W.DECODED, Codec().encode(np.zeros(60_000, np.uint8)))
-    assert 0 < kept < SAMPLES
-    assert share.book.counts()["bytes_decoded"] <= LIMIT
-    share.close()
-    tier.close()
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["shm", "redis"])
+def test_damage_costs_time_and_nothing_else(kind, tmp_path, seed):
+    rng = random.Random(seed)
+    with opened(kind, tmp_path) as place:
+        run(place, rng, parts=rng.choice([(0, 100, 0), (0, 60, 40)]), epochs=6, damage=damage_of(place, rng))
 
 
-def test_a_tier_that_outlived_its_ledger_is_taken_in(name):
-    """But for augmentations, of which nobody knows who was served them."""
-    tier, share = opened(name, budget=(20 * ENTRY, 40 * ENTRY, 40 * ENTRY))
-    share.begin(0)
-    share.request(np.arange(SAMPLES))
-    for sample in range(15):
-        assert share.keep(sample, 1 + sample % 3, entry(sample, 1 + sample % 3))
-    share.close()
-    for path in ledgers(name):
-        path.unlink()
-    again, other = opened(name)
-    other.begin(0)
-    servings = {each.sample: each.form for each in other.request(np.arange(SAMPLES)).servings}
-    assert {sample for sample, form in servings.items() if form} == {0, 1, 3, 4, 6, 7, 9, 10, 12, 13}
-    assert tier.usage().entries == 10
-    other.close()
-    again.close()
-    tier.close()
+def test_what_is_counted_is_put_right(place):
+    job = Job(place, 1)
+    while not job.step(8):
+        pass
+    held = job.share.backend.room().held
+    job.share.backend.correct([0, 100 * 512, 0, 0])
+    job.serving.recount()
+    assert job.share.backend.room().held != held, "what is on its way is not taken for lost"
+    job.serving.recount()
+    assert job.share.backend.room().held == held
 
 
-def test_what_a_changed_transform_left_gives_way(name):
-    """Its jobs are gone; those of another dataset that still run keep theirs."""
-    tier = SharedMemoryTier(name, LIMIT)
-    budget = (0, LIMIT, 0)
-    scopes = [tuple(letter * 32 for letter in letters) for letters in ("123", "456", "789")]
-    old, running, new = (shared(name, tier, each, budget) for each in scopes)
-    large = Codec().encode(np.zeros(60_000, np.uint8))
-    for share, count in ((old, 20), (running, 4)):
-        share.begin(0)
-        share.request(np.arange(count))
-        kept = sum(share.keep(sample, W.DECODED, large) for sample in range(count))
-        assert kept >= min(count, 4)
-    old.close()
-    new.begin(0)
-    new.request(np.arange(20))
-    assert sum(new.keep(sample, W.DECODED, large) for sample in range(20)) > 10
-    left = {key.scope for key, _ in tier.listed()}
-    assert left == {"5" * 32, "8" * 32}
-    running.close()
-    new.close()
-    tier.close()
+def test_two_jobs_hand_each_other_what_they_read(place):
+    one, two = Job(place, 1, size=8 << 20), Job(place, 2, size=8 << 20)
+    one.serving.begin()
+    done = False
+    while not done:
+        done = one.step(6)
+        two.step(6)
+    assert one.hits + two.hits >= SAMPLES - 12, "what one reads the other has not to"
 
 
-JOB = """
-import json, os, random, sys
-import numpy as np
-from headrace.cache import words as W
-from headrace.cache.codec import Codec
-from tests.cache.test_share import opened, entry, SAMPLES
-name, path, job, epochs, step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
-lines = [json.loads(line) for line in open(path)] if os.path.exists(path) else []
-epoch = max((line["epoch"] for line in lines), default=0)
-out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-tier, share = opened(name)
-rng = np.random.default_rng(os.getpid())
-print("ready", flush=True)
-while epoch < epochs:
-    done = [sample for line in lines if line["epoch"] == epoch for sample in line["samples"]]
-    share.begin(epoch, done=done)
-    left = rng.permutation(sorted(set(range(SAMPLES)) - set(done)))
-    for first in range(0, len(left), step):
-        answer = share.request(left[first : first + step])
-        hits = 0
-        with tier.reading() as reading:
-            for each, view in zip(answer.servings, share.read(reading, answer.servings)):
-                if view is not None:
-                    pixels, form = Codec().decode(view)
-                    assert set(pixels.tolist()) == {each.sample} and form == each.form
-                    hits += 1
-                    del pixels
-                    view.release()
-                elif each.keep:
-                    share.keep(each.sample, each.keep, entry(each.sample, each.keep))
-        record = {"epoch": epoch, "samples": [int(each.sample) for each in answer.servings], "hits": hits}
-        os.write(out, (json.dumps(record) + "\\n").encode())
-    lines, epoch = [], epoch + 1
-share.close()
-tier.close()
-"""
+def test_a_job_alone_keeps_no_augmented_samples(place):
+    job = Job(place, 1, parts=(0, 0, 100))
+    while not job.step(8):
+        pass
+    assert job.share.backend.room().kept == 0
 
 
-@pytest.mark.stress
-@pytest.mark.timeout(400)
-def test_every_job_sees_every_sample_once_per_epoch_whoever_is_killed(name, tmp_path):
-    epochs, steps = 40, (4, 7)
-    paths = [tmp_path / str(job) for job in range(2)]
-    root = Path(__file__).resolve().parents[2]
-
-    def start(job):
-        command = [sys.executable, "-c", JOB, name, str(paths[job]), str(job), str(epochs), str(steps[job])]
-        process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "ready\n", process.stderr.read()
-        return process
-
-    running = [start(job) for job in range(2)]
-    rng = np.random.default_rng(11)
-    for _ in range(4):
-        job = int(rng.integers(2))
-        time.sleep(float(rng.uniform(0.05, 0.4)))  # when it dies is the point
-        running[job].kill()
-        _, errors = running[job].communicate()
-        assert errors == ""
-        running[job] = start(job)
-    for process in running:
-        _, errors = process.communicate()
-        assert (process.returncode, errors) == (0, "")
-    hits = 0
-    for path in paths:
-        served = {epoch: Counter() for epoch in range(epochs)}
-        for line in map(json.loads, path.read_text().splitlines()):
-            served[line["epoch"]].update(line["samples"])
-            hits += line["hits"]
-        assert all(each == Counter(range(SAMPLES)) for each in served.values())
-    assert hits > 0.6 * 2 * epochs * SAMPLES
+def test_a_second_dataset_gets_its_share(place):
+    one = Job(place, 1)
+    while not one.step(8):
+        pass
+    full = sum(one.share.backend.room().held)
+    other = place.share(unit(2), SAMPLES, title="e" * 16)
+    Serving(other).begin()
+    kept = [other.keep(sample, W.DECODED, described(sample, FILLER)) for sample in range(SAMPLES)]
+    assert sum(kept) >= SAMPLES // 8
+    assert sum(one.share.backend.room().held) >= full // 3, "and no more"
 
 
-def test_the_ledger_counts_what_the_tier_really_takes(name):
-    """Entries that leave much of a page unused: what is granted finds room, and for more something else goes."""
-    tier = SharedMemoryTier(name, LIMIT)
-    large = Codec().encode(np.zeros(40_000, np.uint8))
-    assert tier.footprint(large.size) > 1.5 * large.size
-    jobs = [shared(name, tier, SCOPES, (0, room_of(tier), 0)) for _ in range(2)]
-    for job in jobs:
-        job.begin(0)
-    for at in range(0, SAMPLES, 4):
-        for job in jobs:
-            for each in job.request(np.arange(at, at + 4)).servings:
-                refused = job.book.counts()["refused"]
-                if each.keep and not job.keep(each.sample, each.keep, large):
-                    assert job.book.counts()["refused"] == refused + 1, "the ledger had room, and the tier had not"
-    counts = jobs[0].book.counts()
-    assert counts["evicted"] > 0
-    assert counts["hits_decoded"] == SAMPLES
-    for job in jobs:
-        job.close()
-    tier.close()
+def test_what_nobody_uses_gives_way(place):
+    gone = Job(place, 1)
+    while not gone.step(8):
+        pass
+    gone.serving.end()
+    other = place.share(unit(2), SAMPLES, title="e" * 16)
+    Serving(other).begin()
+    kept = [other.keep(sample, W.DECODED, described(sample, FILLER)) for sample in range(SAMPLES)]
+    assert sum(kept) >= SAMPLES // 4
+    assert other.backend.siblings() == []
+
+
+def test_a_disk_takes_what_memory_has_no_room_for(place, tmp_path):
+    disk = Disk(tmp_path / "disk", "0" * 16, 8 << 20)
+    share = place.share(unit(1), SAMPLES, disk=disk)
+    kept = [share.keep(sample, W.DECODED, described(sample, FILLER)) for sample in range(SAMPLES)]
+    assert all(kept)
+    assert share.backend.room().held[3] > 0
+    words = share.backend.block(0, SAMPLES).tolist()
+    assert [value(share.read(Entry(sample, word))) for sample, word in enumerate(words)] == list(range(SAMPLES))
+
+
+def test_a_disk_outlives_the_table(tmp_path):
+    disk = Disk(tmp_path / "disk", "0" * 16, 8 << 20)
+    for round_ in range(2):
+        place = Place(None)
+        try:
+            share = place.share(unit(1), SAMPLES, disk=disk)
+            share.adopt()
+            held = np.count_nonzero(share.backend.block(0, SAMPLES))
+            assert (held > 0) == (round_ > 0)
+            for sample in range(SAMPLES):
+                share.keep(sample, W.DECODED, described(sample, FILLER))
+        finally:
+            place.close()
+
+
+def test_what_has_no_room_for_one_of_its_size_leaves_it_to_another_form(place):
+    job = Job(place, 1, parts=(40, 60, 0))
+    backend = job.share.backend
+    size = job.share.footprint(described(0, FILLER))
+    backend.measure(Sums(encoded_bytes=5120, encoded_sized=1, decoded_bytes=size, decoded_sized=1))
+    kept = []
+    while not kept or kept[-1] == W.DECODED:
+        answer = job.serving.request(np.array([len(kept)]), None)
+        kept.append(int(answer.keep[0]))
+        assert job.share.keep(len(kept) - 1, kept[-1], described(len(kept) - 1, FILLER))
+    assert kept[-1] == W.ENCODED
+    assert len(kept) > 5
+
+
+def test_a_move_of_the_division_is_followed(place):
+    job = Job(place, 1)
+    while not job.step(8):
+        pass
+    held = job.share.backend.room().held[1]
+    assert job.share.backend.divide(DivisionRecord(1, (90, 10, 0), fixed=False, before=(0, 100, 0)), 0)
+    job.share._terms = None
+    job.begin()
+    while not job.step(8):
+        pass
+    room = job.share.backend.room()
+    assert room.held[1] < held
+    assert room.held[0] > 0

@@ -5,7 +5,7 @@ import pytest
 
 from headrace.cache.policies import Need, Opportunistic, Soonest, Static, Substitution
 from headrace.cache.simulate import Simulation, simulate
-from headrace.cache.trace import Request, Trace, drawn
+from headrace.cache.trace import Request, RequestTrace, drawn
 
 TOGETHER, UNEQUAL = (1.0, 1.0, 1.0), (1.0, 0.6, 0.8)
 SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -94,7 +94,7 @@ def test_knowing_an_order_that_repeats_samples():
     rng = np.random.default_rng(1)
     weights = 1 / np.arange(1, 401)
     order = rng.choice(400, 8000, p=weights / weights.sum())
-    trace = Trace(400, 1, [Request(0, 0, order[at : at + 1], at / 400) for at in range(8000)])
+    trace = RequestTrace(400, 1, [Request(0, 0, order[at : at + 1], at / 400) for at in range(8000)])
     known, static = (simulate(trace, policy, 0.2, warm_up=2).hit_rate for policy in (Soonest(), Static()))
     assert known > static + 0.1
 

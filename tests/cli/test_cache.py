@@ -2,29 +2,40 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from headrace.cache import arena_file, shm
-from headrace.cache.division import Division, Rank, Sums
-from headrace.cache.local_book import LocalBook
-from headrace.cache.policies import Need
-from headrace.cache.redis import RedisTier
-from headrace.cache.redis_book import RedisBook
-from headrace.cache.shm import SharedMemoryTier
+from headrace.cache import shm
+from headrace.cache import words as W
+from headrace.cache.company import Unit
+from headrace.cache.disk import Disk
+from headrace.cache.division import DivisionRecord, Rank, Sums
+from headrace.cache.options import Cache, open_share
+from headrace.cache.serving import Serving
 from headrace.cli.__main__ import main
-from headrace.testing.tiers import put
 from tests.cache import servers
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
+from tests.cache.places import described
+
+SCOPES = ("a" * 32, "b" * 32, "c" * 32)
+
+
+def filled(where):
+    """A cache with two entries, whose job measures and plans."""
+    share = open_share(where, SCOPES, 20, Unit("1" * 16, "x-0"))
+    backend = share.backend
+    assert backend.divide(DivisionRecord(0, (30, 70, 0), False, (0, 100, 0), 900, 400, 1), None)
+    assert share.keep(1, W.DECODED, described(1, 1000))
+    assert share.keep(2, W.ENCODED, described(2, 100))
+    backend.measure(Sums(fetch=8_000_000, fetched=2))
+    Serving(share).report(Rank(3, 100.0, 50.0))
+    return share
 
 
 @pytest.fixture
 def cache(name):  # noqa: F811  (the fixture)
-    tier = SharedMemoryTier(name, 2 << 20)
-    assert put(tier, 1, bytes(5000))
-    assert put(tier, 2, bytes(700), form=1)
+    share = filled(Cache(f"shm://{name}", size=2 << 20))
     yield name
-    tier.close()
+    share.close()
 
 
 def said(capsys, *arguments):
@@ -34,25 +45,11 @@ def said(capsys, *arguments):
 
 def test_info(cache, capsys):
     found = json.loads(said(capsys, "info", f"shm://{cache}", "--json"))
-    assert (found["entries"], found["processes"]) == (2, 0)
-    assert found["forms"]["decoded"] == {"entries": 1, "bytes": 5000}
-    assert found["forms"]["encoded"] == {"entries": 1, "bytes": 700}
+    assert (found["entries"], found["processes"]) == (2, 1)
+    assert found["forms"]["decoded"] == {"entries": 1, "bytes": 9216}
+    assert found["forms"]["encoded"] == {"entries": 1, "bytes": 5120}
     assert found["bytes"] <= found["limit"] <= 2 << 20
-    assert "4.88 KiB" in said(capsys, "info", f"shm://{cache}")
-
-
-SCOPES = ("a" * 32, "b" * 32, "c" * 32)
-
-
-def divide(book):
-    """As a job that measures and plans."""
-    book.begin(0)
-    book.agree(None, 1000)
-    book.measure(Sums(fetch=8_000_000, fetched=2))
-    book.report(Rank(3, 100.0, 50.0))
-    before = book.facts().division
-    assert book.divide(Division(before.number + 1, (30, 70, 0), False, before.parts, 900, 400, 1))
-    return book
+    assert "9 KiB" in said(capsys, "info", f"shm://{cache}")
 
 
 def check_division(each, shown):
@@ -64,10 +61,8 @@ def check_division(each, shown):
 
 
 def test_info_says_how_it_is_divided_and_why(cache, capsys):
-    book = divide(LocalBook(cache, samples=20, scopes=SCOPES, budget=(0, 1000, 0), policy=Need()))
     (each,) = json.loads(said(capsys, "info", f"shm://{cache}", "--json"))["divisions"]
     check_division(each, said(capsys, "info", f"shm://{cache}"))
-    book.leave()
 
 
 def test_ls(cache, capsys):
@@ -76,40 +71,51 @@ def test_ls(cache, capsys):
     assert f"shm://{cache}" in said(capsys, "ls")
 
 
-def test_a_cache_of_another_version_is_listed_and_hides_no_other(cache, capsys):
+def test_a_cache_that_cannot_be_read_hides_no_other(cache, capsys):
     old = shm.path_of(f"{cache}.old")
     try:
-        head = np.array([arena_file.MAGIC, arena_file.VERSION - 1, 4096], np.int64)
-        old.write_bytes(head.tobytes().ljust(4 << 20, b"\0"))
+        old.mkdir(mode=0o700)
+        (old / "cache").write_text(json.dumps([shm.VERSION - 1, 4 << 20]))
+        for path in shm.path_of(cache).rglob("*"):
+            if path.is_file() and path.name in {"room", "table", "log", "facts"}:
+                path.write_bytes(path.read_bytes()[:3])
         shown = said(capsys, "ls")
         assert f"shm://{cache} " in shown
         assert f"shm://{cache}.old: " in shown
         assert "was made by another version: remove it with `headrace cache clear" in shown
+        assert main(["cache", "clear", f"shm://{cache}.old"]) == 0
+        assert not old.exists()
     finally:
-        old.unlink()
+        shm.remove(f"{cache}.old")
 
 
-def test_clear_gives_the_memory_back(cache, capsys):
-    assert "is empty" in said(capsys, "clear", f"shm://{cache}")
-    assert not shm.path_of(cache).exists()
-    assert main(["cache", "info", f"shm://{cache}"]) == 2
+def test_clear_gives_the_memory_back_and_says_what_was_held(name, tmp_path, capsys):  # noqa: F811  (the fixture)
+    where = Cache(f"shm://{name}", size=2 << 20, disk=str(tmp_path / "disk"), disk_size="1MiB")
+    share = filled(where)
+    assert isinstance(share.disk, Disk)
+    (tmp_path / "disk" / "0123456789abcdef" / "00").mkdir(parents=True)
+    (tmp_path / "disk" / "0123456789abcdef" / "00" / "x").write_bytes(bytes(2048))
+    share.close()
+    shown = said(capsys, "clear", f"shm://{name}")
+    assert "is empty: 2 entries, 16 KiB, 2 KiB of them on disk, given back" in shown
+    assert not shm.path_of(name).exists()
+    assert not list((tmp_path / "disk").iterdir())
+    assert main(["cache", "info", f"shm://{name}"]) == 2
     assert "there is no cache" in capsys.readouterr().err
 
 
 def test_on_a_server(tmp_path, capsys):
     with servers.one(tmp_path) as server:
         url = f"redis://{servers.USER}:{servers.PASSWORD}@127.0.0.1:{server.port}"
-        tier = RedisTier(url, 1 << 20, "mine")
-        assert put(tier, 1, bytes(3000))
+        share = filled(Cache(url, size=1 << 20, namespace="mine"))
         shown = said(capsys, "info", url, "--namespace", "mine", "--json")
-        assert json.loads(shown)["forms"]["decoded"]["bytes"] == 3000
+        assert json.loads(shown)["forms"]["decoded"]["entries"] == 1
         assert servers.PASSWORD not in shown
-        divide(RedisBook(tier.server, "d" * 16, samples=20, budget=(0, 1000, 0)))
-        (each,) = json.loads(said(capsys, "info", url, "--namespace", "mine", "--json"))["divisions"]
+        (each,) = json.loads(shown)["divisions"]
         check_division(each, said(capsys, "info", url, "--namespace", "mine"))
         assert servers.PASSWORD not in said(capsys, "clear", url, "--namespace", "mine")
-        assert tier.usage().entries == 0
-        tier.close()
+        assert not share.backend.block(0, 20).any()
+        share.close()
 
 
 @pytest.mark.parametrize("url", ["shm://no-such-cache-here", "shm://a/b", "http://x", "redis://127.0.0.1:1"])

@@ -48,7 +48,7 @@ class TestIngest:
         assert code == 1
         assert "3 samples written" in out
         assert "25 failed" in out
-        assert "in/cat/bad00.png: this is no picture that Pillow knows" in out
+        assert "in/cat/bad00.png: it is called .png and is no picture" in out
         assert "and 5 more; --json lists them all" in out
         code, out, _ = run(capsys, "ingest", tmp_path / "in", f"sqlite:///{tmp_path}/s.db", "--encode", "jpg", "--json")
         assert (code, len(json.loads(out)["failed"])) == (1, 25)
@@ -134,17 +134,36 @@ class TestSplit:
         assert counts["train"]["classes"] == {"cat": 10, "dog": 10}
         assert counts["test"]["classes"] == {"cat": 20, "dog": 10}
         _, out, _ = run(
-            *(capsys, "split", store, "--fractions", "all=1", "--stratify", "class", "--balance", "cat=1,dog=2"),
-            *("-o", tmp_path / "s.parquet", "--json"),
+            *(capsys, "split", store, "--fractions", "all=1", "--stratify", "label", "--balance", "cat=1,dog=2"),
+            *("-o", tmp_path / "t.json", "--json"),
         )
         assert json.loads(out)["counts"]["splits"]["all"]["classes"] == {"cat": 10, "dog": 20}
 
+    def test_a_file_that_is_there_is_not_replaced(self, store, tmp_path, capsys):
+        file = tmp_path / "s.parquet"
+        assert run(capsys, "split", store, "--fractions", "train=0.5,test=0.5", "-o", file)[0] == 0
+        before = file.read_bytes()
+        code, _, err = run(capsys, "split", store, "--fractions", "a=0.5,b=0.5", "-o", file)
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert "is there already" in err
+        assert "--force" in err
+        assert file.read_bytes() == before
+        assert run(capsys, "split", store, "--fractions", "a=0.5,b=0.5", "-o", file, "--force")[0] == 0
+        assert file.read_bytes() != before
+
     def test_what_came_out_otherwise_is_said(self, store, tmp_path, capsys):
-        _, out, _ = run(
-            *(capsys, "split", store, "--fractions", "train=0.98,test=0.02", "--group-by", "patient"),
+        arguments = [
+            *("split", store, "--fractions", "train=0.88,test=0.02", "--group-by", "patient"),
             *("--where", "patient = 'P0' OR patient = 'P1'", "-o", tmp_path / "s.parquet"),
-        )
+        ]
+        code, _, err = run(capsys, *arguments)
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert "test is empty" in err
+        assert "--allow-empty" in err
+        assert not (tmp_path / "s.parquet").exists()
+        _, out, _ = run(capsys, *arguments, "--allow-empty")
         assert "test is empty" in out
+        assert "fractions add up to 0.9" in out
 
     @pytest.mark.parametrize(
         ("arguments", "complaint"),
@@ -154,8 +173,8 @@ class TestSplit:
             (["--fractions", "train=0.5,train=0.5"], "there twice"),
             (["--fractions", "train=0.9,test=0.9"], "add up to 1.8"),
             ([], "into what?"),
-            (["--folds", "3", "--where", "age >"], "--where: a column, a number or 'text' is expected"),
-            (["--folds", "3", "--where", "weight > 3"], "--where: there is no column 'weight'"),
+            (["--folds", "3", "--where", "age >"], "--where: 'age >': incomplete input"),
+            (["--folds", "3", "--where", "weight > 3"], "--where: 'weight > 3': there is no column 'weight'"),
             (["--folds", "3", "--group-by", "nobody"], "no column 'nobody'"),
             (["--folds", "3", "--balance", "uniform"], "needs stratify"),
             (["--folds", "3", "-o", "/no/such/folder/s.parquet"], "cannot be written"),

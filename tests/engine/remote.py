@@ -24,12 +24,13 @@ class RemoteNumbers:
         stops=(),
         marks=None,
         size=50,
+        growth=0,
         always_dies=False,
         needs=None,
     ):
         self.rows, self.delay, self.slow, self.missing = rows, delay, dict(slow), set(missing)
         self.always_dies, self.stops, self.needs = always_dies, set(stops), needs
-        self.refuses, self.kills, self.marks, self.size = refuses, set(kills), marks, size
+        self.refuses, self.kills, self.marks, self.size, self.growth = refuses, set(kills), marks, size, growth
 
     name = "numbers://nowhere"
 
@@ -67,7 +68,8 @@ class _Session:
         await asyncio.sleep(store.slow.get(number, store.delay))
         if number in store.missing:
             raise MissingKey(f"{store.name} has no row with the key {key!r}", server=store.name, key=key)
-        return Row(key, (key.encode() * store.size)[: store.size], number)
+        size = store.size + store.growth * number
+        return Row(key, (key.encode() * size)[:size], number)
 
     def _first(self, number):
         """Whether this was never asked for before, in any process."""

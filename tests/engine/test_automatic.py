@@ -7,9 +7,9 @@ import pytest
 
 from headrace.engine.consumer import automatic
 from headrace.engine.consumer.automatic import Automatic
-from headrace.plan.lanes import Observed
+from headrace.plan.lanes import LaneRates
 
-SLEEPY = Observed(lanes=2, rate=100, waited=0.9, occupancy=0, running=0.01, queued=0, cores=2, affordable=100)
+SLEEPY = LaneRates(lanes=2, rate=100, waited=0.9, occupancy=0, running=0.01, queued=0, cores=2, affordable=100)
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,22 @@ def test_a_machine_with_fewer_cores_bounds_it(monkeypatch):
 
 def test_memory_is_a_bound():
     assert Automatic(Data(), "climb").decide(replace(SLEEPY, affordable=3)) == 3
+
+
+def test_a_limit_that_was_met_is_a_bound():
+    data = Data()
+    loader = Automatic(data, "climb")
+    loader.bound(5)
+    assert (loader.lanes, Automatic(data, "climb").lanes) == (5, 5)
+    assert loader.decide(replace(SLEEPY, lanes=5)) == 5
+
+
+@pytest.mark.parametrize(("descriptors", "processes", "lanes"), [(80, 1000, 10), (1000, 12, 6), (0, 0, 0)])
+def test_lanes_leave_something_of_every_limit(monkeypatch, descriptors, processes, lanes):
+    monkeypatch.setattr(automatic, "free_descriptors", lambda: descriptors)
+    monkeypatch.setattr(automatic, "free_processes", lambda: processes)
+    monkeypatch.setattr(automatic, "ranks", lambda: 1)
+    assert automatic.affordable([], 1 << 10) == lanes
 
 
 def test_nothing_is_kept_for_a_dataset_that_is_gone():

@@ -73,6 +73,18 @@ def test_the_tightest_of_all_that_contain_it(machine):
     assert machine.free() == 2 * GIB
 
 
+def test_processes(machine):
+    assert cgroup.processes(cgroup.controller("pids", machine.process)) is None
+    root = machine.mount("unified", "cgroup2", "", "/jobs/7")
+    (root / "jobs" / "7").mkdir(parents=True)
+    for group, most, now in ((root / "jobs", "100", "90"), (root / "jobs" / "7", "max", "3")):
+        (group / "pids.max").write_text(most)
+        (group / "pids.current").write_text(now)
+    assert cgroup.processes(cgroup.controller("pids", machine.process)) == 10
+    (root / "jobs" / "pids.current").write_text("120")
+    assert cgroup.processes(cgroup.controller("pids", machine.process)) == 0
+
+
 def test_page_cache_counts_as_free(machine):
     point = machine.mount("unified", "cgroup2", "rw", "/job")
     cache = f"anon {GIB}\ninactive_file {2 * GIB}\nactive_file {GIB}\nshmem {GIB}\nfile {4 * GIB}"

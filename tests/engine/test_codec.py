@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import headrace
-from headrace.engine.memory.codec import Encoded, decode
+from headrace.engine.memory.codec import EncodedObject, decode
 from tests.parity.datasets import Squares
 from tests.parity.support import assert_same, raises
+from tests.selection import examples
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -28,7 +29,7 @@ DTYPES = [
 
 
 def round_trip(value, locate=None):
-    encoded = Encoded(value, locate)
+    encoded = EncodedObject(value, locate)
     memory = mmap.mmap(-1, max(encoded.size, 1))
     view = memoryview(memory)
     encoded.write(view[: encoded.size])
@@ -119,13 +120,13 @@ def check(actual, expected):
 
 
 @given(value=values)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_anything_nested(value):
     check(round_trip(value), value)
 
 
 @given(tensor=tensors())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_memory_formats_are_kept(tensor):
     found = round_trip(tensor)
     check(found, tensor)
@@ -135,7 +136,7 @@ def test_memory_formats_are_kept(tensor):
 
 
 @given(tensor=tensors(), at=st.integers(0, 3))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_lies_in_the_slot_is_not_copied(tensor, at):
     """Some slices of a tensor in the slot: they come back as views of the same bytes."""
     dense = tensor.contiguous()
@@ -150,7 +151,7 @@ def test_what_lies_in_the_slot_is_not_copied(tensor, at):
         offset = found.data_ptr() - slot.data_ptr()
         return offset if 0 <= offset < slot.numel() else None
 
-    encoded = Encoded(value, locate)
+    encoded = EncodedObject(value, locate)
     memory = memoryview(bytearray(encoded.size))
     encoded.write(memory)
     found = decode(memory, memoryview(slot.numpy()))
@@ -194,7 +195,7 @@ class TestTensors:
 
     def test_not_a_leaf(self):
         with raises(headrace.BatchNotSendable, match="detach"):
-            Encoded([torch.ones(2, requires_grad=True) * 2])
+            EncodedObject([torch.ones(2, requires_grad=True) * 2])
 
     def test_parameter(self):
         found = round_trip(torch.nn.Parameter(torch.ones(3)))
@@ -284,7 +285,7 @@ def test_ordinary_objects(value):
 @pytest.mark.parametrize("value", [lambda: None, threading.Lock(), (i for i in ())])
 def test_what_cannot_be_sent_says_so(value):
     with raises(headrace.BatchNotSendable, match="or use num_workers=0"):
-        Encoded({"deep": [value]})
+        EncodedObject({"deep": [value]})
 
 
 def test_arrays_keep_fortran_order():
@@ -295,10 +296,10 @@ def test_arrays_keep_fortran_order():
 
 
 @given(values=st.lists(values, min_size=1, max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_sizes_are_what_is_written(values):
     """Every byte written lies within ``size``: objects stand next to each other in a slot."""
-    encoded = [Encoded(value) for value in values]
+    encoded = [EncodedObject(value) for value in values]
     assert all(each.size % 64 == 0 for each in encoded)
     memory = memoryview(bytearray(sum(each.size for each in encoded)))
     at, places = 0, []
@@ -316,6 +317,6 @@ def test_an_object_that_breaks_while_it_is_pickled():
             raise KeyError("inside")
 
     with raises(headrace.BatchNotSendable, match="KeyError: 'inside'") as caught:
-        Encoded(Broken())
+        EncodedObject(Broken())
     assert isinstance(caught.value.__cause__, KeyError)
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args

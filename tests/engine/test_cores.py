@@ -21,12 +21,29 @@ def machine(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "workers", "most"), [("1", 8, 64), ("2", 4, 32), ("8", 1, 8), ("99", 1, 8), ("x", 8, 64), ("0", 8, 64)]
+    ("ranks", "workers", "most"),
+    [("1", 8, 128), ("2", 4, 64), ("8", 1, 16), ("99", 1, 8), ("x", 8, 128), ("0", 8, 128)],
 )
 def test_ranks_share_the_cores(machine, monkeypatch, ranks, workers, most):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert cores.automatic_workers() == workers
     assert cores.most_lanes() == most
+
+
+def test_two_cores_may_have_as_many_lanes_as_pay(machine, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert cores.automatic_workers() == 2
+    assert cores.most_lanes() >= 48
+
+
+def test_what_limits_leave(monkeypatch):
+    before = cores.free_descriptors()
+    with open(os.devnull):  # noqa: PTH123
+        assert cores.free_descriptors() == before - 1
+    monkeypatch.setattr(cgroup, "processes", lambda _: 7)
+    assert cores.free_processes() == 7
+    monkeypatch.setattr(cgroup, "processes", lambda _: None)
+    assert cores.free_processes() > 1 << 40
 
 
 def test_a_quota_is_shared_too(machine, monkeypatch):

@@ -20,7 +20,7 @@ from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import no_slab
 from headrace.engine.device.registrar import Registrar
 from headrace.testing import ScriptedAccelerator
-from headrace.testing.device import Mark
+from headrace.testing.device import ScriptedMark
 from tests.loader.data import Numbers, Pairs, Raises, listed
 from tests.parity.datasets import Squares
 from tests.parity.support import raises, samples
@@ -280,7 +280,7 @@ class TestAhead:
                     continue
             ahead.abandon()
             del ahead
-        assert [found for found in garbage if isinstance(found, (Mark, torch.Tensor))] == []
+        assert [found for found in garbage if isinstance(found, (ScriptedMark, torch.Tensor))] == []
 
     def test_abandoning_goes_on_when_the_device_fails(self, device):
         run = ScriptedRun(*map(batch, range(4)))
@@ -506,7 +506,7 @@ class TestLoader:
             loader.close()
             assert scripted.marks == []
             del loader
-        assert [found for found in garbage if isinstance(found, Mark)] == []
+        assert [found for found in garbage if isinstance(found, ScriptedMark)] == []
 
     def test_registered_memory_is_used_by_the_next_epoch(self, scripted):
         loader = headrace.DataLoader(Squares(40), 4, num_workers=1, device="cuda")

@@ -4,12 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.cache.division import Division, Facts, Rank, Sums
-from headrace.cache.probing import Speed
+from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums
 from headrace.core.stats import Network
 from headrace.engine.consumer.cores import machine
 from headrace.engine.consumer.supply import dividing
-from headrace.engine.consumer.supply.dividing import Spare, measured
+from headrace.engine.consumer.supply.dividing import Spare, Speed, measured
 
 MS = 1_000_000
 SUMS = Sums(
@@ -41,7 +40,7 @@ ALONE = Speed(1e-4, 0.0)
 
 
 def given(sums=SUMS, ranks=RANKS):
-    return measured(Facts(1000, 5000, sums, ranks, Division(0, (0, 100, 0), False, (0, 100, 0))), ALONE)
+    return measured(DivisionFacts(1000, 5000, sums, ranks, DivisionRecord(0, (0, 100, 0), False, (0, 100, 0))), ALONE)
 
 
 def test_what_a_lane_waits_for_a_core_is_not_its_own():
@@ -75,9 +74,10 @@ def test_a_rank_that_waits_for_a_batch_is_not_called_slow(monkeypatch):
     """What it takes is told when it came, over all the time since the last one."""
     clock, told, tally = [100.0], [], SimpleNamespace(samples=0, wait_seconds=0.0, lanes=2, network=Network())
     monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: clock[0], process_time_ns=lambda: 0))
-    book = SimpleNamespace(facts=lambda: SimpleNamespace(sums=SUMS), report=told.append, measure=lambda _: None)
-    share = SimpleNamespace(book=book, bury=lambda: None)
-    divider = dividing.Divider(share, None, tally, plans=False)
+    backend = SimpleNamespace(rests=False, measured=lambda: SUMS, measure=lambda _: None)
+    share = SimpleNamespace(backend=backend, company=SimpleNamespace(ranks=[]))
+    serving = SimpleNamespace(share=share, report=told.append)
+    divider = dividing.Divider(serving, tally, plans=False)
     for taken in (60, 0, 0, 0, 60):
         clock[0] += 3.0
         tally.samples += taken

@@ -1,18 +1,18 @@
 """Pieces of the arena never overlap while they are in use, and space comes back."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.fetcher.extents import ALIGN, Extents, size_class
+from headrace.engine.fetcher.extents import ALIGN, Extents, rounded
 
 
 @given(st.integers(0, 1 << 40))
 def test_what_is_set_aside_is_enough_and_little_more(size):
-    found = size_class(size)
-    assert found >= max(size, 1)
-    assert found % ALIGN == 0
-    assert found <= max(2 * ALIGN, size * 5 // 4 + ALIGN)
+    assert max(size, 1) <= rounded(size) < size + ALIGN + (size == 0)
+    assert rounded(size) % ALIGN == 0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5000)), max_size=200))
@@ -36,7 +36,7 @@ def test_pieces_in_use_do_not_overlap(steps):
     for offset in list(used):
         extents.free(offset)
     assert extents.used == 0
-    assert extents.allocate(30_000) is not None
+    assert extents.allocate(39_936) == 0, "all of it is one piece again"
 
 
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=8))
@@ -61,7 +61,7 @@ def test_freeing_twice_gives_nothing_twice():
 
 
 def test_a_straggler_does_not_keep_the_space_behind_it():
-    extents = Extents(10 * size_class(1000))
+    extents = Extents(10 * rounded(1000))
     straggler = extents.allocate(1000)
     for _ in range(100):
         offset = extents.allocate(1000)
@@ -72,4 +72,34 @@ def test_a_straggler_does_not_keep_the_space_behind_it():
 
 @pytest.mark.parametrize("size", [0, 1, ALIGN])
 def test_small_pieces_take_one_unit(size):
-    assert size_class(size) == ALIGN
+    assert rounded(size) == ALIGN
+
+
+@pytest.mark.parametrize("growth", [1, 3, 40])
+@pytest.mark.parametrize("seed", range(4))
+def test_sizes_that_rise_find_what_smaller_ones_left(growth, seed):
+    """Half of the space in use at most, and one in ten stays long: whatever fits the other half has a place."""
+    draw = random.Random(seed)
+    bound, size, used, extents = 1 << 20, 64, [], Extents(2 << 20)
+    while size < bound // 8:
+        while used and extents.used + size > bound:
+            extents.free(used.pop(0 if draw.random() < 0.9 else draw.randrange(len(used))))
+        offset = extents.allocate(size)
+        assert offset is not None, (size, extents.used)
+        used.append(offset)
+        size += draw.randrange(1, 64 * growth)
+
+
+def test_what_was_written_to_and_is_free_is_said_once():
+    extents = Extents(1 << 20)
+    kept, freed, behind = (extents.allocate(10_000) for _ in range(3))
+    assert extents.touched == 0
+    extents.free(freed)
+    assert extents.touched == rounded(10_000)
+    assert extents.surplus() == [(freed, rounded(10_000))]
+    assert extents.surplus() == []
+    extents.free(behind)
+    ((offset, size),) = extents.surplus()
+    assert (offset, offset + size) == (freed, 1 << 20), "with all that is beside it"
+    assert extents.used == rounded(10_000)
+    extents.free(kept)

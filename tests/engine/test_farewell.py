@@ -196,5 +196,5 @@ def test_at_exit() -> None:
         "owners = [Owner(), Owner()]\n"
         "for number, owner in enumerate(owners): Farewell(owner, lambda number=number: print(number))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.split() == ["1", "0"]

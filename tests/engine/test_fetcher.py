@@ -1,5 +1,6 @@
 """The process that brings rows: all of them, once each, whatever happens to it."""
 
+import mmap
 import os
 import select
 import signal
@@ -95,6 +96,33 @@ def test_memory_is_bounded_and_used_again(fetcher_of):
         fetcher.taken(used)
         fetcher.free(used)
     assert max(place.offset for place in places.values()) < 8 << 20
+
+
+@pytest.mark.parametrize(
+    "slow", [{}, {8 * group: 0.02 for group in range(50)}], ids=["even", "the first of a group last"]
+)
+def test_sizes_that_rise_are_kept_within_the_memory(fetcher_of, slow):
+    """Groups of eight, taken in the order asked for; many are asked for ahead. The last rows have 200 kB."""
+    memory, largest, count = 4 << 20, 200_000, 400
+    store = RemoteNumbers(count, size=100, growth=500, slow=slow)
+    fetcher, places, asked = fetcher_of(store, memory=memory, ramp=0, window=16), Collected(), 0
+    for first in range(0, count, 8):
+        while asked < min(count, first + 128):
+            fetcher.ask({number: str(number) for number in range(asked, asked + 8)}, places)
+            asked += 8
+        group = range(first, first + 8)
+        while not all(number in places for number in group):
+            fetcher.pump()
+            assert 512 * os.fstat(fetcher.arena.fd).st_blocks < 1.25 * memory + 16 * (largest + 8192) + mmap.PAGESIZE
+            if not all(number in places for number in group):
+                waited(fetcher)
+        for number in group:
+            row = fetcher.arena.read(places[number], str(number))
+            assert len(row.payload) == 100 + 500 * number
+            assert row.payload.startswith(str(number).encode())
+        used = [places[number] for number in group]
+        fetcher.taken(used)
+        fetcher.free(used)
 
 
 def test_a_killed_fetcher_is_replaced_and_nothing_is_lost(fetcher_of, tmp_path):
@@ -220,4 +248,54 @@ def test_credentials_are_not_in_the_process_list(fetcher_of):
 def test_the_fetcher_starts_without_torch_and_numpy():
     imports = "import sys, headrace.engine.fetcher.process, headrace.store.cassandra.store"
     program = f"{imports}; sys.exit(not {{'torch', 'numpy'}}.isdisjoint(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], timeout=240, check=False).returncode == 0
+
+
+PROGRAM = """
+import select
+from headrace.core.options import Prefetch, Retry
+from headrace.engine.consumer.supply.fetching import Fetcher
+from headrace.engine.fetcher.process import Orders
+from tests.engine.remote import RemoteNumbers
+
+class Mine(RemoteNumbers):
+    pass
+
+def main():
+    fetcher, found = Fetcher(Orders(Mine(8), Prefetch(), Retry(), 8)), []
+    try:
+        fetcher.ask({number: str(number) for number in range(8)}, found.append)
+        while len(found) < 8:
+            fetcher.pump()
+            select.select([fetcher.waited_for()[0]], [], [], 1.0)
+        print("brought", sorted(place.number for place in found))
+    finally:
+        fetcher.close()
+"""
+
+
+def test_a_class_of_the_program_itself_is_found(tmp_path):
+    (tmp_path / "program.py").write_text(f"{PROGRAM}\nif __name__ == '__main__':\n    main()\n")
+    done = _ran(tmp_path / "program.py")
+    assert done.stderr == ""
+    assert done.stdout == "brought [0, 1, 2, 3, 4, 5, 6, 7]\n"
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["a program that cannot be run twice", "typed in"])
+def test_where_it_cannot_be_found_it_is_said_what_to_do(tmp_path, typed):
+    program = f"{PROGRAM}\nmain()\n"
+    (tmp_path / "program.py").write_text(program)
+    done = _ran("-c", program) if typed else _ran(tmp_path / "program.py")
+    last = done.stderr.splitlines()[-1]
+    assert "numbers://nowhere: the process that reads from it cannot load it" in last
+    assert ("Can't get attribute 'Mine'" in last) is typed
+    assert "below if __name__ == '__main__':" in last
+    assert done.stdout == ""
+
+
+def _ran(*arguments):
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.run(
+        [sys.executable, *arguments], check=False, capture_output=True, text=True, timeout=240, env=environment
+    )

@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 import headrace
 from headrace.engine.memory.layout import ALIGN, Layout, Leaf, Unstackable, describe
 from tests.parity.support import assert_same
+from tests.selection import examples
 
 TENSORS = [
     torch.bool,
@@ -95,7 +96,7 @@ def collate(layout, samples):
 
 
 @given(maker=makers, rows=st.integers(1, 5))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_batches_are_what_torch_collates(maker, rows):
     samples = [maker(11 * row) for row in range(rows)]
     layout = Layout(describe(samples[0]))
@@ -103,7 +104,7 @@ def test_batches_are_what_torch_collates(maker, rows):
 
 
 @given(maker=makers)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_sample_comes_back_from_its_leaves(maker):
     sample = maker(4)
     layout = Layout(describe(sample))
@@ -114,7 +115,7 @@ def test_a_sample_comes_back_from_its_leaves(maker):
 
 
 @given(maker=makers, other=makers)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_samples_of_another_layout_are_recognised(maker, other):
     first, second = maker(1), other(2)
     layout = Layout(describe(first))
@@ -123,7 +124,7 @@ def test_samples_of_another_layout_are_recognised(maker, other):
 
 
 @given(maker=makers, rows=st.integers(1, 40))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_leaves_do_not_overlap(maker, rows):
     layout = Layout(describe(maker(0)))
     offsets, end = layout.plan(rows)
@@ -151,7 +152,7 @@ def test_leaves_do_not_overlap(maker, rows):
         (1, "mixed"),
         {"a": [None]},
     ],
-    ids=repr,
+    ids=lambda value: repr(value).partition(" at 0x")[0],
 )
 def test_what_torch_does_not_stack_has_no_layout(sample):
     with pytest.raises(Unstackable):
@@ -205,7 +206,7 @@ class Made:
 
 
 @given(maker=makers, num_workers=st.integers(1, 2))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_a_loader_gives_what_torch_s_does(maker, num_workers):
     dataset = Made(maker)
     expected = list(torch.utils.data.DataLoader(dataset, 3))

@@ -52,7 +52,7 @@ def test_a_holder_that_is_killed_frees_it(lock, memory):
         ready = fork.Event()
         process = fork.Process(target=_die, args=(lock, ready))
         process.start()
-        assert ready.wait(10)
+        assert ready.wait(240)
         with lock:
             memory.words[W.SEED] += 1
         process.join()
@@ -78,16 +78,101 @@ def test_it_excludes_other_processes(lock, memory):
 
 
 @needs_native
-def test_threads_exclude_each_other_and_entering_twice_is_no_deadlock(memory):
+def test_threads_exclude_each_other(memory):
     mutex = new_lock(memory)
     threads = [threading.Thread(target=_add, args=(mutex, memory.words, 3000)) for _ in range(3)]
-    with mutex, mutex:
+    with mutex:
         for thread in threads:
             thread.start()
     for thread in threads:
         thread.join()
     assert memory.words[W.SEED] == 9000
     mutex.__exit__(None, None, None)  # not held: nothing happens
+
+
+def _try(lock, entered):
+    with lock:
+        entered.set()
+
+
+@pytest.fixture
+def somebody_else(lock):
+    """Another process, which wants the lock from the first call on; whether it has had it after so many seconds."""
+    entered, started = fork.Event(), []
+
+    def has_it(seconds):
+        if not started:
+            started.append(fork.Process(target=_try, args=(lock, entered)))
+            started[0].start()
+        return entered.wait(seconds)
+
+    yield has_it
+    for process in started:
+        process.join()
+        process.close()
+
+
+def test_who_enters_again_holds_it_until_the_outer_block_leaves(lock, somebody_else):
+    with lock:
+        with lock, lock:
+            pass
+        assert not somebody_else(0.2)
+    assert somebody_else(20)
+
+
+def test_a_signal_handler_that_enters_again_does_not_let_it_go(lock, somebody_else):
+    def handle(*_):
+        with lock:
+            pass
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with lock:
+            signal.raise_signal(signal.SIGUSR1)
+            assert not somebody_else(0.2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert somebody_else(20)
+
+
+def test_what_an_interrupt_kept_from_leaving_is_left_at_once(lock, somebody_else):
+    lock.__enter__()
+    lock.__enter__()
+    lock.leave()
+    assert somebody_else(20)
+    with lock:  # nothing is left of it
+        pass
+
+
+def _enter_forked(lock, entered):
+    with lock:
+        with lock:
+            pass
+        entered.set()
+
+
+def test_a_process_that_was_forked_inside_the_block_has_not_entered_it(lock):
+    entered = fork.Event()
+    with lock:
+        process = fork.Process(target=_enter_forked, args=(lock, entered))
+        process.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(240)
+    process.join()
+    process.close()
+
+
+@needs_native
+def test_two_locks_in_the_same_words_are_one(memory):
+    mutex, other, taken = new_lock(memory), Mutex(memory), threading.Event()
+    thread = threading.Thread(target=_try, args=(mutex, taken))
+    with mutex:
+        with other:
+            pass
+        thread.start()
+        assert not taken.wait(0.1)
+    thread.join()
+    assert taken.is_set()
 
 
 @needs_native
@@ -125,7 +210,7 @@ def test_what_an_interrupt_left_locked_is_free_when_the_lock_is_closed(memory):
     assert not memory.stays
     entered = threading.Thread(target=lambda: (mutex.__enter__(), mutex.__exit__(None, None, None)))
     entered.start()
-    entered.join(20)
+    entered.join(240)
     assert not entered.is_alive()
 
 
@@ -160,7 +245,7 @@ def test_an_operation_waits_for_no_interpreter(memory):
     busy.start()
     theirs.start()
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 240
         while theirs.is_alive() and time.monotonic() < until:
             assert mine.visit(None, None, Appetite(Eats.CHUNKS)).what == Next.ASLEEP
     finally:

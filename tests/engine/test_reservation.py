@@ -70,7 +70,7 @@ class Images(torch.utils.data.Dataset):
         return torch.full((3, 224, 224), index, dtype=torch.float32)
 
 def loader(**options):
-    return headrace.DataLoader(Images(), timeout=60, **options)
+    return headrace.DataLoader(Images(), timeout=240, **options)
 
 loaders = [
     loader(batch_size=16, num_workers=2, persistent_workers=True),
@@ -84,7 +84,7 @@ print(json.dumps([[int(image[0, 0, 0]) for batch in each for image in batch] for
 
 def run(program: str) -> str:
     command = [sys.executable, "-W", "error", "-c", program]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True).stdout
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True).stdout
 
 
 def test_three_loaders_in_sixteen_gibibytes_of_address_space():
@@ -96,7 +96,7 @@ import json, os, resource
 import headrace
 
 def attempt(spare):
-    loader = headrace.DataLoader(list(range(8)), num_workers=2, timeout=60)
+    loader = headrace.DataLoader(list(range(8)), num_workers=2, timeout=240)
     taken = set(map(int, os.listdir("/proc/self/fd")))
     vacant = [number for number in range(max(taken) + 100) if number not in taken]
     resource.setrlimit(resource.RLIMIT_NOFILE, (vacant[spare], hard))

@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 import headrace
 from headrace.engine import assembly
 from headrace.engine.device.pieces import TOGETHER, crossing, moved, nbytes
-from headrace.engine.device.rows import Rows
+from headrace.engine.device.rows import RowBlock
 from headrace.engine.memory.layout import Layout, describe
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Slab
@@ -107,7 +107,7 @@ def test_they_arrive_as_if_they_had_been_unpacked(slab, sample, rows, number):
         ]
     )
     way = crossing(layout, rows)
-    rest = Rows(
+    rest = RowBlock(
         way,
         tuple(
             torch.frombuffer(slab.memory.map, dtype=block.dtype, count=block.count, offset=at + block.start)
@@ -146,7 +146,7 @@ class Watched(ScriptedAccelerator):
         self.packed = []
 
     def copy(self, batch, flat):
-        self.packed.append(batch.crossing.blocks[0].tensors[0][2][0] if type(batch) is Rows else None)
+        self.packed.append(batch.crossing.blocks[0].tensors[0][2][0] if type(batch) is RowBlock else None)
         return super().copy(batch, flat)
 
 

@@ -98,6 +98,37 @@ class TestPrefix:
         assert cut(None) == ((), (), False)
 
 
+class Compose:
+    """The user's own, with a way of its own."""
+
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, value):
+        for transform in reversed(self.transforms):
+            value = transform(value)
+        return value
+
+
+class Watched(transforms.Compose):
+    def __call__(self, value):
+        return super().__call__(value).rotate(90)
+
+
+class Doubled(torch.nn.Sequential):
+    def __call__(self, value):
+        return super().__call__(super().__call__(value))
+
+
+class TestOtherPeoplesLists:
+    @pytest.mark.parametrize("kind", [Compose, Watched, lambda ops: Doubled(*ops)])
+    def test_are_not_opened(self, kind, folder):
+        pipeline = kind([transforms.CenterCrop(8), transforms.Pad((1, 2, 3, 4))])
+        assert cut(pipeline) == ((), (pipeline,), True)
+        dataset = datasets.ImageFolder(str(folder), pipeline)
+        assert composed(staged(dataset), 1)[0].tobytes() == dataset[1][0].tobytes()
+
+
 @pytest.fixture
 def folder(tmp_path):
     rng = np.random.default_rng(2)

@@ -45,6 +45,7 @@ def values(batches):
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (1, False), (2, False), (2, True)])
 @pytest.mark.parametrize("make", DATASETS.values(), ids=DATASETS)
+@pytest.mark.sampled
 def test_the_rest_of_the_epoch_then_whole_ones(make, num_workers, persistent):
     loader = partial(headrace.DataLoader, batch_size=4, num_workers=num_workers, persistent_workers=persistent)
     with loader(make()) as whole:

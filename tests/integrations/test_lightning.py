@@ -100,7 +100,7 @@ def test_loader_made_in_a_hook(trainer):
 def test_loader_replaced_for_overfitting(trainer, hook):
     def make():
         loading = headrace.Loading(memory_limit=1 << 24)
-        return train_loader(on_error=headrace.Skip(), loading=loading, timeout=60)
+        return train_loader(on_error=headrace.Skip(), loading=loading, timeout=240)
 
     model = ModelWithLoader(make) if hook else Model()
     trainer = trainer(overfit_batches=2)
@@ -109,7 +109,7 @@ def test_loader_replaced_for_overfitting(trainer, hook):
     assert type(used) is headrace.DataLoader
     assert isinstance(used.sampler, SequentialSampler)
     assert (used.on_error, used.loading) == (headrace.Skip(), headrace.Loading(memory_limit=1 << 24))
-    assert (used.num_workers, used.timeout, used.batch_size) == (1, 60, 4)
+    assert (used.num_workers, used.timeout, used.batch_size) == (1, 240, 4)
     # Not the order that was chosen for a loader that shuffles: overfitting repeats the same batches.
     assert used.in_order is None
     assert [model.trained[epoch] for epoch in range(2)] == [list(range(8))] * 2

@@ -15,7 +15,7 @@ from tests.integrations.rank_script import BATCH, SAMPLES
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SCRIPT = Path(__file__).with_name("rank_script.py")
-TIMEOUT_S = 90
+TIMEOUT_S = 240
 
 
 Report = dict[str, dict[str, Any]]

@@ -20,10 +20,10 @@ from tests.parity.support import alive
 
 Rows = list[tuple[int, torch.Tensor]]
 SIZE = 5
-PATIENCE = 20
+PATIENCE = 240
 """Seconds after which a batch that does not come is an error, so that one hang does not end the whole session."""
 
-NAMING_S = 5.0
+NAMING_S = 20.0
 """How long a new process may take until it runs."""
 
 
@@ -173,7 +173,7 @@ class Killer:
         if not self._due.is_set() and self._delivered.issuperset(range(self._enough)):
             self._enough = max(self._delivered) + self.AHEAD
             self._due.set()
-            assert self._began.wait(20)
+            assert self._began.wait(240)
 
     def __enter__(self) -> Self:
         self._thread.start()

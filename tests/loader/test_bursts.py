@@ -20,6 +20,7 @@ from headrace.engine.consumer.processes.pool import Pool
 from tests.loader.data import Pairs
 from tests.loader.steps import at_step, is_in
 from tests.parity.support import raises, wait_until
+from tests.selection import scaled
 
 SAMPLES = 24
 KINDS = {
@@ -27,7 +28,7 @@ KINDS = {
     "persistent": {"num_workers": 1, "in_order": False, "shuffle": True, "persistent_workers": True},
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
-pytestmark = pytest.mark.timeout(600)  # some hundred processes are started and ended
+pytestmark = [pytest.mark.scaled, pytest.mark.timeout(600)]  # some hundred processes are started and ended
 
 
 class Interrupt(BaseException):
@@ -66,7 +67,7 @@ def held_now() -> tuple[int, int]:
 
 
 def made(kind: str) -> headrace.DataLoader:
-    return headrace.DataLoader(Pairs(SAMPLES), **{"batch_size": 4, "timeout": 60} | KINDS[kind])
+    return headrace.DataLoader(Pairs(SAMPLES), **{"batch_size": 4, "timeout": 240} | KINDS[kind])
 
 
 def numbers(batches) -> list[int]:
@@ -86,7 +87,7 @@ def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None])
     with made(kind) as loader:
         loader.close()
         before = held_now()
-        for line in itertools.count(1, 89):
+        for line in itertools.count(1, scaled(419, 89)):
             try:
                 with at_step(line, shoot, "line") as steps:
                     iterator = iter(loader)
@@ -99,7 +100,7 @@ def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None])
             assert_held(before)
             if steps[0] < line:
                 break
-    assert hits > 5
+    assert hits > scaled(1, 5)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +124,11 @@ def test_whatever_line_of_a_later_epochs_beginning_it_comes_at(options: dict[str
 
     with (
         headrace.DataLoader(
-            Pairs(SAMPLES), batch_size=4, num_workers=2, persistent_workers=True, timeout=60, **options
+            Pairs(SAMPLES), batch_size=4, num_workers=2, persistent_workers=True, timeout=240, **options
         ) as loader,
         ThreadPoolExecutor(1) as thread,
     ):  # which takes with it what raising in a trace function leaves behind
-        for line in itertools.count(1, 5):
+        for line in itertools.count(1, scaled(67, 5)):
             assert thread.submit(lambda: numbers(loader)).result() == list(range(SAMPLES))
             if not thread.submit(begun_anyway, line).result():
                 break
@@ -140,7 +141,7 @@ def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]
     with made(kind) as loader:
         loader.close()
         before = held_now()
-        for line in itertools.count(1, 17):
+        for line in itertools.count(1, scaled(101, 17)):
             iterator = iter(loader)
             next(iterator)
             try:
@@ -153,7 +154,7 @@ def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]
             assert_held(before)
             if steps[0] < line:
                 break
-    assert hits > 5
+    assert hits > scaled(1, 5)
 
 
 def stuck(reader: int, index: int) -> None:

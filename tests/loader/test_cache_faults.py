@@ -1,14 +1,16 @@
 """A cache that runs out of memory, or whose users die: every sample comes once per epoch, as it should be."""
 
-import errno
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 import headrace
+from headrace.cache import local, redis_server
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
 from tests.loader.test_cache import EVERYTHING, SAMPLES, Stages, cache, loader_of, name, numbers
@@ -20,16 +22,14 @@ LARGE = 20_000
 
 @pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True}])
 def test_the_host_s_shared_memory_is_full(name, monkeypatch, order):
-    """The kernel gives some pages and then no more, long before the cache is as large as it may be."""
-    granted, given = os.posix_fallocate, []
+    """The kernel gives memory for some entries and then no more, long before the cache is as large as it may be."""
+    written, given = local.LocalBackend.aside, []
 
-    def allocate(descriptor, offset, size):
-        if len(given) >= 5:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        given.append(size)
-        granted(descriptor, offset, size)
+    def aside(backend, entry, content):
+        given.append(entry)
+        return written(backend, entry, content) if len(given) <= 5 else None
 
-    monkeypatch.setattr(os, "posix_fallocate", allocate)  # workers are forked, and each has its own five
+    monkeypatch.setattr(local.LocalBackend, "aside", aside)  # workers are forked, and each has its own five
     with loader_of(Stages(size=LARGE), cache(name, size="64MiB"), **order) as loader:
         for _ in range(3):
             assert sorted(numbers(loader)) == EVERYTHING
@@ -57,6 +57,7 @@ def test_a_server_evicts_what_it_likes(tmp_path):
 JOB = """
 import sys
 import headrace
+from headrace.cache import local, redis_server
 from tests.loader.test_cache import Stages, loader_of
 with loader_of(Stages(), headrace.Cache(sys.argv[1], size="8MiB"), num_workers=1) as loader:
     while True:
@@ -79,3 +80,51 @@ def test_a_job_on_another_host_is_killed(tmp_path):
                 os.killpg(doomed.pid, signal.SIGKILL)
                 assert sorted(found + numbers(epoch)) == EVERYTHING
                 assert sorted(numbers(loader)) == EVERYTHING
+
+
+def test_a_server_that_hangs_is_waited_for_once_and_used_again(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(redis_server, "REPLY", 0.2)
+    monkeypatch.setattr(redis_server, "FIRST", 0.1)
+    with servers.one(tmp_path) as server:
+        where = headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="8MiB")
+        with loader_of(Stages(), where, num_workers=0) as loader:
+            assert sorted(numbers(loader)) == EVERYTHING
+            epoch = iter(loader)
+            found = numbers([next(epoch)])
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                found += numbers(next(epoch) for _ in range(5))
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            assert sorted(found + numbers(epoch)) == EVERYTHING
+            while loader.stats().cache.decoded < 2 * SAMPLES:  # it is tried again after a while
+                assert sorted(numbers(loader)) == EVERYTHING
+    said = [record for record in caplog.records if "going on without it" in record.getMessage()]
+    assert len(said) == len({record.getMessage() for record in said}), "each thing once"
+
+
+JOBS = """
+import sys
+from tests.loader.test_cache import EVERYTHING, Stages, cache, loader_of, numbers
+with loader_of(Stages(), cache(sys.argv[1]), num_workers=0) as loader:
+    print("up", flush=True)
+    while True:
+        assert sorted(numbers(loader)) == EVERYTHING
+"""
+
+
+def test_jobs_that_are_stopped_stop_nobody(name):
+    """At any moment, also inside the lock."""
+    rng = random.Random(3)
+    with subprocess.Popen([sys.executable, "-c", JOBS, name], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"up\n"
+        try:
+            with loader_of(Stages(), cache(name), num_workers=1) as loader:
+                for _ in range(6):
+                    os.kill(other.pid, signal.SIGSTOP)
+                    assert sorted(numbers(loader)) == EVERYTHING
+                    os.kill(other.pid, signal.SIGCONT)
+                    time.sleep(rng.random() / 20)  # so that it is somewhere else
+            assert other.poll() is None
+        finally:
+            other.kill()

@@ -473,7 +473,7 @@ print(json.dumps([batch.tolist() for batch in headrace.DataLoader([1, 2, 3], num
 
 def test_too_little_address_space():
     program = [sys.executable, "-W", "error", "-c", LITTLE_ADDRESS_SPACE]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True)
     refused, batches = map(json.loads, done.stdout.splitlines())
     assert refused[0]
     assert "address space" in refused[1]

@@ -157,9 +157,7 @@ def test_worker_killed_inside_collate(size, in_order, tmp_path):
 @pytest.mark.parametrize("size", [1, SIZE])
 def test_a_batch_whose_collation_always_kills(size, in_order):
     mode = MODES["custom collate"]
-    loader = mode.loader(
-        20, collate_fn=KillingCollate(None, 7), batch_size=size, in_order=in_order, timeout=3 if size == 1 else 20
-    )
+    loader = mode.loader(20, collate_fn=KillingCollate(None, 7), batch_size=size, in_order=in_order, timeout=PATIENCE)
     batches, errors = outcomes(iter(loader))
     rows = [row for batch in batches for row in mode.rows(batch)]
     assert [type(error) for error in errors] == [headrace.WorkerDied]

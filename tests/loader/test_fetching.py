@@ -313,8 +313,8 @@ def test_closing_while_another_thread_waits_for_rows(workers):
         assert wait_until(lambda: is_in(ident, InlineRun._wait) or is_in(ident, Pool.wait))
         state = loader.state_dict()
         loader.close()
-        assert isinstance(waits.exception(60), headrace.LoaderClosed)
-        assert isinstance(thread.submit(next, iterator).exception(60), headrace.LoaderClosed)
+        assert isinstance(waits.exception(240), headrace.LoaderClosed)
+        assert isinstance(thread.submit(next, iterator).exception(240), headrace.LoaderClosed)
     loader.dataset.store.slow = {}
     loader.load_state_dict(state)
     assert labels([found, *loader]) == list(range(40))
@@ -369,7 +369,7 @@ class TestOneFetcherForAllEpochs:
             context = multiprocessing.get_context("fork")
             child = context.Process(target=_check, args=(loader,))
             child.start()
-            child.join(60)
+            child.join(240)
             assert child.exitcode == 0
             assert labels(loader) == list(range(24)), "the child ended nothing of its parent's"
 

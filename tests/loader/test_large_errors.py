@@ -80,6 +80,7 @@ WAYS = {
 
 @each_order
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.sampled
 def test_a_huge_message_is_shortened(way, in_order):
     dataset, options = way()
     _, errors = outcomes(iter(loading(dataset, in_order=in_order, **options)))
@@ -140,7 +141,7 @@ def test_a_batch_too_large_for_its_place_says_so():
         "def stacked(batch): return torch.stack(batch)\n"
         "def twice(batch): return [bytes(sample.numel()) for sample in batch]\n"
         "for collate in (None, stacked, twice):\n"
-        "    loader = headrace.DataLoader(Big(), num_workers=1, timeout=50, collate_fn=collate)\n"
+        "    loader = headrace.DataLoader(Big(), num_workers=1, timeout=240, collate_fn=collate)\n"
         "    found = []\n"
         "    iterator = iter(loader)\n"
         "    for _ in range(2):\n"
@@ -150,7 +151,7 @@ def test_a_batch_too_large_for_its_place_says_so():
         "    loader.close()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.stdout.splitlines() == ["SlabError Tensor", "SlabError Tensor", "SlabError list"], done.stderr
 

@@ -16,6 +16,7 @@ from headrace.engine.consumer.ordering import saved
 from tests.loader.data import Numbers, StatefulIterators, StatefulNumbers
 from tests.parity.datasets import Squares
 from tests.parity.support import lists, raises, samples, seeded
+from tests.selection import examples
 
 N = 30
 
@@ -286,7 +287,7 @@ def test_what_a_wrapper_adds_is_ignored():
 
 
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_an_edited_state_is_refused(data):
     """Also one whose seal was renewed: what it says then may be true of another loader, and nothing else is raised."""
     kind = data.draw(st.sampled_from([kind for kind in KINDS if kind != "with workers"]), "kind")

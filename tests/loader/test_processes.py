@@ -44,7 +44,7 @@ class Held:
 
         self._thread = threading.Thread(target=hold, name="holder")
         self._thread.start()
-        assert began.wait(20)
+        assert began.wait(240)
 
     def __exit__(self, *_):
         self._done.set()
@@ -285,7 +285,7 @@ class TestNursery:
     def test_what_is_printed_comes_once(self):
         """Text that waits in the trainer's buffer is not written by processes forked from it."""
         done = subprocess.run(
-            [sys.executable, "-c", PRINTED], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=100,
+            [sys.executable, "-c", PRINTED], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=240,
             check=True,
         )  # fmt: skip
         assert done.stdout.split() == ["before", "during", "after"]

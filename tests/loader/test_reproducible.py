@@ -47,7 +47,7 @@ def test_a_seeded_script_run_twice(persistent, tmp_path):
             capture_output=True,
             text=True,
             check=True,
-            timeout=100,
+            timeout=240,
         ).stdout
         for _ in range(2)
     ]

@@ -440,7 +440,7 @@ def test_an_automatic_number_of_workers_delivers_once(persistent, rule):
 def test_the_number_of_lanes_found_is_kept(persistent):
     """From epoch to epoch, and by another loader over the same dataset."""
     dataset = Pairs(100_000, fixed, time_a_little)
-    options = {"batch_size": SIZE, "shuffle": True, "persistent_workers": persistent, "timeout": 20}
+    options = {"batch_size": SIZE, "shuffle": True, "persistent_workers": persistent, "timeout": PATIENCE}
     with headrace.DataLoader(dataset, **options) as loading:
         began = loading.num_workers
         for _ in loading:

@@ -137,7 +137,7 @@ print("all")
 def test_a_forked_process_that_ends_as_python_ends(kind: str) -> None:
     """Nothing that belongs to the other one is ended, or removed, with it."""
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, kind]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("all\n", "", 0)
 
 

@@ -37,7 +37,7 @@ def test_a_collate_function_that_keeps_its_last_batch_costs_no_slot_for_good(per
         prefetch_factor=3,  # not what is usual, which may grow
         collate_fn=keeping,
         persistent_workers=persistent,
-        timeout=20,
+        timeout=240,
         in_order=True,
     )
     used = []

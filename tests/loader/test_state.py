@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -22,6 +23,7 @@ from tests.loader.data import Numbers, Pairs, Raises, StatefulIterators, Statefu
 from tests.loader.support import MODES, SIZE, Mode, outcomes
 from tests.parity.datasets import Squares
 from tests.parity.support import lists, raises, samples, seeded
+from tests.selection import examples
 
 N = 23
 
@@ -174,7 +176,7 @@ def test_every_mode_and_order(mode: Mode, in_order, before, after):
 
 
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_before_and_after_are_the_epoch(data):
     n = data.draw(st.integers(1, 30), "n")
     size = data.draw(st.integers(1, 7), "batch_size")
@@ -204,8 +206,6 @@ def test_before_and_after_are_the_epoch(data):
     resumed.load_state_dict(state)
     rest = lists(resumed)
     everything = [i * i for i in range(n)]
-    if consumed * size >= expected:  # after the last batch: what follows is a whole epoch
-        found = []
     found += [value for batch in rest for value in batch]
     assert len(found) == len(set(found)) == expected
     assert set(found) <= set(everything)
@@ -283,21 +283,54 @@ def test_a_state_does_not_change_afterwards(num_workers, in_order):
     assert state == kept
 
 
+ENDS = {
+    "map-style": partial(Squares, 8),
+    "stateful sampler": partial(Squares, 8),
+    "stream": partial(Numbers, 8),
+    "stateful stream": partial(StatefulNumbers, 8),
+    "stateful iterator": partial(StatefulIterators, 8),
+}
+
+
 @each_order
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("exhausted", [False, True], ids=["after the last batch", "after the end"])
-def test_at_the_end_a_whole_epoch_follows(num_workers, in_order, exhausted):
-    loader = headrace.DataLoader(Squares(8), 4, num_workers=num_workers, in_order=in_order)
-    iterator = iter(loader)
-    take(iterator, 2)
-    if exhausted:
-        with pytest.raises(StopIteration):
-            next(iterator)
-    resumed = headrace.DataLoader(Squares(8), 4, num_workers=num_workers, in_order=in_order)
-    resumed.load_state_dict(through_json(loader.state_dict()))
-    del iterator
-    for _ in range(2):
-        assert sorted(samples(resumed)) == [i * i for i in range(8)]
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (1, False), (2, True)])
+@pytest.mark.parametrize("kind", ENDS)
+def test_an_epoch_ends_once(kind, num_workers, persistent, in_order):
+    """torchdata's convention: a state goes on with nothing until its loop has ended, and with the next epoch then."""
+
+    def make():
+        sampler = StatefulSampler(8) if kind == "stateful sampler" else None
+        options = {"num_workers": num_workers, "in_order": in_order, "persistent_workers": persistent}
+        return headrace.DataLoader(ENDS[kind](), 2, sampler=sampler, **options)
+
+    whole = list(range(8)) if isinstance(ENDS[kind](), IterableDataset) else [i * i for i in range(8)]
+    for exhausted in (False, True):
+        with make() as loader, make() as resumed:
+            iterator = iter(loader)
+            take(iterator, 4)
+            if exhausted:
+                assert not list(iterator)
+            state = through_json(loader.state_dict())
+            assert (state["finished"], state["yielded"], state["epoch"]) == (exhausted, 4, 0)
+            resumed.load_state_dict(state)
+            if not exhausted:
+                assert not list(resumed)
+                assert resumed.state_dict()["finished"]
+                assert (resumed.state_dict()["yielded"], resumed.state_dict()["epoch"]) == (4, 0)
+            assert sorted(samples(resumed)) == whole
+            assert resumed.state_dict()["epoch"] == 1
+
+
+def test_batches_are_counted_from_the_beginning_of_the_epoch():
+    loader = headrace.DataLoader(Squares(8), 2, num_workers=0)
+    for delivered in range(1, 4):
+        state = loader.state_dict()
+        loader = headrace.DataLoader(Squares(8), 2, num_workers=0)
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+        next(iterator)
+        assert loader.state_dict()["yielded"] == delivered
 
 
 def test_before_the_first_iteration():
@@ -359,7 +392,7 @@ def test_a_stateful_sampler_may_have_been_drawn_to_its_end(before, consumed):
     resumed = headrace.DataLoader(Squares(N), 4, sampler=StatefulSampler(N), num_workers=0)
     resumed.load_state_dict(state)
     whole = [i * i for i in range(N)]
-    assert (found if consumed < 6 else []) + samples(resumed) == whole
+    assert found + samples(resumed) == whole
     assert samples(resumed) == whole
 
 
@@ -393,21 +426,33 @@ def test_with_a_generator_the_epochs_after_a_resume_are_the_same_too():
     assert [first + lists(resumed), lists(resumed), lists(resumed)] == epochs
 
 
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
 @pytest.mark.parametrize("exhausted", [False, True], ids=["after the last batch", "after the end"])
-def test_with_a_generator_the_epoch_after_a_finished_one_is_the_second(exhausted):
-    def make():
-        return headrace.DataLoader(Squares(N), 4, True, num_workers=0, generator=seeded(3))
+def test_with_a_generator_the_epoch_after_a_finished_one_is_the_second(exhausted, num_workers, persistent):
+    """Its order, and what its samples draw."""
 
-    reference = make()
-    epochs = [lists(reference) for _ in range(2)]
-    loader = make()
-    iterator = iter(loader)
-    take(iterator, 6)
-    if exhausted:
-        assert not list(iterator)
-    resumed = make()
-    resumed.load_state_dict(through_json(loader.state_dict()))
-    assert lists(resumed) == epochs[1]
+    def make():
+        options = {"num_workers": num_workers, "persistent_workers": persistent, "generator": seeded(3)}
+        return headrace.DataLoader(Drawing(N), 4, True, **options)
+
+    with make() as loader:
+        epochs = [lists(loader) for _ in range(3)]
+    with make() as loader, make() as resumed:
+        iterator = iter(loader)
+        take(iterator, 6)
+        if exhausted:
+            assert not list(iterator)
+        resumed.load_state_dict(through_json(loader.state_dict()))
+        if not exhausted:
+            assert not list(resumed)
+        assert [lists(resumed), lists(resumed)] == epochs[1:]
+
+
+class Drawing(Squares):
+    """Samples with a random number in them."""
+
+    def __getitem__(self, index):
+        return torch.tensor([index, int(torch.randint(1000, ()))])
 
 
 class StatefulSquares(Squares):
@@ -478,7 +523,8 @@ def test_streams_that_had_ended(stream, consumed):
     del iterator
     resumed = headrace.DataLoader(stream(14), **options)
     resumed.load_state_dict(state)
-    assert (found if consumed < 6 else []) + lists(resumed) == whole
+    assert found + lists(resumed) == whole
+    assert lists(resumed) == whole
 
 
 def test_a_stateful_stream_is_not_read_again():

@@ -54,8 +54,7 @@ def train(folder: Path, options: dict[str, Any]) -> None:
             for batch in loader:
                 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
                 epoch = loader.state_dict()["epoch"]
-                if epoch < EPOCHS:  # else the state was taken after the last batch of all
-                    print(epoch, *batch[0].tolist(), file=log)
+                print(epoch, *batch[0].tolist(), file=log)
                 trained[epoch] += 1
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
                 if told:

@@ -122,7 +122,7 @@ class Gated(Dataset[int]):
         self.touched.set()
         if index == self.opener:
             self.gate.set()
-        if index == self.held and not self.gate.wait(30):
+        if index == self.held and not self.gate.wait(240):
             raise RuntimeError("the gate stayed shut")
         return index
 

@@ -58,7 +58,7 @@ class raises:  # noqa: N801
         return True
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 240.0) -> bool:
     """Poll until the condition holds; False when it did not within the time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -142,6 +142,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.sampled
 def test_batches_are_bit_identical(loader_class, kind):
     data = [SAMPLES[kind](i) for i in range(5)]
     expected = [default_collate(data[:2]), default_collate(data[2:4]), default_collate(data[4:])]

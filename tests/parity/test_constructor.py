@@ -218,7 +218,7 @@ BATCHED = "batch_sampler option is mutually exclusive with batch_size, shuffle, 
             "multiprocessing_context option should be a valid context object",
         ),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_refused_options(loader_class, options, error, message):
     with raises(error, match=message):

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from tests.parity.datasets import Squares
 from tests.parity.support import assert_same, resolve, seeded
+from tests.selection import examples
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     n=st.integers(1, 40),
     batch_size=st.none() | st.integers(1, 9),

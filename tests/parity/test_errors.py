@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections import deque
 
 import pytest
 import torch.utils.data
@@ -153,6 +154,49 @@ def test_error_of_sampler_is_not_wrapped(loader_class, num_workers):
 def test_error_of_sampler_at_once(loader_class, num_workers):
     with raises(ArithmeticError, match="^sampler$"):
         next(iter(loader_class(Squares(9), sampler=RaisingSampler(0), num_workers=num_workers)))
+
+
+class Fed:
+    """Indices out of a queue, and what it says of the third one."""
+
+    def __init__(self):
+        self.queue = deque(range(6))
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.queue:
+            raise StopIteration
+        if (index := self.queue.popleft()) == 2:
+            raise ArithmeticError(index)
+        return index
+
+
+class FedGenerator(Fed):
+    """It is over once it has raised, and the rest stays in the queue."""
+
+    def __iter__(self):
+        while self.queue:
+            yield super().__next__()
+
+
+@pytest.mark.parametrize(
+    ("sampler_class", "size", "rest"),
+    [(Fed, None, [9, 16, 25]), (Fed, 1, []), (FedGenerator, None, []), (FedGenerator, 1, [])],
+)
+def test_a_sampler_that_raises_is_asked_once_for_each_index(loader_class, sampler_class, size, rest):
+    """And goes on if it can: a generator cannot, and torch's own BatchSampler around it is one."""
+    sampler = sampler_class()
+    iterator = iter(loader_class(Squares(6), size, sampler=sampler, num_workers=0))
+    assert [int(next(iterator)), int(next(iterator))] == [0, 1]
+    with raises(ArithmeticError, match="2"):
+        next(iterator)
+    assert [int(batch) for batch in iterator] == rest
+    assert list(sampler.queue) == ([] if rest else [3, 4, 5])
 
 
 def test_index_out_of_range(loader_class):

@@ -66,7 +66,7 @@ def test_collate_runs_where_samples_are_made(loader_class, num_workers):
 def test_workers_start_at_iter(loader_class):
     dataset = Gated(4, held=-1)
     iterator = iter(loader_class(dataset, num_workers=1))
-    assert dataset.touched.wait(20)
+    assert dataset.touched.wait(240)
     assert samples(iterator) == [0, 1, 2, 3]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from headrace.plan import bottleneck, partition
-from headrace.plan.partition import Held, Split
+from headrace.plan.partition import HeldShares, Split
 from tests.plan.servers import parameters
 from tests.plan.test_partition import machines
 
@@ -56,4 +56,4 @@ def test_pure_forms_agree_with_the_equations_but_for_what_storage_shares(found):
 def test_nothing_is_faster_than_the_accelerator(found):
     for split in (Split(100, 0, 0), Split(0, 50, 50)):
         assert bottleneck.predict(found, split).throughput <= found.n * found.t_gpu * (1 + 1e-9)
-    assert all(seconds >= 0 for seconds in bottleneck.seconds(found, Held(0, 0, 0, found.n_total)).values())
+    assert all(seconds >= 0 for seconds in bottleneck.seconds(found, HeldShares(0, 0, 0, found.n_total)).values())

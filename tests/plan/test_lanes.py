@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from headrace.plan.lanes import Climb, LanePolicy, Observed, QueueFormula, fullness
+from headrace.plan.lanes import Climb, LanePolicy, LaneRates, QueueFormula, fullness
+from tests.selection import examples
 
-Plant = Callable[[int], Observed]
+Plant = Callable[[int], LaneRates]
 MOST = 64
 
 
@@ -25,10 +28,10 @@ def plant(
     A sample takes ``cost`` seconds of a core; ``others``: cores that as many lanes wait for in vain.
     """
 
-    def observe(lanes: int) -> Observed:
+    def observe(lanes: int) -> LaneRates:
         delivered = min(rate(lanes), wanted)
         waited = 1 - delivered / wanted
-        return Observed(
+        return LaneRates(
             lanes,
             delivered,
             waited,
@@ -57,13 +60,15 @@ def mixed(cores: int, share: float) -> Plant:
     return plant(lambda lanes: 100.0 * min(lanes, most), 1e9, 0.01 * share, cores, lambda lanes: max(0.0, lanes - most))
 
 
-def drive(policy: LanePolicy, plant: Plant, start: int, periods: int = 200, noise: float = 0.0) -> list[int]:
+def drive(
+    policy: LanePolicy, plant: Plant, start: int, periods: int = 200, noise: float = 0.0, most: int = MOST
+) -> list[int]:
     """The number of lanes in each period."""
     rng, lanes, seen = random.Random(1), start, []
     for _ in range(periods):
         observed = plant(lanes)
         lanes = policy.lanes(replace(observed, rate=observed.rate * rng.uniform(1 - noise, 1 + noise)))
-        assert 1 <= lanes <= MOST
+        assert 1 <= lanes <= most
         seen.append(lanes)
     return seen
 
@@ -98,6 +103,28 @@ def test_the_first_step_is_the_whole_way(cores: int, share: float) -> None:
     assert changes(lanes) <= 4
 
 
+@given(
+    cores=st.sampled_from([1, 2, 4, 8, 16]),
+    knee=st.integers(1, 150),
+    affordable=st.integers(1, 200),
+    most=st.sampled_from([16, 64, 128]),
+)
+@settings(max_examples=examples(100))
+def test_idle_cores_get_lanes_while_it_pays_and_memory_allows(
+    cores: int, knee: int, affordable: int, most: int
+) -> None:
+    """However many there are for each core. A step doubles, so up to twice as many as are of use may stay."""
+    observe = plant(lambda lanes: 100.0 * min(lanes, knee), 1e9, cost=1e-5, cores=cores)
+    lanes = drive(Climb(most), lambda count: replace(observe(count), affordable=affordable), cores, 60, most=most)
+    bound = max(1, min(most, affordable))
+    assert max(lanes) <= bound
+    settled = lanes[30:]
+    rate = sum(min(count, knee) for count in settled) / len(settled)
+    assert rate >= 0.85 * min(bound, knee)
+    assert max(lanes) <= max(8 * cores, 4 * knee)
+    assert sorted(settled)[len(settled) // 2] <= max(cores, 2 * knee)
+
+
 def test_a_step_goes_as_far_as_the_consumer_wants() -> None:
     lanes = drive(Climb(MOST), io_bound(MOST, wanted=1000.0), 4, periods=20)
     assert lanes[0] == 10
@@ -120,7 +147,7 @@ def test_lanes_that_samples_no_longer_wait_with_are_given_up(cores: int) -> None
 
 
 def test_others_on_the_machine_are_no_reason_to_add_lanes() -> None:
-    def crowded(lanes: int) -> Observed:
+    def crowded(lanes: int) -> LaneRates:
         return replace(cpu_bound(2)(lanes), running=0.4, queued=lanes - 0.4)
 
     assert set(drive(Climb(MOST), crowded, 2)) == {2}
@@ -162,7 +189,7 @@ def test_noise_is_no_reason_to_move_for_ever(knee: int, start: int) -> None:
 
 @pytest.mark.parametrize("policy", [Climb(MOST), QueueFormula(MOST)], ids=["climb", "formula"])
 def test_memory_is_a_limit(policy: LanePolicy) -> None:
-    def observe(lanes: int) -> Observed:
+    def observe(lanes: int) -> LaneRates:
         return replace(io_bound(1000)(lanes), affordable=5)
 
     lanes = drive(policy, observe, 12, periods=60)
@@ -204,13 +231,13 @@ def test_a_knee_that_moves_is_found_again() -> None:
     ],
 )
 def test_the_published_formula(occupancy: float, cpu: float, step: int) -> None:
-    observed = Observed(10, 0.0, 0.0, occupancy, 16 * cpu, 0.0, 16, MOST)
+    observed = LaneRates(10, 0.0, 0.0, occupancy, 16 * cpu, 0.0, 16, MOST)
     assert QueueFormula(MOST).lanes(observed) == 10 + step
 
 
 @pytest.mark.parametrize(("alpha", "beta", "step"), [(100.0, 0.0, 2), (0.0, 100.0, -2), (1.0, 1.0, 0)])
 def test_the_published_formula_is_clipped(alpha: float, beta: float, step: int) -> None:
-    observed = Observed(10, 0.0, 0.0, 0.5, 3.2, 0.0, 16, MOST)
+    observed = LaneRates(10, 0.0, 0.0, 0.5, 3.2, 0.0, 16, MOST)
     assert QueueFormula(MOST, alpha=alpha, beta=beta).lanes(observed) == 10 + step
 
 
@@ -237,5 +264,5 @@ def test_lanes_that_want_nothing_but_a_core_have_no_use_for_more(
 @pytest.mark.parametrize("lanes", [1, MOST])
 def test_the_published_formula_has_bounds(lanes: int) -> None:
     occupancy, running, affordable = (1.0, 0.0, MOST) if lanes == 1 else (0.0, 16.0, 2 * MOST)
-    pushed = Observed(lanes, 0.0, 0.0, occupancy, running, 0.0, 16, affordable)
+    pushed = LaneRates(lanes, 0.0, 0.0, occupancy, running, 0.0, 16, affordable)
     assert QueueFormula(MOST).lanes(pushed) == lanes

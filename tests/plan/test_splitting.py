@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headrace.plan import splitting
 from headrace.plan.partition import Split, splits
 from headrace.plan.splitting import GAIN, LIMITS, Compute, Measured, best, found, move, predict, told
+from tests.selection import examples
 
 PICTURES = Measured(
     samples=1e6,
@@ -76,7 +77,7 @@ def test_nothing_is_faster_than_what_limits_it(given, split):
     assert predicted.throughput <= max(busy, given.lanes / given.augment) * (1 + 1e-9)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(measured)
 def test_the_best_is_not_beaten_and_then_left_alone(given):
     chosen = best(given)
@@ -93,7 +94,7 @@ def test_a_move_pays(given, split):
         assert made.after.throughput > (1 + GAIN) * made.before.throughput
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(measured)
 def test_augmented_samples_are_no_use_to_a_job_that_is_alone(given):
     assert best(replace(given, jobs=1.0)).split.augmented == 0

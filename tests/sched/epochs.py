@@ -11,11 +11,27 @@ from typing import Protocol
 from headrace.plan.lookahead import Lookahead
 from headrace.sched import encoding as E
 from headrace.sched import words as W
-from headrace.sched.acts import Act, Arrangement, Failed, Ready, Terms
+from headrace.sched.acts import (
+    Arrangement,
+    Command,
+    Deliver,
+    Draw,
+    DrawEarly,
+    End,
+    Examine,
+    Failed,
+    Judge,
+    ReadySlot,
+    Release,
+    Ring,
+    SeeAfterLanes,
+    Terms,
+    Wait,
+)
 from headrace.sched.book import Group, Settled
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch as Published
-from headrace.sched.publication import Kind
+from headrace.sched.publication import IndexKind
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import KILLED, Slab, Words, pending
@@ -259,15 +275,15 @@ class SimRun:
         while True:
             machine.start()
             act = machine.next()
-            while act != Act.WAIT:
+            while not isinstance(act, Wait):
                 if self.words[W.AWAITED] != W.NOTHING:
                     self._failures_then = self.words[W.FAILURES]
                 yield
-                if act == Act.END:
+                if isinstance(act, End):
                     self.finished = True
                     return
                 yield from self._do(act)
-                self.can_stop = act in (Act.DELIVER, Act.JUDGE)
+                self.can_stop = isinstance(act, (Deliver, Judge))
                 if self.can_stop:
                     self._settle()
                     yield
@@ -284,8 +300,8 @@ class SimRun:
     def _assert_nobody_idles(self) -> None:
         """Before the consumer sleeps, all have been woken who find something to take."""
         words, lanes = self.words, self.world.lanes
-        if self.ledger.is_taken or self.plan.ahead:
-            return
+        if self.ledger.is_taken or self.plan.ahead or self.world.shared.chance is not None:
+            return  # at a random pace, what a lane took before says nothing of what it takes next
         for number, lane in enumerate(lanes):
             at = DIMS.lane(number)
             idles = words[at + W.L_WAITING] == W.FOR_WORK and words[at + W.L_ROLE] == W.WORKING
@@ -296,46 +312,45 @@ class SimRun:
         while len(self.hands) > self.plan.held:
             self.machine.settle(self.hands.popleft().then)
 
-    def _do(self, act: Act) -> Iterator[None]:
-        machine = self.machine
-        if act == Act.RING:
-            self._ring(machine.woken)
-        elif act == Act.DRAW:
+    def _do(self, act: Command) -> Iterator[None]:
+        if isinstance(act, Ring):
+            self._ring(act.lanes)
+        elif isinstance(act, Draw):
             self._draw()
             return  # what is in the book is published in the same step, or the counts would not agree
-        elif act == Act.DRAW_EARLY:
-            yield from self._draw_early()
-        elif act == Act.EXAMINE:
-            if any(self._behaviour(each) == "unsendable" for each in machine.failed if not each.took_worker):
+        elif isinstance(act, DrawEarly):
+            yield from self._draw_early(act.room)
+        elif isinstance(act, Examine):
+            if any(self._behaviour(each) == "unsendable" for each in act.failed if not each.took_worker):
                 yield from self._begin_again(local=True)
-        elif act == Act.WATCH:
+        elif isinstance(act, SeeAfterLanes):
             self._watch()
-        elif act == Act.JUDGE:
-            failed = machine.failed[0]
+        elif isinstance(act, Judge):
+            failed = act.failed
             self._fail(failed)
             self.hands.append(Hand([(failed.group, {failed.position})]))
-        elif act == Act.DELIVER:
-            self._deliver(machine.ready)
+        elif isinstance(act, Deliver):
+            self._deliver(act.ready)
             self._govern()
-        elif act == Act.CLOSED:
-            self._close(machine.dropped)
+        elif isinstance(act, Release):
+            self._close(act.slots, act.lanes)
         yield
 
     def _draw_ahead(self, room: int | None) -> Iterator[None]:
         self.machine.start_ahead(room)
-        while (act := self.machine.next()) != Act.WAIT:
+        while not isinstance(act := self.machine.next(), Wait):
             yield
             yield from self._do(act)
 
     def draw_early(self, room: int) -> Iterator[None]:
         yield from self._draw_ahead(room)
 
-    def _draw_early(self) -> Iterator[None]:
+    def _draw_early(self, room: int) -> Iterator[None]:
         if self.next is None and self.follows:
             self.next = self.world.follow(self)
         if self.next is not None:
             self.machine.follower = self.next.machine
-            yield from self.next.draw_early(self.machine.room)
+            yield from self.next.draw_early(room)
 
     def _draw(self) -> None:
         machine = self.machine
@@ -350,7 +365,7 @@ class SimRun:
         ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
         if self.ledger.is_local:
             ahead = []
-        batch = Published(slot, size, self.plan.collate, group.number, size, Kind.INTEGERS, 64, free)
+        batch = Published(slot, size, self.plan.collate, group.number, size, IndexKind.INTEGERS, 64, free)
         machine.drew(batch, group, ahead)
         machine.source.taken()
 
@@ -383,7 +398,7 @@ class SimRun:
         for lane in lanes:
             self.world.lanes[lane].bell += 1
 
-    def _close(self, dropped: list[int]) -> None:
+    def _close(self, dropped: list[int], lanes: Sequence[int]) -> None:
         for slot in dropped:
             rows = self.ledger.present(slot)
             assert len(rows) < self.ledger.expected(slot), "a full batch is not dropped"
@@ -392,7 +407,7 @@ class SimRun:
                 self.dropped.append(tuple(self.slab.cells[slot, self._cell(slot, row)] for row in rows))
             self.slab.release(slot)
         self._closed |= set(self.open)
-        self._ring(self.machine.woken)
+        self._ring(lanes)
 
     def _cell(self, slot: int, row: int) -> int:
         """Where a row's sample stands in its slot."""
@@ -403,7 +418,7 @@ class SimRun:
         tickets = self.ledger.tickets(slot)
         return [(self.groups[group], position) for group, position in (E.parts(tickets[row]) for row in rows)]
 
-    def _deliver(self, ready: Ready) -> None:
+    def _deliver(self, ready: ReadySlot) -> None:
         slot, rows, at = ready.slot, ready.rows, DIMS.slot(ready.slot)
         found = self._in_rows(slot, rows)
         handed = {(id(group), position) for hand in self.hands for group, them in hand.then for position in them}

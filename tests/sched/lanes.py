@@ -1,5 +1,6 @@
 """A worker that does what its machine says, one critical section or one thing outside it at a time."""
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -34,20 +35,32 @@ class Shared:
         self.killed_by: dict[int, int] = {}
         self.now = 1
         """What the clocks show."""
+        self.chance: random.Random | None = None
+        """Where paces are random."""
         self.is_alive: Callable[[int], bool] = lambda _: True
         self.collate_deaths: dict[tuple[int, ...], int] = {}
         """Batches whose collation takes its worker down so many times more."""
 
 
-class FixedPace(Pace):
-    """Of a lane that always takes as many tickets."""
+class SimPace(Pace):
+    """Of a lane that always takes as many tickets; at random paces, as many as chance has it."""
 
-    def __init__(self, chunk: int) -> None:
+    def __init__(self, chunk: int, chance: random.Random | None) -> None:
         super().__init__(Eats.CHUNKS, 1)
-        self.chunk = chunk
+        self.chunk, self.chance = chunk, chance
 
     def appetite(self) -> Appetite:
-        return Appetite(Eats.CHUNKS, self.chunk, least=self.chunk)
+        chance = self.chance
+        if chance is None:
+            return Appetite(Eats.CHUNKS, self.chunk, least=self.chunk)
+        chunk, share, least, whole = (chance.randint(low, 8) for low in (0, 1, 0, 0))
+        return Appetite(chance.choice(list(Eats)), chunk, share, least, whole)
+
+    def took(self, end: int) -> int:
+        """Nanoseconds that the tickets up to ``end`` are said to have taken."""
+        if self.chance is None:
+            return 1 + 1000 * (end % 3)
+        return self.chance.choice([0, 1, 1000, 6_000_000, 90_000_000])
 
 
 class SimLane:
@@ -55,7 +68,7 @@ class SimLane:
 
     def __init__(self, shared: Shared, number: int, chunk: int) -> None:
         self.shared, self.words, self.dims, self.slab = shared, shared.words, shared.dims, shared.slab
-        self.number, self.pace = number, FixedPace(chunk)
+        self.number, self.pace = number, SimPace(chunk, shared.chance)
         self.ledger = shared.words.lane(shared.dims, number)
         self.machine = LaneMachine(self.ledger, self.pace, alone=False, patience=0)
         self.at = shared.dims.lane(number)
@@ -209,7 +222,7 @@ class SimLane:
                 failed.append((position, self._filing(group, index)))
             else:
                 self._samples.append((position, index, kind))
-        wanted = self.machine.made(end - start, failed, 1 + 1000 * (end % 3), 1)
+        wanted = self.machine.made(end - start, failed, self.pace.took(end), 1)
         while self._samples and self._samples[-1][0] >= wanted:
             self._samples.pop()
         yield

@@ -52,6 +52,9 @@ class Words:
             return twin.NativeConsumer(self, dims, fuse=self._cells)
         return ConsumerLedger(self, dims)
 
+    def __len__(self) -> int:
+        return len(self._words)
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self._words[self._span(key)]

@@ -16,10 +16,12 @@ LIMIT = 10_000
 class World:
     """Workers, memory, and one epoch after the other."""
 
-    def __init__(self, plans: list[Plan], *, native: bool = False) -> None:
+    def __init__(self, plans: list[Plan], *, native: bool = False, paces: int | None = None) -> None:
+        """``paces``: what chance begins with that has lanes take as many tickets as it likes."""
         self.words = Words(DIMS.words, native=native)
         self.slab = Slab(DIMS)
         self.shared = Shared(self.words, self.slab)
+        self.shared.chance = None if paces is None else random.Random(paces)
         self.lanes = [SimLane(self.shared, lane, 1) for lane in range(DIMS.lanes)]
         self.unnoticed: list[int] = []
         self.shared.is_alive = lambda lane: self.lanes[lane].alive

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from headrace.sched import words as W
-from headrace.sched.resume import Reading, Resume
-from headrace.sched.streammachine import Made, Place, StreamAct, StreamMachine
+from headrace.sched.acts import End, Ring, Wait
+from headrace.sched.resume import Resume, SlotContents
+from headrace.sched.streammachine import Allow, CloseStream, DeliverMade, Made, StreamMachine, StreamProgress
 from headrace.sched.streams import ConsumerStreams
 from tests.sched.memory import KILLED, Slab, Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamLane, StreamPlan, note, replaced
@@ -23,7 +24,7 @@ class Hand:
     batch: tuple[int, int, str]
     """Lane, position, what it was."""
     load: object
-    then: Place
+    then: StreamProgress
 
 
 class StreamRun:
@@ -108,11 +109,11 @@ class StreamRun:
             machine.start()
             act = machine.next()
             yield
-            if act == StreamAct.END:
+            if isinstance(act, End):
                 self.finished = True
                 return
-            if act == StreamAct.DELIVER:
-                hand = self._hand(machine.made)
+            if isinstance(act, DeliverMade):
+                hand = self._hand(act.made)
                 yield
                 self._hold(hand)
                 yield from self._allow()
@@ -123,9 +124,9 @@ class StreamRun:
                 yield
                 self.can_stop = False
                 self._settle()
-            elif act == StreamAct.CLOSE:
-                yield from self._close(machine.made)
-            elif act == StreamAct.WAIT:
+            elif isinstance(act, CloseStream):
+                yield from self._close(act.made)
+            elif isinstance(act, Wait):
                 self.asleep = self.can_stop = True
                 yield
                 self.can_stop = False
@@ -135,17 +136,17 @@ class StreamRun:
     def _allow(self) -> Iterator[None]:
         machine = self.machine
         machine.start_ahead()
-        while (act := machine.next()) != StreamAct.WAIT:
+        while not isinstance(act := machine.next(), Wait):
             yield
-            if act == StreamAct.ALLOW:
-                if self.plan.tight and not machine.must:
-                    machine.no_room()
+            if isinstance(act, Allow):
+                if self.plan.tight and not act.must:
+                    machine.no_room(act.lane)
                     continue
                 slot = self.world.slab.acquire(lambda slot: self.ledger.is_busy(slot, LANES))
                 yield
-                machine.allow(slot)
-            elif act == StreamAct.RING:
-                self._ring(machine.woken)
+                machine.allow(act.lane, slot)
+            elif isinstance(act, Ring):
+                self._ring(act.lanes)
             yield
 
     def _ring(self, lanes: Iterable[int]) -> None:
@@ -172,10 +173,10 @@ class StreamRun:
         if hand.load is None:
             self.delivered.append(hand.batch)
 
-    def _reading(self, made: Made) -> Reading:
+    def _reading(self, made: Made) -> SlotContents:
         cells, outcome = self.world.slab.cells, made.outcome
         left = cells[made.slot, outcome.note] if outcome.note >= 0 else None
-        return Reading(outcome.failed and cells[made.slot, 0][3] == "refused", left)
+        return SlotContents(outcome.failed and cells[made.slot, 0][3] == "refused", left)
 
     def _take(self, hand: Hand) -> None:
         """The user has it."""

@@ -2,7 +2,7 @@
 
 from headrace.plan.lookahead import Lookahead
 from headrace.sched import words as W
-from headrace.sched.acts import Act, Arrangement, Terms
+from headrace.sched.acts import Arrangement, Draw, Terms
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims
@@ -20,12 +20,12 @@ def test_only_what_is_outstanding_holds_it_back() -> None:
     terms = Terms(Arrangement.STRICT, Lookahead(2, 2))
     machine: EpochMachine[None] = EpochMachine(Words(DIMS.words).consumer(DIMS), terms, None, Staff(), ())
     machine.begin(0, 1)
-    assert machine.next() == Act.DRAW
+    assert machine.next() == Draw(must=True)
     machine.stuck()
     assert not machine.is_held_back
     for slot in range(2):
         machine.start()
-        assert machine.next() == Act.DRAW
+        assert machine.next() == Draw(must=slot == 0)
         group = machine.book.enter([slot])
         machine.drew(Batch(slot, 1, False, group.number, 1, W.INTEGERS, 64, free_order=False), group, ())
         machine.next()

@@ -13,12 +13,12 @@ from headrace.sched import words as W
 from headrace.sched.acts import Arrangement
 from tests.sched.epochs import DIMS, Plan
 from tests.sched.model import World
+from tests.selection import examples, scaled
 
 ARRANGEMENTS = list(Arrangement)
 each_arrangement = pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda a: a.name.lower())
 QUICKLY = settings(
-    max_examples=250,
-    derandomize=True,
+    max_examples=examples(100),
     phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
     suppress_health_check=list(HealthCheck),
 )
@@ -118,12 +118,14 @@ def staged(arrangement: Arrangement, scene: str) -> list[Plan]:
     return plans
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
 @each_scene
 def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float, native: bool) -> None:
     _strike_everywhere(staged(arrangement, scene), native, laziness, _kill)
 
 
+@pytest.mark.scaled
 @each_scene
 def test_an_interrupt_at_any_store(arrangement: Arrangement, scene: str, native: bool) -> None:
     """Of the consumer, which then goes on from what was drawn and not delivered."""
@@ -178,11 +180,12 @@ def _interrupt(world: World, _: random.Random, fuse: int) -> None:
 
 
 def _strike_everywhere(plans: list[Plan], native: bool, laziness: float, strike: Strike) -> None:
-    for tick in count():
+    """At every store of every step; in `make test` at some stores of some steps, which differ from step to step."""
+    for tick in count(0, scaled(9, 1)):
         stores = _struck(World(plans, native=native), tick, 1 << 20, laziness, strike)
         if stores is None:
             break
-        for fuse in range(stores):
+        for fuse in range(tick % scaled(3, 1), stores, scaled(3, 1)):
             _struck(World(plans, native=native), tick, fuse, laziness, strike)
 
 
@@ -203,15 +206,19 @@ def _struck(world: World, tick: int, fuse: int, laziness: float, strike: Strike)
 
 
 @each_arrangement
-@QUICKLY
+@settings(QUICKLY, max_examples=examples(120))
 @given(data=st.data())
 @pytest.mark.skipif(twin.module is None, reason="needs the native module: make native")
 def test_the_twins_make_the_same_stores(arrangement: Arrangement, data: st.DataObject) -> None:
-    plan = [data.draw(plans(arrangement, 0, None))]
-    kills = data.draw(st.dictionaries(st.integers(0, 150), st.integers(0, 30), max_size=3))
-    seed = data.draw(st.integers(0, 1 << 32))
-    worlds = [World(plan, native=native) for native in (False, True)]
+    """Over two epochs, with lanes that take as many tickets as chance has it, and samples of any cost."""
+    first = data.draw(plans(arrangement, 0, None))
+    plan = [first, data.draw(plans(arrangement, 1000, first))]
+    kills = data.draw(st.dictionaries(st.integers(0, 300), st.integers(0, 30), max_size=4))
+    stops = data.draw(st.sets(st.integers(0, 150), max_size=5))
+    seed, threshold = data.draw(st.integers(0, 1 << 32)), data.draw(st.sampled_from([0, 500, 2_000_000]))
+    worlds = [World(plan, native=native, paces=seed) for native in (False, True)]
     for world in worlds:
-        world.shuffle(random.Random(seed), kills, set(), 0.5, 200)
+        world.words[W.THRESHOLD] = threshold
+        world.shuffle(random.Random(seed), kills, stops, 0.5, 400)
     assert worlds[0].words[0 : DIMS.words] == worlds[1].words[0 : DIMS.words]
     assert worlds[0].words.stores == worlds[1].words.stores

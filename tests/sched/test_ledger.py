@@ -6,7 +6,7 @@ import pytest
 
 from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Appetite, Eats, Found, Next, Outcome, Rows, Tickets, Written
+from headrace.sched.moves import Appetite, ClaimResult, Eats, Filed, Next, RowSpan, Tickets, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Words
@@ -29,13 +29,13 @@ class Lane:
         self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
         return Tickets(*found) if what == Next.TICKETS else found[3] if what == Next.COLLATE else None
 
-    def finish(self, rows: Rows, group: int, start: int, objects: list[int] | None = None) -> Outcome:
+    def finish(self, rows: RowSpan, group: int, start: int, objects: list[int] | None = None) -> Filed:
         return self.ledger.finish(Written(rows.slot, rows.first, rows.count, group, start, objects))
 
-    def claim(self, want: int, layout: int, room) -> Rows | None:
+    def claim(self, want: int, layout: int, room) -> RowSpan | None:
         found, rows = self.ledger.claim(want, layout, room)
         self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
-        return rows if found == Found.ROWS else None
+        return rows if found == ClaimResult.ROWS else None
 
     def observe(self, *made: int) -> None:
         """Without giving up what it holds."""
@@ -128,7 +128,7 @@ def test_no_two_lanes_hold_the_same(strict: Ledger, what: str, fuse: int) -> Non
     if what != "new":
         strict.lanes[0].take(1)
         if what == "collation":
-            strict.lanes[0].finish(Rows(0, 0, 1, -1), 0, 0, [0])
+            strict.lanes[0].finish(RowSpan(0, 0, 1, -1), 0, 0, [0])
         strict.repair(0)
     strict.words.fuse = fuse
     with contextlib.suppress(*KILLED):
@@ -168,9 +168,9 @@ def test_holes_are_filled_first(free: Ledger) -> None:
         lane.claim(1, 0, room)
     free.repair(0)
     free.lanes[2].take(1)
-    assert free.lanes[2].claim(8, 0, room) == Rows(0, 0, 1, 0)
+    assert free.lanes[2].claim(8, 0, room) == RowSpan(0, 0, 1, 0)
     free.lanes[0].take(2)
-    assert free.lanes[0].claim(8, 0, room) == Rows(0, 2, 2, 0)
+    assert free.lanes[0].claim(8, 0, room) == RowSpan(0, 2, 2, 0)
     assert free.lanes[0].claim(8, 0, room) is None
 
 
@@ -202,8 +202,8 @@ def test_a_slot_is_ready_when_its_last_row_is(free: Ledger) -> None:
         lane.take(1)
         rows.append(lane.claim(1, 0, room))
     free.words[W.AWAITED] = W.ANY
-    assert free.lanes[1].finish(rows[1], 0, 1) == Outcome(-1, wake=False)
-    assert free.lanes[0].finish(rows[0], 0, 0) == Outcome(-1, wake=True)
+    assert free.lanes[1].finish(rows[1], 0, 1) == Filed(-1, wake=False)
+    assert free.lanes[0].finish(rows[0], 0, 0) == Filed(-1, wake=True)
     assert (free.status(0), free.words[W.UNRESOLVED]) == (W.READY, 0)
 
 
@@ -213,15 +213,15 @@ def test_only_what_is_awaited_wakes(strict: Ledger, awaited: int, wake: bool) ->
     strict.publish(1, 1)
     strict.lanes[0].take(1)
     strict.words[W.AWAITED] = awaited
-    assert strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0).wake is wake
+    assert strict.lanes[0].finish(RowSpan(0, 0, 1, 0), 0, 0).wake is wake
     assert strict.words[W.AWAITED] == (W.NOTHING if wake else awaited)
 
 
 def test_objects_must_be_collated(strict: Ledger) -> None:
     strict.publish(0, 2)
     strict.lanes[0].take(2)
-    assert strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0) == Outcome(-1, wake=False)
-    assert strict.lanes[0].finish(Rows(0, 1, 1, 0), 0, 1, [77]) == Outcome(0, wake=False)
+    assert strict.lanes[0].finish(RowSpan(0, 0, 1, 0), 0, 0) == Filed(-1, wake=False)
+    assert strict.lanes[0].finish(RowSpan(0, 1, 1, 0), 0, 1, [77]) == Filed(0, wake=False)
     assert strict.status(0) == W.COLLATING
     assert strict.words[DIMS.row_state(0) + 1] == W.AS_OBJECT | 77 << 8
 
@@ -242,11 +242,11 @@ def test_a_ticket_that_is_done_is_not_done_again(free: Ledger) -> None:
 def test_a_lane_keeps_its_slot_until_its_last_row_is_written(strict: Ledger) -> None:
     strict.publish(0, 4)
     strict.lanes[0].take(3)
-    strict.lanes[0].finish(Rows(0, 0, 2, 0), 0, 0)
+    strict.lanes[0].finish(RowSpan(0, 0, 2, 0), 0, 0)
     assert strict.busy() == {0}
     strict.consumer.reset(free_order=False)
     assert strict.busy() == {0}
-    strict.lanes[0].finish(Rows(0, 2, 1, 0), 0, 2)
+    strict.lanes[0].finish(RowSpan(0, 2, 1, 0), 0, 2)
     assert strict.busy() == set()
 
 
@@ -268,7 +268,7 @@ def test_a_sample_may_take_one_worker_down(free_order: bool, native: bool) -> No
 def test_collation_may_take_one_worker_down(strict: Ledger) -> None:
     strict.publish(0, 1, collate=True)
     strict.lanes[0].take(1)
-    assert strict.lanes[0].finish(Rows(0, 0, 1, -1), 0, 0, [0]).collate == 0
+    assert strict.lanes[0].finish(RowSpan(0, 0, 1, -1), 0, 0, [0]).collate == 0
     assert strict.repair(0).collating == 0
     assert strict.lanes[1].take(1) == 0
     assert strict.repair(1).deaths == 2
@@ -306,8 +306,8 @@ def test_what_an_old_epoch_brings_is_dropped(strict: Ledger) -> None:
     strict.consumer.reset(free_order=False)
     strict.publish(0, 2)
     strict.words[W.AWAITED] = W.ANY
-    assert strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0) == Outcome(-1, wake=False)
-    assert strict.lanes[1].fail(Tickets(0, 1, 2, 0), 1, lambda: 64) == Outcome(-1, wake=False)
+    assert strict.lanes[0].finish(RowSpan(0, 0, 1, 0), 0, 0) == Filed(-1, wake=False)
+    assert strict.lanes[1].fail(Tickets(0, 1, 2, 0), 1, lambda: 64) == Filed(-1, wake=False)
     assert [strict.ticket(0, position) for position in (0, 1)] == [W.PENDING, W.PENDING]
     assert strict.words[W.UNRESOLVED] == 2
     assert strict.repair(1).ticket is None
@@ -431,7 +431,7 @@ def test_the_rest_of_what_a_slow_lane_took_is_made_by_others(strict: Ledger, at:
     if at < 2:
         assert not strict.lanes[0].begin(at + 1, 1000)
     assert strict.lanes[0].end_long() == at + 1
-    assert strict.lanes[0].finish(Rows(0, 0, at + 1, 0), 0, 0) == Outcome(-1, wake=False)
+    assert strict.lanes[0].finish(RowSpan(0, 0, at + 1, 0), 0, 0) == Filed(-1, wake=False)
     assert not strict.words[DIMS.lane(0) + W.L_SLOT], "it writes nothing else there"
 
 
@@ -526,12 +526,12 @@ def test_a_hole_is_one_of_the_rows_that_are_kept(free: Ledger) -> None:
     free.lanes[1].finish(free.lanes[1].claim(1, 0, room), 0, 1)
     free.lanes[1].take(1)
     free.lanes[1].finish(free.lanes[1].claim(1, 0, room), 1, 0)
-    assert free.lanes[0].claim(1, 0, room) == Rows(1, 0, 1, 0)
+    assert free.lanes[0].claim(1, 0, room) == RowSpan(1, 0, 1, 0)
     free.repair(0)
     assert free.lanes[0].take(1) == Tickets(0, 0, 1, -1)
     free.lanes[1].take(1)
-    assert free.lanes[1].claim(1, 0, room) == Rows(1, 0, 1, 0)
-    assert free.lanes[0].claim(1, 0, room) == Rows(1, 1, 1, 0)
+    assert free.lanes[1].claim(1, 0, room) == RowSpan(1, 0, 1, 0)
+    assert free.lanes[0].claim(1, 0, room) == RowSpan(1, 1, 1, 0)
 
 
 @pytest.mark.parametrize("displacement", [1, 2])
@@ -547,7 +547,7 @@ def test_rows_are_kept_for_a_sample_that_was_overtaken(free: Ledger, displacemen
         free.lanes[1].finish(rows, group, start)
         slots.append(rows.slot)
     assert sorted([*slots, displacement]) == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert free.lanes[0].claim(1, 0, room) == Rows(displacement, 1, 1, 0)
+    assert free.lanes[0].claim(1, 0, room) == RowSpan(displacement, 1, 1, 0)
 
 
 def test_a_row_kept_for_a_sample_that_failed_is_free(free: Ledger) -> None:
@@ -577,7 +577,7 @@ def test_the_last_sample_wakes_who_waits_for_a_batch_that_stays_short(free: Ledg
     assert rows.slot == 2, "slot 1 is kept for the first sample"
     free.lanes[0].fail(Tickets(0, 0, 1, -1), 0, lambda: 64)
     free.words[W.AWAITED] = 1 + 1
-    assert free.lanes[1].finish(rows, 2, 0) == Outcome(-1, wake=True)
+    assert free.lanes[1].finish(rows, 2, 0) == Filed(-1, wake=True)
 
 
 def test_two_epochs_do_not_mix(free: Ledger) -> None:
@@ -587,11 +587,11 @@ def test_two_epochs_do_not_mix(free: Ledger) -> None:
     later.publish(Batch(1, 1, False, 1, 1, W.INTEGERS, 64, True), DIMS.lanes)
     for lane, group in ((0, 0), (1, 0), (2, 1)):
         assert free.lanes[lane].take(1).group == group
-    assert free.lanes[2].claim(1, 0, room) == Rows(1, 0, 1, 0), "its own epoch's, though others are free"
-    assert free.lanes[0].claim(1, 0, room) == Rows(0, 0, 1, 0)
+    assert free.lanes[2].claim(1, 0, room) == RowSpan(1, 0, 1, 0), "its own epoch's, though others are free"
+    assert free.lanes[0].claim(1, 0, room) == RowSpan(0, 0, 1, 0)
     assert (free.words[W.UNRESOLVED], free.words[W.UNRESOLVED_NEXT]) == (2, 1)
     free.words[W.AWAITED] = 1
-    assert free.lanes[2].finish(Rows(1, 0, 1, 0), 1, 0) == Outcome(-1, wake=False)
+    assert free.lanes[2].finish(RowSpan(1, 0, 1, 0), 1, 0) == Filed(-1, wake=False)
     assert (free.words[W.UNRESOLVED], free.words[W.UNRESOLVED_NEXT]) == (2, 0)
     later.advance([1])
     assert (free.words[W.EPOCH], free.words[W.FILL_CURSOR], free.words[W.UNRESOLVED]) == (1, 1, 0)
@@ -601,7 +601,7 @@ def test_rows_given_back_are_claimed_again(free: Ledger) -> None:
     free.consumer.reset(free_order=True, displacement=1)
     free.publish(0, 3)
     free.lanes[0].take(3)
-    assert free.lanes[0].claim(2, 0, room) == Rows(0, 0, 2, 0)
+    assert free.lanes[0].claim(2, 0, room) == RowSpan(0, 0, 2, 0)
     free.lanes[0].give_back()
     assert free.busy() == set()
     assert free.words[DIMS.group(0) + W.G_UNCLAIMED] == 3
@@ -620,7 +620,7 @@ def test_a_group_that_was_all_ahead_is_passed_over(strict: Ledger) -> None:
     """Also when its number is in use again."""
     strict.put(0, 0, 1, (0,))
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 0)
-    strict.lanes[0].finish(Rows(0, 0, 1, 0), 0, 0)
+    strict.lanes[0].finish(RowSpan(0, 0, 1, 0), 0, 0)
     strict.lanes[0]._release()
     strict.put(0, 1, 1)
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 1)

@@ -16,11 +16,11 @@ from tests.loader.steps import at_step
 from tests.sched.memory import Killed, Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamPlan
 from tests.sched.stream_model import StreamWorld
+from tests.selection import examples, scaled
 
 BATCH = StreamBatch(items=1, offset=0, size=1, failed=False)
 QUICKLY = settings(
-    max_examples=250,
-    derandomize=True,
+    max_examples=examples(100),
     phases=(Phase.generate, Phase.shrink),  # explaining takes minutes
     suppress_health_check=list(HealthCheck),
 )
@@ -61,11 +61,12 @@ def test_any_schedule(native, first, more, kills, interrupts, stops, laziness, s
     world.shuffle(random.Random(seed), kills=kills, interrupts=where, stops=stops, laziness=laziness)
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
 @pytest.mark.parametrize("in_order", [True, False], ids=["in turn", "as ready"])
 def test_a_death_at_any_store(in_order: bool, laziness: float) -> None:
     plan = [StreamPlan((3, 1, 2), 2, in_order)]
-    for tick in range(150):
+    for tick in range(0, 150, scaled(7, 1)):
         for fuse in range(9):
             StreamWorld(plan).shuffle(random.Random(tick), kills={tick: fuse}, laziness=laziness)
 
@@ -80,12 +81,13 @@ WHERE = {
 }
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize(("where", "ahead"), [("store", 1), ("store", 2), ("line", 1)])
 @pytest.mark.parametrize("in_order", [True, False], ids=["in turn", "as ready"])
 def test_an_interrupt_before_any(where: str, ahead: int, in_order: bool) -> None:
     """Of the consumer, also while it replaces a worker."""
     plan = StreamPlan((1, 4, 2), ahead, in_order, behaviour={(1, 1): "refused", (2, 0): "skipped"})
-    for step in itertools.count():
+    for step in itertools.count(0, scaled(7, 1)):
         for number in itertools.count():
             world = StreamWorld([plan])
             world.shuffle(random.Random(step), kills={step: 3}, interrupts={step: WHERE[where](world, number)})

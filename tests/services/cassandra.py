@@ -1,15 +1,15 @@
 """Apache Cassandra from its published jars: one node, or several on 127.0.0.1, .2 and .3."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.services import HOME, Unavailable, locked
+from tests.services import HOME, Unavailable, cql, locked
 from tests.services.process import Running, free_port, get, spawn, tool
 from tests.services.tls import material
 
@@ -134,8 +134,8 @@ class Node:
     def wait_ready(self, running: Running) -> None:
         """Until one can log in. What it said before it ended is in its own log."""
         try:
-            running.wait_until(self._started, 90.0)
-            running.wait_until(self._lets_in, 150.0)
+            running.wait_until(self._started, 300.0)
+            running.wait_until(self._lets_in, 300.0)
         except Unavailable as error:
             words = [line for line in _lines(self.log) if line.startswith("ERROR")]
             raise Unavailable(f"{error}{'; ' + words[-1][:300] if words else ''}") from None
@@ -144,25 +144,15 @@ class Node:
         return any("Startup complete" in line for line in _lines(self.log))
 
     def _lets_in(self) -> bool:
-        """Asked by a process of its own: a driver that is refused in the middle of a start was seen to hang."""
         tls = material()
         files = f"&ca={tls.ca}&cert={tls.client.cert}&key={tls.client.key}" if self.mutual else ""
-        url = f"cassandra://{self.host}:{self.port}/any/any?timeout=5&connections=1&io_threads=1{files}"
-        login = "None, None" if self.mutual else f"{USER!r}, {PASSWORD!r}"
-        program = (
-            "import asyncio, os\n"
-            "from headrace.store.cassandra.driver import Login, connect\n"
-            "from headrace.store.cassandra.options import options\n"
-            "from headrace.store.url import StoreUrl\n"
-            f"url = StoreUrl.parse({url!r})\n"
-            f"asyncio.run(connect(options(url)[0], Login({login}), str(url)))\n"
-            "os._exit(0)\n"
-        )
+        login = "" if self.mutual else f"{USER}:{PASSWORD}@"
+        url = f"cassandra://{login}{self.host}:{self.port}/any/any?timeout=5&connections=1&io_threads=1{files}"
         try:
-            done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=30)
-        except subprocess.TimeoutExpired:
+            cql.execute(url, seconds=30)
+        except cql.Failed:
             return False
-        return done.returncode == 0
+        return True
 
     def _yaml(self) -> dict[str, object]:
         tls = material()
@@ -206,18 +196,17 @@ class Node:
         }
 
 
-def single(*, name: str = "cassandra", mutual: bool = False, benchmark: bool = False) -> Node:
+def single(*, name: str = "cassandra", benchmark: bool = False) -> Node:
     """One node on 127.0.0.1, on ports that are free now."""
-    first = 19142 if mutual else 19042
-    return Node(name, port=free_port(first), storage_port=free_port(first - 2042), mutual=mutual, benchmark=benchmark)
+    return Node(name, port=free_port(19042), storage_port=free_port(17000), benchmark=benchmark)
 
 
-def cluster(count: int = 3) -> list[Node]:
+def cluster(count: int = 3, *, mutual: bool = False) -> list[Node]:
     """Nodes that are all seeds, so that none waits for another, with equal parts of the ring."""
     hosts = [f"127.0.0.{number}" for number in range(1, count + 1)]
     port, storage = free_port(19242, hosts), free_port(17200, hosts)
     return [
-        Node(f"cassandra-{host}", host, port, hosts, storage, token, ring_delay_ms=1000)
+        Node(f"cassandra-{os.getpid()}-{host}", host, port, hosts, storage, token, mutual, ring_delay_ms=1000)
         for host, token in zip(hosts, TOKENS, strict=False)
     ]
 

@@ -1,9 +1,14 @@
-"""Session fixtures: a server is started by the first test that asks for it, and stopped after the last."""
+"""Session fixtures: a server is started by the first test that asks for it, and stopped after the last.
+
+With ``--services`` all servers are started at the beginning, beside the tests that need none.
+"""
 
 import asyncio
 import contextlib
 import os
 import ssl
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,12 +16,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.services import Unavailable, cassandra
-from tests.services.__main__ import ensure, stop
+from tests.services import Unavailable, cassandra, cql
 from tests.services.process import Running, free_port
+from tests.services.sharing import Used, stop
 from tests.services.tls import Material, Pair, material
 from tests.services.toxiproxy import Proxy
 
+NOT_HAD = "is not available:"
 _missing: dict[str, str] = {}
 """Why a service could not be had: asked once, answered for every test."""
 
@@ -28,21 +34,50 @@ def had(name: str, get: Callable[[], object]) -> object:
             return get()
         except Unavailable as error:
             _missing[name] = str(error)
-    reason = f"{name} is not available: {_missing[name]}"
+    reason = f"{name} {NOT_HAD} {_missing[name]}"
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("headrace")
+    group.addoption("--services", action="store_true", help="start every server at once, beside tests that need none")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--services") and not config.getoption("collectonly") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Holder())
+
+
+class Holder:
+    """Has a process hold the servers from the session's beginning until those who run tests have ended."""
+
+    def pytest_sessionstart(self) -> None:
+        command = [sys.executable, "-m", "tests.services", "hold"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def pytest_unconfigure(self) -> None:
+        with self._process:  # which closes its input, and waits
+            pass
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what was not tried."""
+    reasons = (str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    missed = sum(NOT_HAD in reason for reason in reasons)
+    if missed:
+        terminalreporter.write_line(f"{missed} tests were skipped for want of a server", yellow=True)
+
+
 @contextlib.contextmanager
 def service(name: str) -> Iterator[Running]:
-    """A service for the session: one that ``make services`` started is used, and left running."""
-    running, ours = had(name, lambda: ensure(name))
+    """A service for the session, shared with everybody who uses it."""
+    used = had(name, lambda: Used(name))
     try:
-        yield running
+        yield used.running
     finally:
-        if ours:
-            stop(name)
+        used.release()
 
 
 @pytest.fixture(scope="session")
@@ -103,21 +138,9 @@ class CassandraServer:
         yield name
         self.execute(f"DROP KEYSPACE IF EXISTS {name}")
 
-    def execute(self, *statements: str) -> None:
-        asyncio.run(self._execute(statements))
-
-    async def _execute(self, statements: tuple[str, ...]) -> None:
-        from headrace.store.cassandra.driver import Login, connect
-        from headrace.store.cassandra.options import options
-        from headrace.store.url import StoreUrl
-
-        url = StoreUrl.parse(self.url("any", timeout=30))
-        session = await connect(options(url)[0], Login(self.user, self.password), str(url))
-        try:
-            for statement in statements:
-                await session.query(statement)
-        finally:
-            await session.close()
+    def execute(self, *statements: str) -> list[list[object]]:
+        """The rows that the last of them gives."""
+        return cql.execute(self.url("any", timeout=30), *statements)
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +148,6 @@ def cassandra_server() -> Iterator[CassandraServer]:
     """One node: passwords, plain and TLS on one port."""
     with service("cassandra") as running:
         server = CassandraServer(["127.0.0.1"], running.ports["cql"])
-        server.execute()  # the driver opens what it keeps for the life of a process
         yield server
 
 
@@ -147,18 +169,6 @@ def _started(nodes: list[cassandra.Node]) -> list[Running]:
     return running
 
 
-@pytest.fixture(scope="module")
-def mutual_server() -> Iterator[CassandraServer]:
-    """One node that wants a certificate from its clients."""
-    node = cassandra.single(name="cassandra-mutual", mutual=True)
-    running = had("cassandra", lambda: _started([node]))
-    try:
-        yield CassandraServer(["127.0.0.1"], node.port, None, None)
-    finally:
-        running[0].kill()  # nothing of it is kept
-        stop(node.name)
-
-
 @dataclass
 class CassandraCluster(CassandraServer):
     """Several nodes that can be killed and started again."""
@@ -174,20 +184,32 @@ class CassandraCluster(CassandraServer):
         self.nodes[number].wait_ready(self.running[number])
 
 
-@pytest.fixture(scope="module")
-def cassandra_cluster() -> Iterator[CassandraCluster]:
-    """Three nodes on 127.0.0.1, .2 and .3."""
-    nodes = cassandra.cluster(3)
+@contextlib.contextmanager
+def _cluster(nodes: list[cassandra.Node], *login: str | None) -> Iterator[CassandraCluster]:
     running = had("cassandra", lambda: _started(nodes))
-    cluster = CassandraCluster([node.host for node in nodes], nodes[0].port, nodes=nodes, running=running)
+    cluster = CassandraCluster([node.host for node in nodes], nodes[0].port, *login, nodes=nodes, running=running)
     try:
-        cluster.execute()  # the driver opens what it keeps for the life of a process
         yield cluster
     finally:
         for process in cluster.running:
             process.kill()
         for node in nodes:
             stop(node.name)
+
+
+@pytest.fixture(scope="module")
+def cassandra_pair() -> Iterator[CassandraCluster]:
+    """Two nodes, on 127.0.0.1 and .2, that want a certificate from their clients and know no passwords."""
+    with _cluster(cassandra.cluster(2, mutual=True), None, None) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def cassandra_cluster() -> Iterator[CassandraCluster]:
+    """Three nodes, on 127.0.0.1, .2 and .3."""
+    with _cluster(cassandra.cluster(3), cassandra.USER, cassandra.PASSWORD) as cluster:
+        cluster.execute()  # the driver opens what it keeps for the life of a process
+        yield cluster
 
 
 @contextlib.contextmanager

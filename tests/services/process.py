@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -13,6 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.services import HOME, Unavailable
+
+PATIENCE_S = 5.0
+"""How long a server that was asked to end may take to do so."""
 
 _children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
 """By pid and start time, those this process started itself and has to wait for."""
@@ -56,9 +60,9 @@ class Running:
         self._wait_gone(10.0)
 
     def stop(self) -> None:
-        """Asks, waits five seconds, insists."""
+        """Asks, waits a while, insists."""
         self._signal(signal.SIGTERM)
-        if not self._wait_gone(5.0):
+        if not self._wait_gone(PATIENCE_S):
             self.kill()
         (HOME / "run" / f"{self.name}.json").unlink(missing_ok=True)
 
@@ -142,8 +146,8 @@ def get(command: Sequence[str | Path], *, seconds: float, env: Mapping[str, str]
 
 
 def free_port(first: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
-    """The first port from there on that nobody listens on, on any of the hosts."""
-    for port in range(first, first + 500):
+    """Any of the 500 ports from there on that nobody listens on, on any of the hosts: others look for one too."""
+    for port in random.sample(range(first, first + 500), 500):
         if all(_free(host, port) for host in hosts):
             return port
     raise Unavailable(f"no free port from {first} to {first + 499}")

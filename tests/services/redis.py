@@ -84,7 +84,7 @@ def start() -> Running:
     arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     ports = {"redis": port, "rediss": secure}
     running = spawn("redis", [program.path, *arguments], ports=ports, log=home / "out.log", env=program.env)
-    running.wait_until(lambda: _answers(port), 10.0)
+    running.wait_until(lambda: _answers(port), 120.0)
     return running
 
 

@@ -1,5 +1,6 @@
 """The services' own rules: whose a process is, when it is gone, what is said when it cannot be had."""
 
+import functools
 import os
 import socket
 import ssl
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import services
-from tests.services import Unavailable, fixtures, process, redis
+from tests.services import Unavailable, fixtures, process, redis, sharing
 from tests.services.process import Running, free_port, get, last_words, spawn, tool
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
@@ -67,9 +68,10 @@ class TestProcess:
         stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)"
         running = sleeper(home, command=[sys.executable, "-c", f"{stubborn}; time.sleep(600)"])
         running.wait_until(lambda: "up" in (home / "out.log").read_text(), 30)
+        monkeypatch.setattr(process, "PATIENCE_S", 0.5)
         began = time.monotonic()
         running.stop()
-        assert time.monotonic() - began >= 4.5
+        assert time.monotonic() - began >= 0.5
         assert not running.alive
 
     def test_its_last_words_are_told_when_it_ends_early(self, home):
@@ -82,6 +84,72 @@ class TestProcess:
         with pytest.raises(Unavailable, match="not ready after 0 s"):
             running.wait_until(lambda: False, 0.05)
         assert not running.alive
+
+
+class TestSharing:
+    """The last of those who use a server ends it, whoever started it, and though others died."""
+
+    @pytest.fixture
+    def use(self, home, monkeypatch):
+        monkeypatch.setattr(sharing, "HOME", home)
+        start = functools.partial(spawn, "sleeper", SLEEP, ports={}, log=home / "out.log", env={})
+        monkeypatch.setitem(sharing.SERVICES, "sleeper", start)
+        (home / "run").mkdir()
+
+        def user(releases):
+            """Another process that uses it until it is told to go."""
+            asked, told = os.pipe(), os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.close(asked[1])
+                    process._children.clear()  # they are not this process's
+                    used = sharing.Used("sleeper")
+                    os.write(told[1], str(used.running.pid).encode())
+                    os.read(asked[0], 1)
+                    if releases:
+                        used.release()
+                finally:
+                    os._exit(0)
+            os.close(asked[0])
+            server = int(os.read(told[0], 20))
+            for end in told:
+                os.close(end)
+
+            def go():
+                os.close(asked[1])
+                os.waitpid(pid, 0)
+
+            return server, go
+
+        return user
+
+    @pytest.mark.parametrize("releases", [True, False], ids=["released", "died"])
+    def test_it_outlives_the_one_who_started_it(self, use, releases):
+        server, go = use(releases)
+        used = sharing.Used("sleeper")
+        assert used.running.pid == server
+        assert not used.is_new
+        go()
+        assert used.running.alive
+        used.release()
+        assert not used.running.alive
+
+    def test_it_outlives_those_who_came_later(self, use):
+        used = sharing.Used("sleeper")
+        _, go = use(True)
+        go()
+        assert used.running.alive
+        used.release()
+        assert not used.running.alive
+
+    def test_one_that_is_kept_stays_until_it_is_stopped(self, use):
+        used = sharing.Used("sleeper")
+        used.keep()
+        used.release()
+        assert used.running.alive
+        assert sharing.stop("sleeper")
+        assert not used.running.alive
 
 
 class TestGetting:

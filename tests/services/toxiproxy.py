@@ -38,7 +38,7 @@ def start() -> Running:
         log=log,
         env={"LOG_LEVEL": "error"},
     )
-    running.wait_until(lambda: _answers(port), 10.0)
+    running.wait_until(lambda: _answers(port), 120.0)
     return running
 
 

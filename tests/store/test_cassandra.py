@@ -43,6 +43,21 @@ class TestWriting(WritableConformance):
         fill(self.store, self.records)
 
 
+def test_tables_of_others_are_told_by_their_write_times(cassandra_server, keyspace):
+    url = cassandra_server.url(keyspace)
+    made = store.open_writable(url)
+    fill(made, sample_records(6))
+    own = made.provenance()
+    cassandra_server.execute(f"DROP TABLE {keyspace}.samples_metadata_state")
+    first = made.provenance()
+    assert first.identity == own.identity
+    assert first.revision.startswith("6 rows up to ")
+    assert made.provenance() == first
+    key = sample_records(6)[0].key
+    cassandra_server.execute(f"INSERT INTO {keyspace}.samples (id, label, data) VALUES ('{key}', 2, 0x00)")
+    assert made.provenance().revision != first.revision
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [

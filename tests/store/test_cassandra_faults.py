@@ -14,6 +14,7 @@ from headrace.store.arrivals import arrivals
 from headrace.store.window import Window
 from headrace.testing.stores import fill, reader, sample_records
 from tests.services.fixtures import tls_front
+from tests.store.test_loading import ROWS, loader_of, records
 
 pytestmark = pytest.mark.service
 
@@ -61,16 +62,20 @@ class TestTls:
             read(cassandra_server.url(filled, ca="/nowhere/ca.pem"))
 
 
-class TestMutualTls:
+@pytest.mark.timeout(600)
+class TestPair:
+    """Two nodes that want certificates. The last test kills one."""
+
     @pytest.fixture(scope="class")
     @classmethod
-    def url(cls, mutual_server, tls):
-        given = {"ca": tls.ca, "cert": tls.client.cert, "key": tls.client.key}
-        fill(store.open_writable(mutual_server.url("mutual", **given)), sample_records(3))
-        return mutual_server.url("mutual", ca=tls.ca)
+    def url(cls, cassandra_pair, tls):
+        given = {"ca": tls.ca, "cert": tls.client.cert, "key": tls.client.key, "replication": 2}
+        fill(store.open_writable(cassandra_pair.url("pair", consistency="ALL", **given)), records())
+        return cassandra_pair.url("pair", ca=tls.ca)
 
     def test_with_a_certificate(self, url, tls):
-        assert read(f"{url}&cert={tls.client.cert}&key={tls.client.key}").label == 0
+        with reader(store.open_store(f"{url}&cert={tls.client.cert}&key={tls.client.key}")) as local:
+            assert local.get("s0007").label == 7
 
     def test_without_one(self, url):
         with pytest.raises((StoreRefused, StoreUnavailable)):
@@ -79,6 +84,16 @@ class TestMutualTls:
     def test_with_a_stranger_s(self, url, tls):
         with pytest.raises((StoreRefused, StoreUnavailable)):
             read(f"{url}&cert={tls.stranger.cert}&key={tls.stranger.key}")
+
+    def test_one_that_is_killed_during_an_epoch_costs_no_sample(self, url, tls, cassandra_pair):
+        secure = f"{url}&cert={tls.client.cert}&key={tls.client.key}&consistency=LOCAL_ONE"
+        with loader_of(secure, retry=Retry(first=0.05)) as loader:
+            found = []
+            for number, (_, label) in enumerate(loader):
+                found += label.tolist()
+                if number == 2:
+                    cassandra_pair.kill(1)
+        assert sorted(found) == list(range(ROWS))
 
 
 class TestRights:
@@ -135,18 +150,10 @@ class TestTables:
                 local.get("not a uuid")
 
     def test_tables_are_made_without_compression(self, cassandra_server, filled):
-        async def look():
-            from headrace.store.cassandra.driver import Login, connect
-            from headrace.store.cassandra.options import options
-
-            url = store.StoreUrl.parse(cassandra_server.url(filled))
-            session = await connect(options(url)[0], Login("cassandra", "cassandra"), "x")
-            query = "SELECT compression FROM system_schema.tables WHERE keyspace_name = ? AND table_name = 'samples'"
-            found = (await session.query(query, [filled])).first().as_dict()["compression"]
-            await session.close()
-            return found
-
-        assert asyncio.run(look()) == {"enabled": "false"}
+        query = (
+            f"SELECT compression FROM system_schema.tables WHERE keyspace_name = '{filled}' AND table_name = 'samples'"
+        )
+        assert cassandra_server.execute(query) == [[{"enabled": "false"}]]
 
     def test_keys_that_are_no_uuids_are_refused_in_writing(self, cassandra_server, keyspace):
         made = store.open_writable(cassandra_server.url(keyspace, id_type="uuid"))
@@ -204,8 +211,9 @@ class TestNetwork:
             cure.join()
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 class TestCluster:
-    @pytest.mark.timeout(400)
     @pytest.mark.leaks_ok("nodes of the cluster are started again, and stopped with it")
     def test_an_epoch_stays_exact_while_a_node_dies_and_returns(self, cassandra_cluster):
         url = cassandra_cluster.url("epochs", replication=2)
@@ -236,7 +244,6 @@ class TestCluster:
         assert sorted(row.key for row in seen) == keys
         cassandra_cluster.start(2)
 
-    @pytest.mark.timeout(400)
     @pytest.mark.leaks_ok("nodes of the cluster are started again, and stopped with it")
     def test_a_row_that_one_replica_missed_is_found_at_another(self, cassandra_cluster):
         url = cassandra_cluster.url("missed", replication=2, consistency="ONE")

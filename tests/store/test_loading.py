@@ -134,8 +134,8 @@ def test_a_wrong_password_is_said_in_next(cassandra_server, filled):
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.leaks_ok("the node that was started again belongs to the cluster")
 def test_a_node_that_is_killed_during_an_epoch_costs_no_sample(cassandra_cluster):
     with cassandra_cluster.keyspace() as name:

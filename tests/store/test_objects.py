@@ -1,13 +1,14 @@
 """Objects on an S3 server (moto's, which speaks the real protocol over HTTP)."""
 
 import json
+import tracemalloc
 import urllib.request
 
 import pytest
 
 from headrace import store
 from headrace.core.errors import BadStoreUrl, StoreRefused, StoreUnavailable
-from headrace.store import LabelKind, Record, Schema
+from headrace.store import Kind, LabelKind, Record, Schema
 from headrace.testing.stores import StoreConformance, WritableConformance, fill, reader, sample_records
 from tests.services.process import free_port
 
@@ -103,3 +104,34 @@ class TestFailures:
     def test_urls_that_are_none(self, url):
         with pytest.raises(BadStoreUrl):
             store.open_store(url)
+
+
+class TestKeysThatAreThere:
+    def test_are_known_exactly_in_little_memory(self):
+        from headrace.store.objects.metadata import KnownKeys
+
+        there, count = KnownKeys(), 50_000
+        tracemalloc.start()
+        for number in range(count):
+            there.note([f"a-rather-long-key-{number:08}"], there=True)
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert taken < 60 * count
+        asked = [f"a-rather-long-key-{number:08}" for number in range(count - 5000, count + 5000)]
+        assert there.present(asked) == set(asked[:5000])
+        for key in asked[:4000]:
+            there.note([key], there=False)
+        there.note(asked[1000:1001], there=True)
+        assert there.present(asked) == {asked[1000], *asked[4000:5000]}
+
+    def test_the_last_part_that_names_a_key_counts(self, endpoint):
+        made = store.open_writable(url_of(endpoint, "twice"))
+        made.create(Schema(columns={"age": Kind.INTEGER}))
+        with made.writer() as writer:
+            writer.put([Record("b", b"1", 1, {"age": 1}), Record("a", b"2", 2, {})])
+            writer.put([Record("b", b"333", 3, {"age": 3})])
+            assert writer.present(["a", "b", "c"]) == {"a", "b"}
+        columns = made.columns()
+        assert columns["key"].tolist() == ["a", "b"]
+        assert columns["age"].tolist() == [None, 3]
+        assert columns["bytes"].tolist() == [1, 3]

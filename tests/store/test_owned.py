@@ -97,7 +97,7 @@ def test_one_may_be_made_while_another_is():
     def make():
         thread = threading.Thread(target=lambda: found.append(inner.get()))
         thread.start()
-        thread.join(10)
+        thread.join(240)
         return found[0]
 
     assert Owned(make, lambda _: None).get() is inner.get()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import struct
 import tarfile
 
@@ -10,7 +11,7 @@ import pytest
 
 from headrace import store
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
-from headrace.store import Kind, LabelKind, Record
+from headrace.store import Kind, LabelKind, Record, tar, tar_index
 from headrace.testing.stores import StoreConformance
 
 
@@ -66,7 +67,7 @@ class TestTarNames:
     def test_what_is_missing_or_wrong_is_named(self, tmp_path):
         write_tar(tmp_path / "a.tar", [("0.cls", b"cat"), ("0.png", b""), ("1.png", b""), ("2.cls", b"1")])
         opened = store.open_store(f"wds://{tmp_path}")
-        for key, told in (("0", "is no number: b'cat'"), ("1", r"no \.cls file"), ("2", "no payload")):
+        for key, told in (("0", "is no number of 64 bits: b'cat'"), ("1", r"no \.cls file"), ("2", "no payload")):
             with pytest.raises(BadRow, match=told) as caught:
                 opened.get(key)
             assert caught.value.key == key
@@ -77,6 +78,71 @@ class TestTarNames:
         with tarfile.open(tmp_path / "a.tar", "w:gz"):
             pass
         with pytest.raises(StoreRefused, match=r"a\.tar cannot be read as a plain tar"):
+            store.open_store(f"wds://{tmp_path}").keys()
+
+
+class TestTarIndex:
+    @pytest.fixture(autouse=True)
+    def given(self, tmp_path, monkeypatch):
+        """Two shards, and how often the headers of one were read."""
+        self.read = []
+        monkeypatch.setattr(tar_index, "members", lambda path: self.read.append(path.name) or tar.members(path))
+        for shard in range(2):
+            write_tar(tmp_path / f"{shard}.tar", [(f"{shard}-{number:03}.bin", b"x") for number in range(200)])
+        self.folder, self.store = tmp_path, store.open_store(f"wds://{tmp_path}")
+
+    def test_headers_are_read_once(self):
+        keys = self.store.keys()
+        self.store.close()
+        copy = pickle.loads(pickle.dumps(self.store))
+        assert copy.get(keys[7]) == (keys[7], b"x", None)
+        assert self.store.keys() == keys
+        assert self.read == ["0.tar", "1.tar"]
+
+    def test_shards_that_have_changed_are_read_again(self):
+        self.store.keys()
+        write_tar(self.folder / "1.tar", [("new.bin", b"y" * 5000)])
+        self.store.close()
+        assert self.store.get("new").payload == b"y" * 5000
+        write_tar(self.folder / "2.tar", [("newer.bin", b"z")])
+        self.store.close()
+        assert self.store.get("newer").payload == b"z"
+
+    def test_a_sample_without_a_label_is_found_in_a_few_steps(self, monkeypatch):
+        keys, looked, key = self.store.keys(), [], tar_index.TarIndex.key
+        monkeypatch.setattr(
+            tar_index.TarIndex, "key", lambda index, number: looked.append(number) or key(index, number)
+        )
+        assert self.store.get(keys[123]).payload == b"x"
+        assert len(looked) < 12
+
+
+class TestTarFormats:
+    @pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+    def test_members_are_those_that_python_finds(self, tmp_path, kind):
+        long = "folder/" * 20 + "x" * 60 + ".a.jpg" if kind == tarfile.USTAR_FORMAT else "long" * 70 + ".a.jpg"
+        names = ["./a.JPG", "b/c.cls", long, "ü/é.txt", "none", ".hidden", "z.bin"]
+        with tarfile.open(tmp_path / "a.tar", "w", format=kind) as archive:
+            for number, name in enumerate(names):
+                info = tarfile.TarInfo(name)
+                info.size, info.mtime = 700 * number, 1.5
+                archive.addfile(info, io.BytesIO(bytes([number]) * info.size))
+            folder = tarfile.TarInfo("folder.d")
+            folder.type = tarfile.DIRTYPE
+            archive.addfile(folder)
+        with tarfile.open(tmp_path / "a.tar") as archive:
+            expected = [(info.offset_data, info.size) for info in archive if info.name in [*names, "a.JPG"]]
+        found = list(tar.members(tmp_path / "a.tar"))
+        assert [(member.offset, member.size) for member in found] == [expected[number] for number in (0, 1, 2, 3, 6)]
+        assert [member.extension for member in found] == ["jpg", "cls", "a.jpg", "txt", "bin"]
+        assert [found[0].key, found[1].key, found[3].key] == ["a", "b/c", "ü/é"]
+
+    def test_what_follows_a_damaged_header_is_not_passed_over(self, tmp_path):
+        write_tar(tmp_path / "a.tar", [(f"{number}.bin", b"x") for number in range(3)])
+        raw = bytearray((tmp_path / "a.tar").read_bytes())
+        raw[1024] ^= 1
+        (tmp_path / "a.tar").write_bytes(raw)
+        with pytest.raises(StoreRefused, match=r"a\.tar cannot be read as a plain tar file: what is at 1024"):
             store.open_store(f"wds://{tmp_path}").keys()
 
 

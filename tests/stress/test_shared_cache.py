@@ -14,7 +14,6 @@ from torch.utils.data import Dataset
 
 import headrace
 from headrace.cache import shm
-from headrace.cache.ledger_files import ledgers
 from tests.names import new_name
 
 pytestmark = pytest.mark.stress
@@ -46,12 +45,10 @@ def cache() -> Iterator[headrace.Cache]:
     cache = headrace.Cache(f"shm://{new_name()}", size="1500KiB")
     yield cache
     shm.remove(cache.name)
-    for path in ledgers(cache.name):
-        path.unlink()
 
 
 def made(cache: headrace.Cache, *, persistent: bool) -> headrace.DataLoader:
-    options = {"in_order": False, "shuffle": True, "num_workers": 2, "timeout": 60}
+    options = {"in_order": False, "shuffle": True, "num_workers": 2, "timeout": 240}
     return headrace.DataLoader(Painted(), batch_size=6, cache=cache, persistent_workers=persistent, **options)
 
 
@@ -72,7 +69,7 @@ def job(cache: headrace.Cache, *, persistent: bool) -> int:
         try:
             with made(cache, persistent=persistent) as loader:
                 while is_whole(loader):
-                    signal.alarm(100)
+                    signal.alarm(300)
         finally:
             os._exit(1)
     return pid

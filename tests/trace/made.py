@@ -8,7 +8,7 @@ from typing import Any
 from headrace.trace import format as F
 from headrace.trace.file import record
 from headrace.trace.reader import Trace, read
-from headrace.trace.stream import Stream
+from headrace.trace.stream import TraceStream
 
 MS = 1_000_000
 
@@ -20,17 +20,17 @@ class Made:
         self.path = path
         recording = record(path)
         self.base, self._room = recording.base, recording._extents.take
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, TraceStream] = {}
         self._runs = 0
         self.run_number = 0
 
     def at(self, ms: float) -> int:
         return self.base + round(ms * MS)
 
-    def stream(self, lane: int) -> Stream:
+    def stream(self, lane: int) -> TraceStream:
         """A worker's stream; -1 is the consumer's."""
         if lane not in self._streams:
-            stream = Stream(self._room, self.base)
+            stream = TraceStream(self._room, self.base)
             stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
             self._streams[lane] = stream
         stream = self._streams[lane]

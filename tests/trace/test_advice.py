@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from headrace.trace import advice
-from headrace.trace.figures import Cache, Figures, Lane, RunFigures, Steady
-from headrace.trace.operations import Operation
+from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
+from headrace.trace.operations import OperationFigures
 from headrace.trace.spread import Spread
 
 
@@ -38,7 +38,7 @@ def short(**changes):
         blocked_share=0.0,
     )
     operations = tuple(
-        Operation(name, "operation", time(0.4 * share), 0.0, 0.0, share, None)
+        OperationFigures(name, "operation", time(0.4 * share), 0.0, 0.0, share, None)
         for name, share in (("decode", 0.7), ("flip", 0.3))
     )
     figures = Figures(
@@ -52,6 +52,7 @@ def short(**changes):
         samples=800,
         startup=0.1,
         startup_idle=0.05,
+        startup_store=0.0,
         epoch_starts=0.0,
         steady=steady,
         work=time(0.4),
@@ -134,7 +135,7 @@ class TestWork:
     def test_a_cache_from_the_second_epoch_on(self):
         assert setting(advice.cache, short(cores=4, runs=(run(0), run(1)))) == "cache"
         assert advice.cache(short(cores=4)) is None
-        cached = (Cache("decoded", 10, 0.1, Spread()),)
+        cached = (FormFigures("decoded", 10, 0.1, Spread()),)
         assert advice.cache(short(cores=4, runs=(run(0), run(1)), cache=cached)) is None
 
     def test_samples_instead_of_batches(self):
@@ -170,6 +171,10 @@ class TestStart:
         late = idle(startup=6.0, startup_idle=5.5)
         assert setting(advice.faster_start, late) == "multiprocessing_context='fork'"
         assert setting(advice.faster_start, replace(late, startup_idle=0.1)) == "batch_size"
+        far = advice.faster_start(replace(late, startup_store=4.0))
+        assert far.setting == "the store"
+        assert "For 4.00 s of the first 6.00 s no row of the store was here" in far.text
+        assert "workers' start" not in far.text
         assert advice.faster_start(short()) is None
 
 
@@ -186,4 +191,18 @@ def test_a_loader_that_does_well_gets_no_advice():
 
 def test_every_rule_is_asked():
     found = advice.advise(short(cores=4, blocked_share=0.2, runs=(run(0), run(1)), deaths=1))
-    assert [one.setting for one in found] == ["in_order=False", "operation 'decode'", "cache", "num_workers"]
+    there = "device='cuda', on_device=True"
+    wanted = ["in_order=False", "operation 'decode'", there, "cache", "num_workers"]
+    assert [one.setting for one in found] == wanted
+
+
+def test_a_device_is_advised_where_decoding_keeps_workers_busy():
+    busy = short(cores=4)
+    found = advice.on_device(busy)
+    assert found.setting == "device='cuda', on_device=True"
+    assert "'decode' are 70% of the work" in found.text
+    assert "every 30.0 ms instead of 100 ms" in found.text
+    assert "decodes 160 pictures a second" in found.text
+    assert advice.on_device(replace(busy, facts=busy.facts | {"on_device": True})) is None
+    others = tuple(replace(each, name="mine") for each in busy.operations)
+    assert advice.on_device(replace(busy, operations=others)) is None

@@ -7,9 +7,8 @@ from collections import defaultdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
-from headrace.trace import chrome, perfetto
+from headrace.trace import chrome
 from headrace.trace import format as F
 from headrace.trace.slices import slices
 from tests.trace.made import MS, Made, input_bound
@@ -31,15 +30,6 @@ def exported(trace, **options):
     found = json.loads(file.getvalue())
     assert len(found["traceEvents"]) == count
     return found["traceEvents"]
-
-
-def encoded(trace, **options):
-    file = io.BytesIO()
-    count = perfetto.write(trace, file, **options)
-    found = protos.Trace()
-    found.ParseFromString(file.getvalue())
-    assert len(found.packet) == count
-    return found.packet
 
 
 class TestChrome:
@@ -104,84 +94,6 @@ class TestChrome:
 def _covers(span, event):
     inside = span["ts"] <= event["ts"] < span["ts"] + span["dur"]
     return inside and (span["pid"], span["tid"]) == (event["pid"], event["tid"])
-
-
-class TestPerfetto:
-    def test_slices_open_and_close(self, trace):
-        open_slices, closed = defaultdict(list), []
-        for packet in encoded(trace):
-            event = packet.track_event
-            if event.type == event.TYPE_SLICE_BEGIN:
-                open_slices[event.track_uuid].append((event.name, packet.timestamp))
-            elif event.type == event.TYPE_SLICE_END:
-                name, begin = open_slices[event.track_uuid].pop()
-                closed.append((name, begin - trace.base, packet.timestamp - begin))
-        assert not any(open_slices.values())
-        assert ("wait for batch 0", 0, 10 * MS) in closed
-        assert ("decode", 0, 6 * MS) in closed
-        assert ("forward", round(10.5 * MS), MS) in closed
-        assert ("sample 9", 200_000_123, 567) in closed
-
-    def test_times_within_a_track_never_go_back(self, trace):
-        last = defaultdict(int)
-        for packet in encoded(trace):
-            event = packet.track_event
-            if event.type in {event.TYPE_SLICE_BEGIN, event.TYPE_SLICE_END}:
-                assert packet.timestamp >= last[event.track_uuid]
-                last[event.track_uuid] = packet.timestamp
-
-    def test_tracks_are_described(self, trace):
-        packets = encoded(trace)
-        tracks = {
-            packet.track_descriptor.uuid: packet.track_descriptor
-            for packet in packets
-            if packet.HasField("track_descriptor")
-        }
-        used = {packet.track_event.track_uuid for packet in packets if packet.HasField("track_event")}
-        assert used <= set(tracks)
-        assert {track.thread.thread_name for track in tracks.values() if track.HasField("thread")} == {
-            "consumer",
-            "worker 0",
-            "worker 1",
-        }
-        parents = {track.parent_uuid for track in tracks.values() if not track.HasField("process")}
-        assert parents <= {uuid for uuid, track in tracks.items() if track.HasField("process")}
-
-    def test_arrows_lead_from_ready_to_got(self, trace):
-        events = [packet for packet in encoded(trace) if packet.track_event.type == packet.track_event.TYPE_INSTANT]
-        ready = {p.track_event.flow_ids[0]: p for p in events if p.track_event.flow_ids}
-        got = {p.track_event.terminating_flow_ids[0]: p for p in events if p.track_event.terminating_flow_ids}
-        assert set(ready) == set(got)
-        assert len(ready) == 8
-        assert ready[1].timestamp - trace.base == got[1].timestamp - trace.base == 10 * MS
-
-    def test_counters(self, trace):
-        packets = encoded(trace)
-        names = {
-            packet.track_descriptor.uuid: packet.track_descriptor.name
-            for packet in packets
-            if packet.track_descriptor.HasField("counter")
-        }
-        found = [
-            (names[packet.track_event.track_uuid], packet.track_event.counter_value)
-            for packet in packets
-            if packet.track_event.type == packet.track_event.TYPE_COUNTER
-        ]
-        assert ("lanes", 2) in found
-        assert ("hits (encoded)", 1) in found
-
-    def test_clocks_tell_the_time_of_day(self, trace):
-        clocks = {clock.clock_id: clock.timestamp for clock in encoded(trace)[0].clock_snapshot.clocks}
-        assert clocks[1] - clocks[6] == trace.wall - trace.base
-
-    def test_coarse_is_smaller(self, trace):
-        assert len(encoded(trace, coarse=True)) < len(encoded(trace)) / 2
-
-    @given(st.integers(-(2**63), 2**63 - 1), st.text())
-    def test_numbers_and_texts_survive(self, number, text):
-        raw = perfetto._annotation(text, number)
-        event = protos.TrackEvent.FromString(raw)
-        assert (event.debug_annotations[0].int_value, event.debug_annotations[0].name) == (number, text)
 
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=12)

@@ -18,6 +18,7 @@ from headrace import TraceError
 from headrace.trace import format as F
 from headrace.trace.file import record
 from headrace.trace.reader import read
+from tests.selection import examples
 
 RUN = 4711
 
@@ -74,7 +75,7 @@ class TestRecords:
         assert (death.name, death.value) == ("death", 1)
         assert trace.events == 10
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60))
     @given(
         st.lists(
             st.tuples(
@@ -257,7 +258,7 @@ class TestDamage:
         with pytest.raises(TraceError, match="format 7"):
             read(path)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40))
     @given(st.floats(0, 1))
     def test_a_file_cut_off_anywhere_gives_what_is_left_or_an_error(self, tmp_path_factory, share):
         where = tmp_path_factory.mktemp("cut") / "t"

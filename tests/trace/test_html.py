@@ -80,7 +80,7 @@ def browse(tmp_path, text, *options):
     ]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1240,1700", "--hide-scrollbars", *options]
     done = subprocess.run(
-        [*command, f"file://{tmp_path / 'page.html'}"], capture_output=True, text=True, timeout=100, check=True
+        [*command, f"file://{tmp_path / 'page.html'}"], capture_output=True, text=True, timeout=240, check=True
     )
     return done.stdout
 
@@ -126,6 +126,20 @@ class TestInABrowser:
         ((canvas, _),) = shown.having(id="timeline")
         assert int(canvas["data-arrows"]) == 43
         assert int(canvas["data-slices"]) > 100
+
+    def test_workers_are_as_busy_as_the_verdict_says(self, tmp_path):
+        """Also where a spare process stood in for one of them: three lanes were seen, two worked at a time."""
+        made = Made(tmp_path / "run.trace")
+        made.run("train", workers=2)
+        for number in range(10):
+            made.sample(number % 3, 10 * number, 4, number, batch=number)
+            made.batch(number, 10 * number, 10 * number + 5)
+        trace = made.read()
+        found = report(trace, Calibration(0, 0, 0, 0))
+        shown = Elements(browse(tmp_path, page(trace, found), "--dump-dom")).found
+        texts = ["".join(text) for _, _, text in shown]
+        tile = texts[texts.index("workers' time busy") - 1]
+        assert f"The 2 workers were busy {''.join(tile.split())} of the time." in found.loaders[0].verdict.evidence
 
     def test_canvases_zoom_hover_and_the_other_loader(self, shown):
         root = self.root(shown)

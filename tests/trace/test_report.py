@@ -9,7 +9,7 @@ from headrace.trace import format as F
 from headrace.trace.calibrate import Calibration, calibrate
 from headrace.trace.report import report
 from headrace.trace.select import chosen
-from tests.trace.made import Made, consumer_bound, input_bound
+from tests.trace.made import MS, Made, consumer_bound, input_bound
 
 FREE = Calibration(0, 0, 0, 0)
 
@@ -49,6 +49,19 @@ class TestVerdict:
         assert found.figures.startup == pytest.approx(0.521)
         assert found.figures.startup_idle == pytest.approx(0.5)
         assert found.figures.steady.wait_share == pytest.approx(0.1)
+
+    def test_a_store_far_away(self, tmp_path):
+        """Nothing can begin before a row is here: that is the store's time, and the rest the workers'."""
+        made = Made(tmp_path / "t")
+        made.run(workers=1)
+        for number in range(10):
+            made.stream(0).span(F.NETWORK, made.at(300), 150 * MS)
+            made.sample(0, 500 + number, 1, number, batch=number)
+            made.batch(number, 520 + 10 * number if number else 0, 521 + 10 * number)
+        found = loader_of(made)
+        assert found.figures.startup_idle == pytest.approx(0.5)
+        assert found.figures.startup_store == pytest.approx(0.45)
+        assert found.advice[-1].setting == "the store"
 
     def test_in_turn(self, tmp_path):
         """Bursts: four batches come at once, then none for a while; the worker rests when its room is full."""

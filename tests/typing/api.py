@@ -99,7 +99,7 @@ def stores() -> None:
     splits = headrace.split({"key": ["a"], "label": [1]}, {"train": 0.8}, stratify="label", balance={"0": 1.0}, seed=7)
     assert_type(splits, headrace.Splits)
     assert_type(splits.keys("train"), list[str])
-    splits.save("splits.parquet")
+    splits.save("splits.parquet", force=True)
     dataset = headrace.StoreDataset("sqlite:///s.db", split="splits.parquet:train", decode=len, augment=abs)
     assert_type(len(dataset), int)
     headrace.DataLoader(dataset, batch_size=4)

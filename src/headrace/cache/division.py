@@ -1,15 +1,11 @@
 """How a cache's room is divided between the forms, and what that is planned from: facts that all its jobs share.
 
 Workers measure, ranks report, and any rank may write a new division: it is numbered, and who planned from an older one
-is refused. Pure; the caller holds the lock. Nothing here bears on which samples are served.
+is refused. Pure. Nothing here bears on which samples are served.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
-
-from headrace.cache import words as W
-from headrace.cache.roster import Roster
-from headrace.cache.words import Array, Dims, Words
 
 Parts = tuple[int, int, int]
 """Percentages for encoded, decoded and augmented samples."""
@@ -76,7 +72,7 @@ class Rank(NamedTuple):
         return cls(words[0], demand, speed, storage, cores, words[5])
 
 
-class Division(NamedTuple):
+class DivisionRecord(NamedTuple):
     """How the room is divided."""
 
     number: int
@@ -92,7 +88,7 @@ class Division(NamedTuple):
     """What is then predicted to set the pace, as the planner numbers it."""
 
 
-class Facts(NamedTuple):
+class DivisionFacts(NamedTuple):
     """All that a division is planned from."""
 
     samples: int
@@ -100,7 +96,7 @@ class Facts(NamedTuple):
     sums: Sums
     ranks: list[tuple[int, Rank]]
     """Of those who live, with the job that each is a rank of."""
-    division: Division
+    division: DivisionRecord
 
 
 def budgets(room: int, parts: Parts) -> Parts:
@@ -109,92 +105,48 @@ def budgets(room: int, parts: Parts) -> Parts:
     return encoded, decoded, (room - encoded - decoded) if parts[2] else 0
 
 
-def parts_of(budget: Parts) -> Parts:
-    """About which percentages of the room these are."""
-    room = max(1, sum(budget))
-    encoded, augmented = round(100 * budget[0] / room), round(100 * budget[2] / room)
-    return encoded, 100 - encoded - augmented, augmented
-
-
-def pack(division: Division) -> list[int]:
+def pack(division: DivisionRecord) -> list[int]:
     """As whole numbers; the first one says which division it is and how the room is divided."""
     number, parts, fixed, before, *rest = division
     first = number << 24 | parts[0] << 16 | parts[1] << 8 | parts[2]
     return [first, int(fixed), *before, *rest]
 
 
-def unpack(words: list[int]) -> Division:
-    """From ``pack``."""
+def unpack(words: list[int]) -> DivisionRecord | None:
+    """From ``pack``; None for what makes no sense."""
+    if len(words) != PACKED:
+        return None
     first, fixed, *rest = words
-    parts = first >> 16 & 0xFF, first >> 8 & 0xFF, first & 0xFF
-    return Division(first >> 24, parts, bool(fixed), (rest[0], rest[1], rest[2]), *rest[3:6])
+    parts, before = (first >> 16 & 0xFF, first >> 8 & 0xFF, first & 0xFF), (rest[0], rest[1], rest[2])
+    sound = first >= 0 and fixed in {0, 1} and sum(parts) == sum(before) == 100 and min(before) >= 0
+    return DivisionRecord(first >> 24, parts, bool(fixed), before, *rest[3:6]) if sound and 0 <= rest[5] < 4 else None
 
 
 PACKED = 8
 """Whole numbers in a packed division."""
 
 
-def current(view: Array) -> Division:
-    """The division that holds."""
-    return unpack(view[W.DIVISION : W.DIVISION + PACKED].tolist())
-
-
-def divide(words: Words, view: Array, division: Division, room: int) -> None:
-    """Have it hold from now on. What is over its share gives way; see ``ledger.Seat.request``."""
-    packed = pack(division)
-    for at, word in enumerate(packed[1:], 1):
-        words[W.DIVISION + at] = word
-    words[W.ROOM] = room
-    words[W.DIVISION] = packed[0]
-    settle(words, view)
-
-
-def agree(words: Words, view: Array, parts: Parts | None, room: int, *, alone: bool) -> None:
-    """A rank comes with ``parts`` that its user fixed, or with none; ``alone``: no other is here.
+def agreed(now: DivisionRecord | None, parts: Parts | None, start: Parts, *, alone: bool) -> DivisionRecord | None:
+    """The division that is to hold when a rank comes with ``parts`` that its user fixed, or with none; None: that
+    which holds. ``start``: where there is none. ``alone``: no other rank is here.
 
     What a user fixed holds until another does, or until a rank comes that is alone and asks for nothing.
     """
-    now = current(view)
+    if now is None:
+        return DivisionRecord(0, parts or start, parts is not None, parts or start)
     fixed = parts is not None or (now.fixed and not alone)
-    if (parts or now.parts, fixed, room) != (now.parts, now.fixed, int(view[W.ROOM])):
-        chosen = parts or now.parts
-        divide(words, view, Division(now.number + 1, chosen, fixed, now.parts), room)
+    chosen = parts or now.parts
+    return (
+        None if (chosen, fixed) == (now.parts, now.fixed) else DivisionRecord(now.number + 1, chosen, fixed, now.parts)
+    )
 
 
-def settle(words: Words, view: Array) -> None:
-    """Budgets follow from the division: also where somebody died before they did."""
-    for form, size in enumerate(budgets(int(view[W.ROOM]), current(view).parts)):
-        words[W.BUDGET + form] = size
-
-
-def measure(words: Words, view: Array, sums: Sums) -> None:
-    """Add what was measured."""
-    for at, value in enumerate(sums):
-        if value:
-            words[W.MEASURED + at] = int(view[W.MEASURED + at]) + value
-
-
-def fade(words: Words, view: Array) -> None:
-    """What was measured so far counts half as much from now on."""
-    for at in range(len(Sums._fields)):
-        words[W.MEASURED + at] = int(view[W.MEASURED + at]) // 2
-
-
-def typical(view: Array, form: int) -> int | None:
-    """Bytes of an entry in a form, on average; None while none was measured."""
-    size, count = view[W.MEASURED + 7 + 2 * form : W.MEASURED + 9 + 2 * form].tolist()
-    return size // count if count else None
-
-
-def facts(view: Array, dims: Dims, since: int) -> Facts:
-    """What a division is planned from; of the ranks, those that were heard of ``since`` then."""
-    live = Roster(view, dims).heard(since).tolist()
-    return Facts(
-        dims.samples,
-        int(view[W.ROOM]),
-        Sums(*view[W.MEASURED : W.MEASURED + len(Sums._fields)].tolist()),
-        [(seat[W.J_GROUP], Rank.of(seat[W.J_RANK : W.J_RANK + W.J_FACTS])) for seat in live],
-        current(view),
+def typical(sums: Sums) -> Parts:
+    """Bytes of an entry in each form, on average; 0 while none was measured."""
+    return (
+        sums.encoded_bytes // max(1, sums.encoded_sized),
+        sums.decoded_bytes // max(1, sums.decoded_sized),
+        sums.augmented_bytes // max(1, sums.augmented_sized),
     )
 
 
@@ -217,7 +169,7 @@ def cores_of(ranks: Sequence[tuple[int, Rank]]) -> float:
     return sum(hosts.values())
 
 
-def figures(facts: Facts) -> list[tuple[str, float]]:
+def figures(facts: DivisionFacts) -> list[tuple[str, float]]:
     """What all jobs have measured so far, by name."""
     sums = facts.sums
     pairs = {

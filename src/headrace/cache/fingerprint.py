@@ -1,126 +1,189 @@
 """What a value is, in 32 hexadecimal digits: the same in every process and on every host, another if anything changed.
 
-Entries are found by the fingerprint of what made them, so a transform with another parameter, or a function with
-another body, never meets what the old one left. What cannot be told apart is refused, not guessed.
+Entries are found by the fingerprint of what made them. In it are the values of an object's attributes, slots included;
+the code of the functions, methods and classes that are the user's, and of whatever they reach by name, with the values
+of the globals and class constants they name; and the versions of the libraries they reach. Comments, docstrings, line
+numbers, files' names and the order of sets are not. What cannot be told is refused, not guessed.
 """
 
 import enum
 import functools
 import hashlib
-import json
+import logging
 import types
-from collections.abc import Callable
-from typing import Any
+from array import array
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-import numpy as np
-
+from headrace.cache import code, state
+from headrace.cache.origins import PYTHON, Library, everywhere, library
 from headrace.core.errors import CacheError
 
-Feed = Callable[[bytes], None]
+SIZE = 16
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
-def fingerprint(*values: Any) -> str:
-    """Of plain values, arrays, functions, classes, and objects made of these; ``CacheError`` names what is none."""
-    digest = hashlib.blake2b(digest_size=16)
-    for value in values:
-        _Reader(digest.update).read(value, "value")
-    return digest.hexdigest()
+class Method(NamedTuple):
+    """A method of a class, with what it reaches of that class, and nothing else of it."""
+
+    kind: type
+    name: str
 
 
-class _Reader:
-    def __init__(self, feed: Feed) -> None:
-        self._feed, self._open = feed, set[int]()
+class Held(NamedTuple):
+    """Attributes of an object of a class, without the class."""
 
-    def read(self, value: Any, path: str) -> None:
-        if id(value) in self._open:
-            self._feed(b"<again>")
-            return
-        self._open.add(id(value))
+    kind: type
+    values: Mapping[str, Any]
+
+
+def fingerprint(*values: Any, asks: bool = True) -> str:
+    """Of plain values, arrays, functions, classes, and objects made of these; ``CacheError`` names what is none.
+
+    ``asks``: whether objects with ``cache_fingerprint()`` are, which may take a while.
+    """
+    return Reader(asks=asks).whole(values)
+
+
+class Reader:
+    """Digests values, each by its kind. Of one fingerprint."""
+
+    def __init__(self, *, asks: bool = True) -> None:
+        """``asks``: whether objects with ``cache_fingerprint()`` are."""
+        self._asks = asks
+        self._known: dict[int, tuple[Any, bytes]] = {}
+        self._open: dict[int, int] = {}
+        self._libraries: set[Library] = set()
+        self.code = code.CodeReader(self)
+
+    def whole(self, values: tuple[Any, ...]) -> str:
+        """Of all of them, with what they reach."""
         try:
-            self._read(value, path)
+            digests = [self.digest(value, "value") for value in values]
+            reached = self.code.reached()
+        except RecursionError:
+            raise CacheError("what a cache is to be told by is nested too deeply: " + state.HOW) from None
+        libraries = sorted({*self._libraries, *(everywhere() if self._libraries else ())})
+        digests += [self._joined("reached", reached), self._joined("libraries", [repr(libraries).encode()])]
+        return self._joined("whole", digests).hex()
+
+    def uses(self, module: str) -> bool:
+        """Whether a module is a library's; then its version counts."""
+        found = library(module)
+        if found is not None:
+            self._libraries.add(found)
+        return found is not None
+
+    def python(self) -> None:
+        """Bytecode was read: it belongs to a version of Python."""
+        self._libraries.add(PYTHON)
+
+    def _joined(self, tag: str, parts: list[bytes]) -> bytes:
+        return self.hashed(tag, *(b"%d:%b" % (len(part), part) for part in parts))
+
+    def hashed(self, tag: str, *contents: Any) -> bytes:
+        """Of buffers one after the other; a digest says of what kind it is."""
+        digest = hashlib.blake2b(f"<{tag}>".encode(), digest_size=SIZE)
+        for content in contents:
+            digest.update(content)
+        return digest.digest()
+
+    def several(self, tag: str, values: Any, path: str) -> bytes:
+        """Of some values in their order."""
+        return self._joined(tag, [self.digest(value, path) for value in values])
+
+    def digest(self, value: Any, path: str) -> bytes:
+        """Of one value; ``path`` leads to it."""
+        kind = type(value)
+        if kind in PLAIN:
+            return self.hashed(kind.__name__, value if kind is bytes else repr(value).encode("utf-8", "surrogatepass"))
+        key = id(value)
+        known = self._known.get(key)
+        if known is not None:
+            return known[1]
+        if key in self._open:
+            return self.hashed("again", str(len(self._open) - self._open[key]).encode())
+        self._open[key] = len(self._open)
+        try:
+            found = self._digest(value, path)
         finally:
-            self._open.discard(id(value))
+            del self._open[key]
+        self._known[key] = (value, found)
+        return found
 
-    def _tagged(self, tag: str, content: bytes = b"") -> None:
-        self._feed(f"<{tag}:{len(content)}>".encode() + content)
-
-    def _read(self, value: Any, path: str) -> None:
+    def _digest(self, value: Any, path: str) -> bytes:  # noqa: PLR0911  (one per kind)
+        kind = type(value)
+        if kind in {list, tuple}:
+            return self._listed(value, path)
+        if kind is dict or kind is types.MappingProxyType:
+            return self._dict(value, path)
+        if kind in {set, frozenset}:
+            return self._joined("set", sorted(self.digest(each, f"{path} member") for each in value))
+        if kind in {bytearray, memoryview}:
+            return self.hashed("bytes", bytes(value))
         if isinstance(value, enum.Enum):
-            self._tagged("enum", f"{_qualified(type(value))}.{value.name}".encode())
-        elif value is None or isinstance(value, (bool, int, float, complex, str)):
-            self._tagged(type(value).__name__, repr(value).encode())
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            self._tagged("bytes", bytes(value))
-        elif isinstance(value, (list, tuple)) and value and all(type(each) is str for each in value):
-            self._tagged(f"{type(value).__name__} of texts", json.dumps(value).encode())  # a million names, at once
-        elif isinstance(value, (list, tuple)):
-            self._tagged(type(value).__name__, str(len(value)).encode())
-            for at, each in enumerate(value):
-                self.read(each, f"{path}[{at}]")
-        elif isinstance(value, (set, frozenset)):
-            self._tagged("set", "".join(sorted(fingerprint(each) for each in value)).encode())
-        elif isinstance(value, dict):
-            self._tagged("dict", str(len(value)).encode())
-            for key in sorted(value, key=repr):
-                self.read(key, f"{path} key")
-                self.read(value[key], f"{path}[{key!r}]")
-        else:
-            self._object(value, path)
+            return self._joined("enum", [self.code.named(kind, path), value.name.encode()])
+        if isinstance(value, logging.Logger):  # what is said about samples does not change them
+            return self.hashed("logger")
+        if isinstance(value, Held):
+            return self._attributes(value.values, value.kind.__name__)
+        if isinstance(value, Method):
+            return self.code.method(value, path)
+        version = getattr(value, "__headrace_version__", None)
+        if version is not None and not isinstance(value, type):
+            return self._joined("version", [code.title(value).encode(), self.digest(version, f"{path} version")])
+        if self.code.knows(value):
+            return self.code.digest(value, path)
+        if isinstance(value, functools.partial):
+            return self.several("partial", (value.func, value.args, value.keywords, vars(value)), path)
+        return self._object(value, path)
 
-    def _object(self, value: Any, path: str) -> None:  # noqa: C901, PLR0912  (one branch per kind of thing)
+    def _object(self, value: Any, path: str) -> bytes:
+        kind = type(value)
+        named = self.code.named(kind, path)
         told = getattr(value, "cache_fingerprint", None)
-        if isinstance(value, type):
-            self._tagged("type", _qualified(value).encode())
-        elif callable(told):
-            self._tagged("told", _qualified(type(value)).encode())
-            self.read(told(), f"{path}.cache_fingerprint()")
-        elif isinstance(value, types.MethodType):
-            self.read(value.__func__, f"{path}.__func__")
-            self.read(value.__self__, f"{path}.__self__")
-        elif isinstance(value, types.FunctionType):
-            self._function(value, path)
-        elif isinstance(value, types.BuiltinFunctionType):
-            self._tagged("builtin", f"{value.__module__}.{value.__qualname__}".encode())
-        elif isinstance(value, types.CodeType):
-            self._code(value, path)
-        elif isinstance(value, functools.partial):
-            self._tagged("partial")
-            self.read((value.func, value.args, value.keywords), f"{path}.partial")
-        elif isinstance(value, types.ModuleType):
-            self._tagged("module", value.__name__.encode())
-        elif hasattr(value, "__array__"):
-            array = np.ascontiguousarray(value)
-            if array.dtype.kind == "O":
-                raise _unknown(value, path)
-            self._tagged("array", f"{array.dtype.str}{array.shape}".encode())
-            self._feed(array.tobytes())
-        elif hasattr(value, "__dict__"):
-            self._tagged("object", _qualified(type(value)).encode())
-            self.read(vars(value), f"{path} ({type(value).__name__})")
-        elif type(value).__module__ in {"torch", "pathlib", "re", "datetime", "decimal"}:  # printed, they say all
-            self._tagged(_qualified(type(value)), str(value).encode())
-        else:
-            raise _unknown(value, path)
+        if callable(told):
+            name = f"{path}.cache_fingerprint()"
+            return self._joined("told", [code.title(value).encode(), self.digest(told(), name) if self._asks else b""])
+        content = state.array_of(value)
+        if content is not None:
+            return self._joined("array", [named, repr(content[0]).encode(), self.hashed("content", *content[1:])])
+        made, attributes = state.of(value, path)
+        return self._joined("object", [named, self.digest(made, path), self._attributes(attributes, path)])
 
-    def _function(self, value: types.FunctionType, path: str) -> None:
-        self._tagged("function", f"{value.__module__}.{value.__qualname__}".encode())
-        self.read(value.__code__, f"{path}.__code__")
-        self.read(value.__defaults__, f"{path}.__defaults__")
-        self.read(value.__kwdefaults__, f"{path}.__kwdefaults__")
-        for at, cell in enumerate(value.__closure__ or ()):
-            self.read(cell.cell_contents, f"{path}.__closure__[{at}]")
+    def _attributes(self, values: Mapping[str, Any], path: str) -> bytes:
+        items = sorted(values.items(), key=lambda item: str(item[0]))
+        return self._joined(
+            "held", [self.hashed(repr(name), self.digest(each, f"{path}.{name}")) for name, each in items]
+        )
 
-    def _code(self, value: types.CodeType, path: str) -> None:
-        self._tagged("code", value.co_code)
-        self.read((value.co_names, value.co_consts), f"{path} constants")
+    def _listed(self, value: Any, path: str) -> bytes:
+        """A million names, or numbers, at once."""
+        tag, kinds = type(value).__name__, set(map(type, value))
+        if kinds == {str}:
+            text = "".join(value).encode("utf-8", "surrogatepass")
+            return self.hashed(f"{tag} of texts", array("q", map(len, value)), text)
+        if kinds in ({int}, {float}):
+            try:
+                return self.hashed(f"{tag} of {min(kinds, key=str)}", array("q" if int in kinds else "d", value))
+            except OverflowError:
+                pass
+        if kinds == {tuple} and len(value) > 8 and len(widths := set(map(len, value))) == 1 and widths != {0}:
+            return self.several(f"{tag} of rows", map(list, zip(*value, strict=True)), f"{path}[...]")
+        return self._joined(tag, [self.digest(each, f"{path}[{at}]") for at, each in enumerate(value)])
 
-
-def _qualified(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _unknown(value: Any, path: str) -> CacheError:
-    return CacheError(
-        f"{path} is a {_qualified(type(value))}, and a cache cannot tell whether it changed: give the object that "
-        "holds it a method `cache_fingerprint()` that returns a text or numbers to tell it by"
-    )
+    def _dict(self, value: Any, path: str) -> bytes:
+        if all(type(key) is str for key in value):
+            keys = sorted(value)
+            if len(keys) > 1000:
+                return self.several("large dict", (keys, [value[key] for key in keys]), f"{path}[...]")
+            pairs = [
+                self.hashed("key", key.encode("utf-8", "surrogatepass"), self.digest(value[key], f"{path}[{key!r}]"))
+                for key in keys
+            ]
+            return self._joined("dict", pairs)
+        items = [
+            self._joined("item", [self.digest(key, f"{path} key"), self.digest(each, f"{path}[{key!r}]")])
+            for key, each in value.items()
+        ]
+        return self._joined("dict", sorted(items))

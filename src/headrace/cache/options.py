@@ -1,21 +1,19 @@
 """What a user says about a cache, and the tier that it names."""
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headrace.cache.book import Book, title
-from headrace.cache.directory import DirectoryTier
-from headrace.cache.division import budgets
-from headrace.cache.layered import Layered
-from headrace.cache.local_book import LocalBook
-from headrace.cache.memory_file import checked
+from headrace.cache import local
+from headrace.cache.backend import Backend
+from headrace.cache.company import Unit
+from headrace.cache.disk import Disk
 from headrace.cache.policies import Need
 from headrace.cache.share import Share
-from headrace.cache.shm import LEAST, SharedMemoryTier
-from headrace.cache.tier import Tier
+from headrace.cache.shm import LEAST, checked
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 _UNITS["ti"] = 1 << 40
@@ -41,7 +39,8 @@ class Cache:
     of several. ``size``: bytes it may hold, as a number or a text such as ``"8GiB"``; the same in every job.
     ``split``: the shares of encoded, decoded and augmented samples, three percentages that add up to 100; None: they
     are planned from what is measured, and again while jobs run. ``namespace`` keeps caches on one server apart.
-    ``disk`` and ``disk_size``: a directory on a local disk that takes what memory has no room for.
+    ``disk`` and ``disk_size``: a directory on a local disk that takes what memory has no room for. ``exchange``:
+    whether, with other jobs there and in completion order, what is cached may come before what was drawn.
     """
 
     url: str
@@ -50,6 +49,7 @@ class Cache:
     namespace: str = "cache"
     disk: str | None = None
     disk_size: int | str | None = None
+    exchange: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name; the URL without what is secret in it."""
@@ -80,6 +80,10 @@ class Cache:
             raise ValueError(msg)
         if self.disk_size is not None:
             parse_size(self.disk_size, "Cache(disk_size=...)")
+        exchange: object = self.exchange
+        if not isinstance(exchange, bool):
+            msg = f"Cache(exchange=...) takes True or False, not {self.exchange!r}"
+            raise TypeError(msg)
 
     @property
     def name(self) -> str:
@@ -114,51 +118,35 @@ def _check_split(split: Any) -> None:
         raise ValueError(msg)
 
 
-def open_tier(options: Cache) -> Tier:
-    """The tier, made if need be; ``CacheError`` says why it cannot be had."""
-    tier: Tier
-    if urlsplit(options.url).scheme == "shm":
-        tier = SharedMemoryTier(options.name, options.bytes)
-    else:
-        from headrace.cache.redis import RedisTier  # noqa: PLC0415  (an optional driver)
-
-        tier = RedisTier(options.url, options.bytes, options.namespace)
-    if options.disk is None or options.disk_size is None:
-        return tier
-    try:
-        return Layered(tier, DirectoryTier(Path(options.disk), parse_size(options.disk_size)))
-    except BaseException:
-        tier.close()
-        raise
+def title(scopes: tuple[str, str, str], samples: int) -> str:
+    """What a dataset is called in every cache."""
+    return hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
 
 
-START = (0, 100, 0)
-"""The split until one is planned: all for decoded samples, which spare reading and decoding in every later epoch."""
-FULL = 15 / 16
-"""Of a tier's bytes, what entries may take: the rest is lost in allocation."""
+def room_of(options: Cache) -> int:
+    """Bytes in memory that entries and tables may take."""
+    return options.bytes
 
 
-def room_of(tier: Tier) -> int:
-    """Bytes of a tier that entries may take."""
-    return int(tier.usage().limit * FULL)
+def open_share(options: Cache, scopes: tuple[str, str, str], samples: int, unit: Unit) -> Share:
+    """A share in a cache, made if need be, for the data and stages that ``scopes`` stand for.
 
-
-def open_share(
-    options: Cache, tier: Tier, scopes: tuple[str, str, str], samples: int, group: int | None = None
-) -> Share:
-    """A rank's share in a cache that lies in ``tier``, for the data and stages that ``scopes`` stand for.
-
-    ``group``: see ``LocalBook``.
+    ``unit``: for whom samples are made. ``CacheError`` says why it cannot be had.
     """
-    budget = budgets(room_of(tier), options.split or START)
-    book: Book
+    name = title(scopes, samples)
+    backend: Backend
     if urlsplit(options.url).scheme == "shm":
-        book = LocalBook(options.name, samples=samples, scopes=scopes, budget=budget, policy=Need(), group=group)
+        backend = local.opened(options.name, options.bytes, name, samples)
     else:
-        from headrace.cache.redis import RedisTier  # noqa: PLC0415  (an optional driver)
-        from headrace.cache.redis_book import RedisBook  # noqa: PLC0415
+        from headrace.cache import remote  # noqa: PLC0415  (an optional driver)
 
-        upper = tier.upper if isinstance(tier, Layered) else tier
-        assert isinstance(upper, RedisTier)
-        book = RedisBook(upper.server, title(scopes, samples), samples=samples, budget=budget, group=group)
-    return Share(tier, book, scopes)
+        backend = remote.opened(options.url, options.namespace, name, samples)
+    try:
+        disk = None
+        if options.disk is not None and options.disk_size is not None:
+            disk = Disk(options.disk, name, parse_size(options.disk_size))
+            backend.note_disk(str(Path(options.disk).absolute()))
+        return Share(backend, disk, scopes, room_of(options), unit, Need())
+    except BaseException:
+        backend.close()
+        raise

@@ -5,7 +5,7 @@ The only module that knows the driver.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,10 +13,10 @@ from headrace.core.errors import CacheError
 
 log = logging.getLogger("headrace.cache")
 
-RETRY = 2.0
-"""Seconds during which a server that could not be reached is left alone."""
-CONNECT, REPLY = 3.0, 10.0
-"""Seconds to wait for a connection, and for a reply."""
+FIRST, LONGEST = 2.0, 30.0
+"""Seconds during which a server that could not be reached is left alone: the first time, then twice that, at most."""
+CONNECT, REPLY = 3.0, 0.5
+"""Seconds to wait for a connection when a cache is opened, and for everything else: whoever waits makes no samples."""
 _T = TypeVar("_T")
 
 
@@ -29,7 +29,7 @@ class RedisServer:
         self.where = _shown(url)
         self.prefix = f"hr:{{{namespace}}}"
         """How all keys begin that lie together on one server."""
-        self._down_until = 0.0
+        self._down_until, self._pause, self._told = 0.0, 0.0, set[str]()
         try:
             self.client, self.clustered = self._connect(url)
         except (self._driver.exceptions.RedisError, OSError, TypeError) as error:  # the last for a wrong option
@@ -37,16 +37,16 @@ class RedisServer:
             raise CacheError(msg) from None
 
     def _connect(self, url: str) -> tuple[Any, bool]:
-        options: dict[str, Any] = {"socket_connect_timeout": CONNECT, "socket_timeout": REPLY}
-        client = self._driver.Redis.from_url(url, **options)
+        retry = self._driver.retry.Retry(self._driver.backoff.NoBackoff(), 0)
+        options: dict[str, Any] = {"socket_connect_timeout": REPLY, "socket_timeout": REPLY, "retry": retry}
+        first: dict[str, Any] = {"socket_connect_timeout": CONNECT, "socket_timeout": CONNECT, "retry": retry}
+        client = self._driver.Redis.from_url(url, **first)
         try:
             cluster = bool(client.info("cluster").get("cluster_enabled"))
-        except BaseException:
+        finally:
             client.close()
-            raise
         if not cluster:
-            return client, False
-        client.close()
+            return self._driver.Redis.from_url(url, **options), False
         return self._driver.cluster.RedisCluster.from_url(url, **options), True
 
     @property
@@ -55,29 +55,30 @@ class RedisServer:
         return time.monotonic() < self._down_until
 
     def tried(self, act: Callable[[], _T], otherwise: _T) -> _T:
-        """What ``act`` gives, or ``otherwise`` if the server cannot be reached; then it is left alone for a while."""
+        """What ``act`` gives, or ``otherwise`` where the server cannot be reached, which is then left alone for a
+        while, or refuses this. What is wrong is said once, and again when something else is.
+        """
         if self.rests:
             return otherwise
         try:
-            return act()
+            found = act()
         except (self._driver.exceptions.RedisError, OSError) as error:
             if not isinstance(error, self._driver.exceptions.ResponseError):
-                self._down_until = time.monotonic() + RETRY
-            log.warning("the cache %s: %s; going on without it", self.where, _said(error))
+                self._pause = min(LONGEST, max(FIRST, 2 * self._pause))
+                self._down_until = time.monotonic() + self._pause
+            if (said := _said(error)) not in self._told:
+                self._told.add(said)
+                log.warning("the cache %s: %s; going on without it", self.where, said)
             return otherwise
+        except (ValueError, TypeError, UnicodeDecodeError):  # what was there makes no sense
+            return otherwise
+        self._pause = 0.0
+        return found
 
     def function(self, text: str) -> Callable[..., Any]:
         """A function to run on the server, with ``keys`` and ``args``."""
         found: Callable[..., Any] = self.client.register_script(text)
         return found
-
-    def hashes(self, keys: Sequence[str]) -> list[dict[bytes, bytes]]:
-        """What the hashes of these names hold; nothing while the server cannot be reached."""
-        return self.tried(lambda: [self.client.hgetall(key) for key in keys], [{} for _ in keys])
-
-    def names(self, pattern: str) -> list[str]:
-        """The keys that match."""
-        return self.tried(lambda: sorted(key.decode() for key in self.client.scan_iter(match=pattern)), [])
 
     def close(self) -> None:
         """End the connections; idempotent."""
@@ -92,7 +93,9 @@ class RedisServer:
 def _driver() -> Any:
     try:
         import redis  # noqa: PLC0415  (optional)
+        import redis.backoff  # noqa: PLC0415
         import redis.cluster  # noqa: PLC0415
+        import redis.retry  # noqa: PLC0415
     except ImportError:
         msg = "a cache on Redis needs its driver: pip install 'headrace[redis]'"
         raise CacheError(msg) from None

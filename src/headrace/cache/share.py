@@ -1,115 +1,302 @@
-"""A rank's share in a cache: a ledger that says what it is served and what is kept, and a tier that holds the bytes."""
+"""What a process that makes samples does with a cache: it reads entries, and keeps what is worth its room.
 
-import os
+What an entry is worth is how many epochs under way have still to see it. Everything is decided outside of any lock,
+from hints; a swap of words makes it so, or does not.
+"""
+
+import hashlib
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
-from headrace.cache.book import Answer, Book, Entry, Serving
-from headrace.cache.codec import Encoded
-from headrace.cache.tier import Key, Reading, Tier
+import numpy as np
+
+from headrace.cache import division as D
+from headrace.cache import entry as E
+from headrace.cache import words as W
+from headrace.cache.backend import Backend, CacheTerms, Entry, RoomUse
+from headrace.cache.codec import Described
+from headrace.cache.company import Company, Unit
+from headrace.cache.disk import Disk
+from headrace.cache.division import Parts, Sums
+from headrace.cache.policies import NEVER, Policy, Standing
 from headrace.cache.words import Array
 
-PAUSE = 10.0
-"""Seconds between two sweeps, at least."""
+START: Parts = (0, 100, 0)
+"""The split until one is planned: all for decoded samples, which spare reading and decoding in every later epoch."""
+BLOCK = 512
+"""Samples in a row among which something is sought that may give way."""
+LOOKS = 3
+PERIOD = 0.5
+"""Seconds that a division and the room are remembered, where they lie behind a network."""
+
+
+PAUSE = 2.0
+"""Seconds after which datasets that had nothing to give are asked again."""
 
 
 class Share:
     """Used by one thread of one process."""
 
-    def __init__(self, tier: Tier, book: Book, scopes: tuple[str, str, str]) -> None:
-        """``scopes``: the fingerprints of encoded, decoded and augmented entries. The tier stays the caller's."""
-        self._tier, self.book, self._scopes, self._swept = tier, book, scopes, -PAUSE
-        tier.delete(book.adopt((key, tier.footprint(size)) for key, size in tier.listed()))
+    def __init__(
+        self, backend: Backend, disk: Disk | None, scopes: tuple[str, str, str], limit: int, unit: Unit, policy: Policy
+    ) -> None:
+        """``scopes``: fingerprints of what makes encoded, decoded and augmented entries. ``limit``: bytes in memory.
 
-    def footprint(self, size: int) -> int:
-        """Bytes of the room that an entry of ``size`` bytes takes."""
-        return self._tier.footprint(size)
-
-    def key(self, sample: int, form: int) -> Key:
-        """Where an entry lies in the tier."""
-        return Key(self._scopes[form - 1], sample, form)
-
-    def _delete(self, entries: Sequence[Entry]) -> None:
-        if entries:
-            self._tier.delete([self.key(*entry) for entry in entries])
-
-    def begin(self, epoch: int, *, members: Array | None = None, done: Iterable[int] = ()) -> None:
-        """An epoch of the samples ``members`` (None: all), of which ``done`` were delivered before."""
-        self._delete(self.book.begin(epoch, members=members, done=done))
-
-    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
-        """As many samples as were asked for, none of them served before in this epoch; what is dropped is deleted.
-
-        Without ``exchange`` they are those that were asked for.
+        The backend is closed with this. ``unit``: for whom samples are made here.
         """
-        answer = self.book.request(asked, exchange=exchange)
-        self._delete(answer.dropped)
-        return answer
+        self.backend, self.disk, self._limit, self.unit, self.policy = backend, disk, limit, unit, policy
+        self._scopes = [bytes.fromhex(scope.rjust(32, "0")[-32:]) for scope in scopes]
+        self._maker = int.from_bytes(hashlib.blake2b(unit.job.encode(), digest_size=8).digest(), "little")
+        self.company = Company(backend, unit)
+        self._rng = np.random.default_rng()
+        self._scratch = np.empty(0, np.uint8)
+        self._terms: tuple[float, CacheTerms] | None = None
+        self._room: tuple[float, RoomUse] | None = None
+        self._typical: tuple[float, Parts] | None = None
+        self._asked = 0.0  # other datasets are not asked for room before
 
-    def read(self, reading: Reading, servings: Sequence[Serving]) -> list[memoryview | None]:
-        """The entries of hits, as long as ``reading`` lasts; what is not there is forgotten, and None."""
-        hits = [(at, each) for at, each in enumerate(servings) if each.form]
-        views = reading.get([self.key(each.sample, each.form) for _, each in hits])
-        found: list[memoryview | None] = [None] * len(servings)
-        for (at, each), view in zip(hits, views, strict=True):
-            found[at] = view
-            if view is None:
-                self.lost(each.sample, each.form)
+    def key(self, entry: Entry) -> E.Key:
+        """What an entry of that name must say of itself."""
+        return E.Key(self._scopes[W.form_of(entry.word) - 1], *entry)
+
+    def footprint(self, described: Described) -> int:
+        """Bytes of the room that an entry takes."""
+        return self.backend.footprint(E.length(described))
+
+    def terms(self) -> CacheTerms:
+        """What may be held, as the room is divided."""
+        now = time.monotonic()
+        if self._terms is not None and now < self._terms[0]:
+            return self._terms[1]
+        division = self.backend.division()
+        parts = START if division is None else division.parts
+        found = CacheTerms((*D.budgets(self._limit, parts), 0 if self.disk is None else self.disk.limit), self._limit)
+        self._terms = now + PERIOD * (1 if self.backend.slow else 0.1), found
         return found
 
-    def reading(self) -> Reading:
-        """Of the tier."""
-        return self._tier.reading()
+    def typical(self) -> Parts:
+        """Bytes of an entry in each form, on average; 0 while none was measured."""
+        now = time.monotonic()
+        if self._typical is None or now >= self._typical[0]:
+            self._typical = now + PERIOD, D.typical(self.backend.measured())
+        return self._typical[1]
 
-    def lost(self, sample: int, form: int) -> None:
-        """An entry is not there, or is corrupt: let nobody be served it."""
-        self.book.lost(sample, form)
-        self._tier.delete([self.key(sample, form)])
+    def room(self) -> RoomUse:
+        """What is held; a moment old where there is plenty of room, for a swap looks again."""
+        now = time.monotonic()
+        if self._room is None or now >= self._room[0]:
+            found = self.backend.room()
+            plenty = sum(found.held[:3]) + found.others < self._limit - self._limit // 16
+            self._room = now + (PERIOD if self.backend.slow else 0.02 if plenty else 0.0), found
+        return self._room[1]
 
-    def bury(self) -> None:
-        """Let nothing wait for processes of this rank that were killed while they kept something."""
-        self._delete(self.book.bury(_lives))
+    def word(self, sample: int) -> int:
+        """What the table says of a sample."""
+        return int(self.backend.words(np.array([sample]))[0])
 
-    def keep(self, sample: int, form: int, entry: Encoded, *, served: bool = True) -> bool:
+    def read(self, entry: Entry) -> tuple[bytes, memoryview] | None:
+        """Layout and body of an entry, in memory of its own. What is not there or not whole is forgotten, and None.
+
+        So is an augmented one that this job made, whatever was said of it.
+        """
+        if not W.form_of(entry.word):
+            return None
+        below = W.on_disk(entry.word)
+        source = self.disk if below else self.backend
+        content = None if source is None else source.read(entry)
+        found = None if content is None else E.unseal(self.key(entry), content)
+        if found is None:
+            if not (below and self.backend.slow):  # a disk may be another host's
+                self.lost(entry)
+            return None
+        is_own = W.form_of(entry.word) == W.AUGMENTED and found.maker == self._maker
+        return None if is_own else (found.layout, found.body)
+
+    def lost(self, entry: Entry) -> None:
+        """It is not there, or not what it should be: let nobody be served it."""
+        if not self.backend.barred:
+            self._erase(self.backend.swap([entry], None, self.terms(), lost=True).removed)
+
+    def _erase(self, entries: Sequence[Entry]) -> None:
+        self.backend.erase([entry for entry in entries if not W.on_disk(entry.word)])
+        if self.disk is not None:
+            self.disk.erase([entry for entry in entries if W.on_disk(entry.word)])
+
+    def keep(self, sample: int, form: int, described: Described) -> bool:
         """Put an entry into the cache, if it is worth what must go for it."""
-        grant = self.book.reserve(sample, form, self.footprint(entry.size))
-        self._delete(grant.evicted)
-        if not grant.granted:
+        backend = self.backend
+        length = E.length(described)
+        size = backend.footprint(length)
+        if backend.barred or size > min(W.MOST, self._limit) or self.word(sample):
             return False
-        key = self.key(sample, form)
-        written = settled = False
+        self.company.look()
+        victims = self._room_for(sample, form, size)
+        below = victims is None
+        if below and (self.disk is None or form == W.AUGMENTED):
+            return False
+        entry = Entry(sample, W.word(form, self.disk.footprint(length) if below and self.disk else size, disk=below))
+        if form == W.AUGMENTED and not backend.claim(self.unit.job, [entry])[0]:
+            return False
+        if len(self._scratch) < length:
+            self._scratch = np.empty(length, np.uint8)
+        content = self._scratch[:length]
+        E.seal(self.key(entry), self._maker, described, content)
+        return self._put(entry, content, victims or [])
+
+    def _put(self, entry: Entry, content: E.Bytes, victims: list[Entry]) -> bool:
+        """It is made known before it can be found: who looks in between finds nothing, and whoever dies leaves a word
+        that the next reader takes back.
+        """
+        target = self.disk if W.on_disk(entry.word) else self.backend
+        assert target is not None
+        aside = target.aside(entry, content)
+        if aside is None:
+            return False
+        settled = False
         try:
-            written = self._written(key, entry)
+            swapped = self.backend.swap(victims, entry, self.terms())
+            self._erase(swapped.removed)
+            settled = swapped.added and aside.settle()
         finally:
-            if written:
-                settled = self.book.settle(sample, served=served)
-            else:
-                self.book.cancel(sample)
-        if written and not settled:
-            self._tier.delete([key])
+            if not settled:
+                aside.drop()
+        self._count(entry, added=swapped.added and not swapped.removed)
+        if swapped.added and (not settled or self.word(entry.sample) != entry.word):
+            self._erase([entry])
+            self.lost(entry)
+            return False
         return settled
 
-    def _written(self, key: Key, entry: Encoded) -> bool:
-        """The ledger has room: if the tier has not, something is there that nobody knows."""
-        if self._tier.put(key, entry.size, entry.write):
-            return True
-        if time.monotonic() - self._swept < PAUSE:
+    def _count(self, entry: Entry, *, added: bool) -> None:
+        """In what is remembered of the room, too."""
+        if not added or self._room is None:
+            self._room = None
+            return
+        until, room = self._room
+        held = list(room.held)
+        held[3 if W.on_disk(entry.word) else W.form_of(entry.word) - 1] += W.size_of(entry.word)
+        self._room = until, room._replace(held=(held[0], held[1], held[2], held[3]))
+
+    def _room_for(self, sample: int, form: int, size: int) -> list[Entry] | None:
+        """What has to go for a newcomer; None: it is not worth it, or nothing was found."""
+        room, terms = self.room(), self.terms()
+        if _fits(room, form, size, terms):
+            return []
+        room = self.backend.room()
+        self._room = None
+        if _fits(room, form, size, terms):
+            return []
+        own, held = sum(room.held[:3]), room.held[form - 1]
+        if held + size > terms.budget[form - 1]:
+            return self._victims((form,), held + size - terms.budget[form - 1], self._worth(sample))
+        lacking = own + room.others + size - terms.limit
+        if self._take_from_others(own + size, lacking):
+            return []
+        over = [each for each in W.FORMS if room.held[each - 1] > terms.budget[each - 1]]
+        return self._victims(over or W.FORMS, lacking, self._worth(sample))
+
+    def _worth(self, sample: int) -> int:
+        """Of what was just served to one."""
+        return int(self.policy.worth(self.standing(self.company.need(np.array([sample]))))[0])
+
+    def standing(self, need: Array) -> Standing:
+        jobs = self.company.units
+        return Standing(need, jobs - need, np.full(len(need), NEVER), jobs)
+
+    def _victims(self, forms: Sequence[int], size: int, worth: int) -> list[Entry] | None:
+        """Entries of less worth than that, the least ones of a few looks, which take at least ``size`` bytes."""
+        found: list[tuple[int, Entry]] = []
+        for _ in range(LOOKS):
+            found += self._candidates(forms, worth)
+            found.sort(key=lambda each: each[0])
+            chosen, total = [], 0
+            for _, entry in found:
+                chosen.append(entry)
+                total += W.size_of(entry.word)
+                if total >= size:
+                    return chosen
+        return None
+
+    def _candidates(self, forms: Sequence[int], worth: int) -> list[tuple[int, Entry]]:
+        backend = self.backend
+        first = int(self._rng.integers(max(1, backend.samples - BLOCK + 1))) // 8 * 8
+        words = backend.block(first, min(BLOCK, backend.samples - first))
+        held = np.flatnonzero(np.isin(W.forms(words), forms) & (words >> np.uint64(2) & np.uint64(1) == 0))
+        if not len(held):
+            return []
+        values = self.policy.worth(self.standing(self.company.need_of(first, len(words))))
+        held = self._rng.permutation(held[values[held] < worth])
+        return [(int(values[at]), Entry(first + at, int(words[at]))) for at in held.tolist()]
+
+    def may_take(self, room: RoomUse) -> bool:
+        """Whether other datasets may have to give way to this one."""
+        return time.monotonic() >= self._asked and 2 * sum(room.held[:3]) < self._limit < 64 * room.others
+
+    def _take_from_others(self, own: int, lacking: int) -> bool:
+        """Have datasets give way that nobody uses, or that have more than their share while this one has less."""
+        if time.monotonic() < self._asked:
             return False
-        self._swept = time.monotonic()
-        useless = self.book.useless(self._tier.listed())
-        self._tier.delete(useless)
-        return bool(useless) and self._tier.put(key, entry.size, entry.write)
+        others = self.backend.siblings()
+        try:
+            alive = [each for each in others if each.reports()]
+            for each in others:
+                if each not in alive:
+                    each.remove()
+                    return True
+            if alive and own <= self._limit // (1 + len(alive)):
+                largest = max(alive, key=lambda each: sum(each.room().held[:3]))
+                if self._shrink(largest, lacking):
+                    return True
+        finally:
+            for each in others:
+                each.close()
+        self._asked = time.monotonic() + PAUSE
+        return False
+
+    def _shrink(self, other: Backend, lacking: int) -> bool:
+        terms, freed = self.terms(), 0
+        for _ in range(LOOKS):
+            first = int(self._rng.integers(max(1, other.samples - BLOCK + 1)))
+            words = other.block(first, min(BLOCK, other.samples - first)) if other.samples else np.empty(0, np.uint64)
+            held = self._rng.permutation(np.flatnonzero(words))
+            chosen: list[Entry] = []
+            for at in held.tolist():
+                if freed >= lacking:
+                    break
+                chosen.append(Entry(first + at, int(words[at])))
+                freed += W.size_of(chosen[-1].word)
+            removed = other.swap(chosen, None, terms).removed
+            other.erase(removed)
+            if freed >= lacking:
+                return True
+        return False
+
+    def shed(self, count: int) -> None:
+        """Give up to ``count`` entries up of forms that hold more than their share, after the division has moved."""
+        room, terms = self.room(), self.terms()
+        over = [form for form in W.FORMS if room.held[form - 1] > terms.budget[form - 1]]
+        if over:
+            chosen = [entry for _, entry in sorted(self._candidates(over, NEVER), key=lambda each: each[0])]
+            self._erase(self.backend.swap(chosen[:count], None, terms).removed)
+
+    def adopt(self) -> None:
+        """A disk may outlive the table of what it holds: take in what is there, if the table is new."""
+        if self.disk is None or self.backend.room().kept:
+            return
+        for entry in self.disk.listed():
+            sound = W.form_of(entry.word) != W.AUGMENTED and 0 <= entry.sample < self.backend.samples
+            if not sound or not self.backend.swap([], entry, self.terms()).added:
+                self.disk.erase([entry])
+
+    def measure(self, sums: Sums) -> bool:
+        """Add what was measured; False: try again later."""
+        return not self.backend.barred and self.backend.measure(sums)
 
     def close(self) -> None:
-        """Leave; idempotent. What is cached stays."""
-        self._delete(self.book.leave())
+        """Idempotent. What is kept stays."""
+        self.backend.close()
 
 
-def _lives(process: int) -> bool:
-    with suppress(PermissionError):  # somebody else's by now, but there is one
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-    return True
+def _fits(room: RoomUse, form: int, size: int, terms: CacheTerms) -> bool:
+    fits = room.held[form - 1] + size <= terms.budget[form - 1]
+    return fits and sum(room.held[:3]) + room.others + size <= terms.limit

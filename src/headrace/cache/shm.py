@@ -1,192 +1,229 @@
-"""``shm://name``: entries in a memory file that all processes and jobs of a host map; no daemon, no copies for readers.
+"""Caches in this host's shared memory: a directory for each, private to its user, and nothing that has to run.
 
-What a process does with the file they share is in ``arena_file.py``.
+    cache              version and size
+    lock               held while words and counts are changed, and for nothing else
+    room               what each dataset takes
+    <dataset>/         see ``local.py``
+
+Everything is read and written by calls, nothing is mapped: a file that was cut short reads as nothing.
 """
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+import shutil
+import struct
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import NamedTuple
 
-import numpy as np
-
-from headrace.cache import arena_words as W
-from headrace.cache.arena import Name
-from headrace.cache.arena_file import ArenaFile, form_of
-from headrace.cache.arena_words import Shape
-from headrace.cache.memory_file import ROOT, checked, release, shared
-from headrace.cache.tier import Key, Usage, Writer
+from headrace.cache.latch import Latch
 from headrace.core.errors import CacheError
 
-PREFIX = "headrace-cache-"
+ROOT = Path("/dev/shm")  # noqa: S108  (a memory file system, and the directories are the user's own)
+VERSION = 4
 LEAST = 1 << 20
+"""Bytes of the smallest cache."""
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+SLOTS = 56
+"""Datasets that a cache may have at once."""
+TITLE, HELD, KEPT, EVICTED, LOST, SAMPLES, FIELDS = 0, 1, 5, 6, 7, 8, 9
+"""What stands where in the record of a dataset, from ``HELD`` on in the order of ``Room.held``."""
+_RECORD, _ALL = struct.Struct(f"<{FIELDS}q"), struct.Struct(f"<{SLOTS * FIELDS}q")
+
+
+def checked(name: str) -> str:
+    """The name, or ``CacheError`` if no directory can have it."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        msg = f"shm://{name}: the name of a cache has up to 64 letters, digits, dots, dashes and underscores"
+        raise CacheError(msg)
+    return name
 
 
 def path_of(name: str) -> Path:
-    """The file of a cache; ``CacheError`` for a name that cannot be one."""
-    return ROOT / f"{PREFIX}{checked(name)}"
+    """Where a cache of this user lies."""
+    return ROOT / f"headrace-cache-{os.geteuid()}-{checked(name)}"
 
 
 def names() -> list[str]:
-    """The caches of this host that this user may read."""
-    found = sorted(ROOT.glob(f"{PREFIX}*"))
-    return [each.name[len(PREFIX) :] for each in found if each.is_file() and os.access(each, os.R_OK | os.W_OK)]
+    """The caches of this user."""
+    prefix = path_of("x").name[:-1]
+    return sorted(path.name.removeprefix(prefix) for path in ROOT.glob(f"{prefix}*") if path.is_dir())
 
 
 def size_of(name: str) -> int:
-    """The limit a cache was made with; ``CacheError`` if there is none of that name."""
-    try:
-        return path_of(name).stat().st_size
-    except OSError:
-        msg = f"there is no cache shm://{name} on this host"
-        raise CacheError(msg) from None
+    """Bytes that a cache may hold; ``CacheError`` if there is none of that name."""
+    path = path_of(name)
+    if not path.is_dir():
+        msg = f"there is no cache shm://{name} of this user"
+        raise CacheError(msg)
+    found = _facts(path / "cache")
+    return found.size if found is not None else LEAST
 
 
-class SharedMemoryTier:
-    """A tier in shared memory. Objects travel through ``fork``: each process attaches on its own."""
-
-    def __init__(self, name: str, size: int) -> None:
-        """Make it, or attach to the one there is, which must be of the same size."""
-        if size < LEAST:
-            msg = f"a cache in shared memory takes at least {LEAST} bytes, and {size} were asked for"
-            raise CacheError(msg)
-        self.name, self._path, self._shape = name, path_of(name), Shape(size)
-        self._form = form_of(self._shape, f"shm://{name}")
-        self._own: ArenaFile | None = self._attach()
-
-    def _attach(self) -> ArenaFile:
-        return shared(self._path, self._form, lambda: ArenaFile(self._path, self._form, self._shape))
-
-    @property
-    def _here(self) -> ArenaFile:
-        if self._own is None:
-            msg = f"the cache {self._form.url} was closed"
-            raise CacheError(msg)
-        if self._own.pid != os.getpid():
-            self._own = self._attach()
-        return self._own
-
-    def reading(self) -> "SharedReading":
-        """Enter it to read without copying."""
-        return SharedReading(self._here)
-
-    def put(self, key: Key, size: int, write: Writer) -> bool:
-        """See ``Tier``."""
-        here, name = self._here, _name(key)
-        with here.changing() as arena:
-            if arena.find(name) is not None:
-                return False
-            where = here.room(size)
-            if where is None:
-                return False
-            chunk = arena.allocate(name, size, where, here.number)
-        try:
-            write(here.bytes[chunk.offset : chunk.offset + size])
-        except BaseException:
-            with here.changing() as arena:
-                arena.free(chunk.record)
-            raise
-        with here.changing() as arena:
-            if arena.find(name) is not None:
-                arena.free(chunk.record)
-                return False
-            arena.publish(chunk.record)
-        return True
-
-    def delete(self, keys: Sequence[Key]) -> None:
-        """See ``Tier``."""
-        with self._here.changing() as arena:
-            for key in keys:
-                arena.delete(_name(key))
-            arena.reclaim()
-
-    def listed(self) -> Iterator[tuple[Key, int]]:
-        """See ``Tier``; a snapshot."""
-        here = self._here
-        with here.locked():
-            arena = here.arena
-            arena.heal()
-            found = [arena.r[record : record + W.RECORD].tolist() for record, _ in arena.records(W.READY)]
-        for each in found:
-            yield _key(Name(*each[W.R_SCOPE : W.R_FORM + 1])), each[W.R_SIZE]
-
-    def clear(self) -> None:
-        """See ``Tier``. The memory goes back to the host with the file: ``remove``."""
-        self.delete([key for key, _ in self.listed()])
-
-    def usage(self) -> Usage:
-        """See ``Tier``."""
-        here = self._here
-        with here.locked():
-            arena = here.arena
-            arena.heal()
-            shape = arena.shape
-            return Usage(int(arena.r[W.ENTRIES]), int(arena.r[W.HELD]), shape.pages * shape.page)
-
-    def footprint(self, size: int) -> int:
-        """See ``Tier``."""
-        return self._shape.cut(size)
-
-    def readers(self) -> int:
-        """Processes that use it, this one included."""
-        here = self._here
-        with here.locked():
-            others = [number for number in range(W.READERS) if number != here.number]
-            return 1 + sum(here.lives(number) for number in others)
-
-    def close(self) -> None:
-        """See ``Tier``."""
-        if self._own is not None:
-            release(self._own)
-            self._own = None
-
-
-class SharedReading:
-    """What is handed out is the memory itself; nobody reuses it before this is left."""
-
-    def __init__(self, file: ArenaFile) -> None:
-        """Entered with the first ``get``, under the same lock: all that is wanted before is a place to leave."""
-        self._file, self._entered = file, False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def get(self, keys: Sequence[Key]) -> list[memoryview | None]:
-        """See ``Reading``."""
-        file = self._file
-        with file.locked():
-            file.arena.heal()
-            if not self._entered:
-                file.enter()
-                self._entered = True
-            chunks = [file.arena.find(_name(key)) for key in keys]
-        return [
-            None if each is None else file.bytes[each.offset : each.offset + each.size].toreadonly() for each in chunks
-        ]
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._entered:
-            self._entered = False
-            self._file.leave()
+def is_current(name: str) -> bool:
+    """Whether a cache can be read by this version; ``CacheError`` if there is none of that name."""
+    size_of(name)
+    found = _facts(path_of(name) / "cache")
+    return found is None or found.version == VERSION
 
 
 def remove(name: str) -> None:
-    """Give a cache's memory back. Processes that use it keep what they have mapped, and share it with nobody new."""
-    path_of(name).unlink(missing_ok=True)
+    """Whoever uses it goes on with what they have open, and finds nothing more."""
+    shutil.rmtree(path_of(name), ignore_errors=True)
 
 
-def _name(key: Key) -> Name:
-    scope = int(key.scope, 16)
-    if scope >= 1 << 128:
-        msg = f"the scope of a key has up to 32 hexadecimal digits, not {key.scope!r}"
-        raise CacheError(msg)
-    halves = np.array([scope >> 64, scope & (1 << 64) - 1], np.uint64).view(np.int64).tolist()
-    return Name(halves[0], halves[1], key.sample, key.form)
+def disks(name: str) -> list[str]:
+    """Directories that have entries of a cache, on the level below memory."""
+    found = []
+    with suppress(OSError, UnicodeDecodeError):
+        for line in (path_of(name) / "disks").read_text().splitlines():
+            with suppress(ValueError):
+                found.append(str(json.loads(line)))
+    return found
 
 
-def _key(name: Name) -> Key:
-    high, low = np.array(name[:2], np.int64).view(np.uint64).tolist()
-    return Key(f"{high << 64 | low:032x}", name.sample, name.form)
+_MOST = 1 << 50
+
+
+class _CacheFacts(NamedTuple):
+    version: int
+    size: int
+
+
+def _facts(path: Path) -> _CacheFacts | None:
+    """None where there are none, or none that make sense."""
+    try:
+        version, size = json.loads(path.read_bytes()[:200])
+    except (OSError, ValueError, TypeError):
+        return None
+    return _CacheFacts(version, size) if type(version) is int and type(size) is int and size >= LEAST else None
+
+
+def table_bytes(samples: int) -> int:
+    """What a dataset takes at most beside its entries, for a job that is alone."""
+    return 8 * samples
+
+
+def memory(record: list[int]) -> int:
+    """Bytes that a dataset takes in memory, its table included."""
+    return sum(record[HELD : HELD + 3]) + table_bytes(record[SAMPLES])
+
+
+def number_of(title: str) -> int:
+    """The title of a dataset as it stands in its record."""
+    return int.from_bytes(bytes.fromhex(title), "little", signed=True)
+
+
+def title_of(number: int) -> str:
+    """The other way round."""
+    return number.to_bytes(8, "little", signed=True).hex()
+
+
+class Directory:
+    """A cache, opened by one process."""
+
+    def __init__(self, name: str, size: int) -> None:
+        """Make it, or use the one there is; ``CacheError`` says why that cannot be."""
+        self.path, self.name, self.size = path_of(name), name, size
+        self.url = f"shm://{name}"
+        self._open: list[int] = []
+        try:
+            self._make()
+            self.fd = self._opened(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            self._check()
+            self._room = self._opened("room", os.O_RDWR | os.O_CREAT)
+            self.latch = Latch(self._opened("lock", os.O_RDWR | os.O_CREAT))
+        except OSError as error:
+            self.close()
+            msg = f"the cache {self.url} cannot be used: {self.path}: {error.strerror}"
+            raise CacheError(msg) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self, path: Path | str, flags: int) -> int:
+        at = self.fd if isinstance(path, str) else None
+        self._open.append(os.open(path, flags | _FLAGS, 0o600, dir_fd=at))
+        return self._open[-1]
+
+    def _make(self) -> None:
+        with suppress(FileExistsError):
+            self.path.mkdir(mode=0o700)
+        facts = self.path / "cache"
+        found = _facts(facts)
+        if found is None:
+            beside = self.path / f".{os.getpid()}"
+            beside.write_text(json.dumps([VERSION, self.size]))
+            beside.rename(facts)
+        elif found.version != VERSION:
+            msg = f"{self.path} was made by another version: remove it with `headrace cache clear {self.url}`"
+            raise CacheError(msg)
+        elif found.size != self.size:
+            msg = (
+                f"the cache {self.url} has {found.size} bytes, and {self.size} were asked for: ask for the same, "
+                f"choose another name, or remove it with `headrace cache clear {self.url}`"
+            )
+            raise CacheError(msg)
+
+    def _check(self) -> None:
+        about = os.fstat(self.fd)
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+            msg = f"{self.path} is not private to this user: remove it, or choose another name for the cache"
+            raise CacheError(msg)
+
+    def records(self) -> list[list[int]]:
+        """Of all datasets, by their places; one without a title is free. The first is no dataset's: see ``total``."""
+        content = os.pread(self._room, _ALL.size, 0).ljust(_ALL.size, b"\0")
+        return [list(each) for each in _RECORD.iter_unpack(content)]
+
+    def record(self, slot: int, title: int) -> list[int]:
+        """Of one dataset; an empty one where another has that place. What makes no sense counts as nothing."""
+        content = os.pread(self._room, _RECORD.size, slot * _RECORD.size).ljust(_RECORD.size, b"\0")
+        found = list(_RECORD.unpack(content))
+        if found[TITLE] != title or min(found[HELD:]) < 0 or max(found[HELD:]) > _MOST:
+            found = [title, *[0] * (FIELDS - 1)]
+        return found
+
+    def total(self) -> int:
+        """Bytes in memory that all datasets take, their tables included."""
+        found = int.from_bytes(os.pread(self._room, 8, 8 * HELD), "little")
+        return found if found <= _MOST else 0
+
+    def write(self, slot: int, record: list[int], total: int) -> None:
+        """The lock is held."""
+        counts = [min(max(0, count), _MOST) for count in record[HELD:]]
+        os.pwrite(self._room, max(0, total).to_bytes(8, "little"), 8 * HELD)
+        os.pwrite(self._room, _RECORD.pack(record[TITLE], *counts), slot * _RECORD.size)
+
+    def add_up(self) -> None:
+        """Put the total right; the lock is held."""
+        total = sum(memory(each) for each in self.records()[1:] if each[TITLE] and min(each[HELD:]) >= 0)
+        os.pwrite(self._room, min(total, _MOST).to_bytes(8, "little"), 8 * HELD)
+
+    def slot(self, title: int) -> int:
+        """The place of a dataset, or a free one; -1 if there is none."""
+        free = -1
+        for slot, each in enumerate(self.records()[1:], 1):
+            if each[TITLE] == title:
+                return slot
+            if free < 0 and (not each[TITLE] or not (self.path / title_of(each[TITLE])).is_dir()):
+                free = slot
+        return free
+
+    def datasets(self) -> list[str]:
+        """Titles of those there are."""
+        with suppress(OSError):
+            return sorted(each.name for each in self.path.iterdir() if re.fullmatch(r"[0-9a-f]{16}", each.name))
+        return []
+
+    def note_disk(self, path: str) -> None:
+        """See ``disks``."""
+        if path not in disks(self.name):
+            with suppress(OSError), (self.path / "disks").open("a") as file:
+                file.write(f"{json.dumps(path)}\n")
+
+    def close(self) -> None:
+        """Idempotent."""
+        while self._open:
+            os.close(self._open.pop())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.cache.policies import NEVER, Policy, Standing
-from headrace.cache.trace import Indices, Request, Trace, due
+from headrace.cache.trace import Indices, Request, RequestTrace, due
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Simulation:
 
     def __init__(
         self,
-        trace: Trace,
+        trace: RequestTrace,
         policy: Policy,
         capacity: int,
         *,
@@ -169,6 +169,6 @@ class Simulation:
         return len(fresh)
 
 
-def simulate(trace: Trace, policy: Policy, share: float, *, warm_up: float = 1.0, **options: float) -> Result:
+def simulate(trace: RequestTrace, policy: Policy, share: float, *, warm_up: float = 1.0, **options: float) -> Result:
     """Run ``policy`` with ``share`` of the dataset cached; ``options`` as ``Simulation`` takes them."""
     return Simulation(trace, policy, round(share * trace.samples), **options).run(warm_up=warm_up)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RequestTrace:
     """Requests of several jobs on one dataset."""
 
     samples: int
@@ -34,7 +34,7 @@ class Trace:
 
 def drawn(
     samples: int, speeds: Sequence[float], *, batch: int, epochs: int, apart: float = 0.0, seed: int = 0
-) -> Trace:
+) -> RequestTrace:
     """Jobs that shuffle, at these relative speeds, each ``apart`` of an epoch later than the one before.
 
     The fastest runs ``epochs`` epochs; all end when it does.
@@ -51,7 +51,7 @@ def drawn(
         time += len(request.samples) / samples * max(speeds) / speeds[job]
         if time < epochs - 1e-9:
             heapq.heappush(ready, (time, job))
-    return Trace(samples, len(speeds), requests)
+    return RequestTrace(samples, len(speeds), requests)
 
 
 def _epochs(samples: int, batch: int, rng: np.random.Generator, job: int) -> Iterator[Request]:
@@ -63,7 +63,7 @@ def _epochs(samples: int, batch: int, rng: np.random.Generator, job: int) -> Ite
         epoch += 1
 
 
-def due(trace: Trace) -> list[Indices]:
+def due(trace: RequestTrace) -> list[Indices]:
     """For a trace of one job: for each request, when each of its samples is asked for next, counted in samples.
 
     A sample that is not asked for again is due ``NEVER``.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 
-from headrace.cli import UsageError, cache, demo, ingest, plan, split, store, top, trace
+from headrace.cli import UsageError, cache, completion, demo, doctor, ingest, plan, run, split, store, top, trace
 
 COMMANDS = {
     "cache": cache,
+    "completion": completion,
     "demo": demo,
+    "doctor": doctor,
     "ingest": ingest,
     "plan": plan,
+    "run": run,
     "split": split,
     "store": store,
     "top": top,
@@ -22,10 +26,15 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code: 0 for done, 1 for done with failures, 2 for a user's mistake."""
     options = parser().parse_args(arguments)
     try:
-        return int(COMMANDS[options.command].run(options))
+        code = int(COMMANDS[options.command].run(options))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read our output has seen enough: `headrace ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own last flush is quiet
+        return 141
     except UsageError as error:
         print(f"headrace {options.command}: {error}", file=sys.stderr)
         return 2
@@ -38,11 +47,12 @@ def parser() -> argparse.ArgumentParser:
     """The argument parser with all commands; importing no command's heavy modules."""
     whole = argparse.ArgumentParser(prog="headrace", description="A data loader that never runs dry.")
     whole.add_argument("--version", action="version", version=f"headrace {_version()}")
+    whole.add_argument("--json", action="store_true", help="print the result as JSON")
     commands = whole.add_subparsers(dest="command", required=True, metavar="command")
     for name, module in COMMANDS.items():
         summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         command = commands.add_parser(name, help=summary, description=module.__doc__)
-        command.add_argument("--json", action="store_true", help="print the result as JSON")
+        command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
         module.configure(command)
     return whole
 

@@ -10,8 +10,7 @@ from headrace.cli import UsageError
 from headrace.core.errors import CacheError
 
 if TYPE_CHECKING:
-    from headrace.cache.division import Facts
-    from headrace.cache.tier import Tier
+    from headrace.cache.division import DivisionFacts
 
 SUMMARIES = {
     "ls": "List the caches in the shared memory of this host",
@@ -28,7 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         command = commands.add_parser(name, help=summary, description=f"{summary}.")
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
         if name != "ls":
-            command.add_argument("url", help="shm://name, redis://[user:password@]host:port or rediss://…")
+            command.add_argument(
+                "url", metavar="URL", help="shm://name, redis://[user:password@]host:port or rediss://…"
+            )
             command.add_argument("--namespace", default="cache", help="of a cache on a server (cache)")
 
 
@@ -48,7 +49,7 @@ def _ls(options: argparse.Namespace) -> int:
     for name in shm.names():
         try:
             found.append(_described(f"shm://{name}", options))
-        except CacheError as error:
+        except (CacheError, OSError) as error:
             found.append({"url": f"shm://{name}", "error": str(error)})
     if options.json:
         print(json.dumps(found))
@@ -79,80 +80,35 @@ def _show_division(each: dict[str, Any]) -> None:
 
 
 def _clear(options: argparse.Namespace) -> int:
-    url = options.url
-    if url.startswith("shm://"):
-        from headrace.cache import shm
-        from headrace.cache.ledger_files import ledgers
+    from headrace.cache.overview import clear
 
-        name = url.removeprefix("shm://")
-        size = shm.size_of(name)
-        shm.remove(name)
-        for path in ledgers(name):
-            path.unlink(missing_ok=True)
-        done = {"url": url, "bytes": size}
-    else:
-        tier = _opened(url, options)
-        try:
-            done = {"url": _shown(tier, url), "bytes": tier.usage().bytes}
-            tier.clear()
-        finally:
-            tier.close()
+    cleared = clear(options.url, options.namespace)
+    done = {"url": cleared.url, "entries": cleared.entries, "bytes": cleared.bytes, "disk_bytes": cleared.disk}
     if options.json:
         print(json.dumps(done))
     else:
-        print(f"{done['url']} is empty: {bytes_text(done['bytes'])} given back")
+        disk = f", {bytes_text(cleared.disk)} of them on disk" if cleared.disk else ""
+        held = bytes_text(cleared.bytes + cleared.disk)
+        print(f"{cleared.url} is empty: {cleared.entries:,} entries, {held}{disk}, given back")
     return 0
 
 
-def _opened(url: str, options: argparse.Namespace) -> Tier:
-    from headrace.cache import shm
-    from headrace.cache.options import Cache, open_tier
-
-    namespace = getattr(options, "namespace", "cache")
-    size = shm.size_of(url.removeprefix("shm://")) if url.startswith("shm://") else 1 << 62
-    return open_tier(Cache(url, size, namespace=namespace))
-
-
-def _shown(tier: Tier, url: str) -> str:
-    """The URL without what is secret in it."""
-    return str(getattr(tier, "where", url))
-
-
 def _described(url: str, options: argparse.Namespace) -> dict[str, Any]:
-    tier = _opened(url, options)
-    try:
-        usage, local = tier.usage(), url.startswith("shm://")
-        forms = {name: {"entries": 0, "bytes": 0} for name in FORMS.values()}
-        for key, size in tier.listed():
-            form = forms.setdefault(FORMS.get(key.form, str(key.form)), {"entries": 0, "bytes": 0})
-            form["entries"] += 1
-            form["bytes"] += size
-        found = {
-            "url": _shown(tier, url),
-            "entries": usage.entries,
-            "bytes": usage.bytes,
-            "limit": usage.limit if local else None,
-            "processes": tier.readers() - 1 if local else None,  # type: ignore[attr-defined]  # that kind has it
-            "forms": forms,
-            "divisions": [_division(facts) for facts in _facts(tier, url)],
-        }
-    finally:
-        tier.close()
-    return found
+    from headrace.cache.overview import overview
+
+    about = overview(url, getattr(options, "namespace", "cache"))
+    return {
+        "url": about.url,
+        "entries": sum(entries for entries, _ in about.forms.values()),
+        "bytes": sum(size for _, size in about.forms.values()),
+        "limit": about.limit,
+        "processes": about.ranks,
+        "forms": {name: {"entries": entries, "bytes": size} for name, (entries, size) in about.forms.items()},
+        "divisions": [_division(facts) for facts in about.facts],
+    }
 
 
-def _facts(tier: Tier, url: str) -> list[Facts]:
-    """Of each dataset."""
-    if url.startswith("shm://"):
-        from headrace.cache.ledger_files import described
-
-        return described(url.removeprefix("shm://"))
-    from headrace.cache import redis_book
-
-    return redis_book.described(tier.server)  # type: ignore[attr-defined]  # of that URL it is one on a server
-
-
-def _division(facts: Facts) -> dict[str, Any]:
+def _division(facts: DivisionFacts) -> dict[str, Any]:
     from headrace.cache.division import figures
     from headrace.plan.splitting import told
 

@@ -1,25 +1,23 @@
-"""The runs behind ``headrace demo``: the same epoch of training with one loader after another."""
+"""The runs behind ``headrace demo``: the same epochs of training with one loader after another."""
 
 from __future__ import annotations
 
+import collections
 import gc
 import os
-import resource
-import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from rich.progress import Progress
-from torch.utils.data import DataLoader
 
-import headrace
-from headrace.cli.pictures import CLASSES, SIDE, Pictures
+from headrace.cli.pictures import CLASSES
+from headrace.engine.consumer.cores import machine
+from headrace.running.meter import cpu_time
+
+Step = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -27,201 +25,148 @@ class Lap:
     """One epoch with one loader; seconds."""
 
     seconds: float
-    """From the loader's construction until it is closed again."""
     wait: float
-    """Spent in next()."""
-    cpu: float
-    """User and system time of this process and its workers."""
-    others: float
-    """Cores that the rest of the machine kept busy meanwhile; 0 where that is unknown."""
+    """Spent in ``next()``."""
     complete: bool
     """Whether every sample came exactly once."""
 
 
 @dataclass
-class Entry:
-    """One loader and all its laps; figures are medians over them."""
+class Contestant:
+    """One loader and all its epochs."""
 
     name: str
-    build: Callable[[], Any]
     laps: list[Lap] = field(default_factory=list)
+    cpu: float = 0.0
+    """CPU seconds of this process and the loader's, over all epochs."""
+    others: float = 0.0
+    """Cores that the rest of the machine kept busy meanwhile."""
+    hits: float | None = None
+    """Share of all samples that were cached; None without a cache."""
+    notes: tuple[str, ...] = ()
+    """What the loader says of itself."""
 
-    def median(self, figure: str) -> float:
-        """The median of one of the laps' figures."""
-        return float(statistics.median(getattr(lap, figure) for lap in self.laps))
+    @property
+    def seconds(self) -> float:
+        """All epochs."""
+        return sum(lap.seconds for lap in self.laps)
+
+    @property
+    def wait_share(self) -> float:
+        """Of the time, that spent in ``next()``."""
+        return sum(lap.wait for lap in self.laps) / self.seconds
 
     @property
     def complete(self) -> bool:
-        """Whether every lap delivered every sample exactly once."""
+        """Whether every epoch had every sample exactly once."""
         return all(lap.complete for lap in self.laps)
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """All entries, torch first, and the time below which no lap could have ended."""
-
-    samples: int
-    workers: int
-    ideal: float
-    ideal_reason: str
-    entries: list[Entry]
-
     def data(self) -> dict[str, Any]:
-        """As plain values, one mapping per loader."""
-        base = self.entries[0].median("seconds")
-        loaders = [
-            {
-                "name": entry.name,
-                "seconds": entry.median("seconds"),
-                "wait": entry.median("wait"),
-                "cpu_per_sample": entry.median("cpu") / self.samples,
-                "ideal_share": self.ideal / entry.median("seconds"),
-                "speedup": base / entry.median("seconds"),
-                "complete": entry.complete,
-                "laps": [asdict(lap) for lap in entry.laps],
-            }
-            for entry in self.entries
-        ]
-        about = {"samples": self.samples, "workers": self.workers}
-        return {**about, "ideal": self.ideal, "ideal_reason": self.ideal_reason, "loaders": loaders}
+        """As plain values."""
+        return asdict(self) | {"seconds": self.seconds, "wait_share": self.wait_share, "complete": self.complete}
 
 
 class Contest:
-    """The same samples, workers and batches for every loader; each starts from a new model."""
+    """The same samples, batches and model for every loader. Samples are (picture, label, {"key": ...})."""
 
-    def __init__(self, dataset: Pictures, workers: int, batch_size: int) -> None:
-        self.dataset = dataset
-        self.workers = workers
-        self.batch_size = batch_size
+    def __init__(self, dataset: Any, batch_size: int, device: str | None) -> None:
+        self.dataset, self.batch_size, self.device = dataset, batch_size, device
 
-    def run(self, rounds: int, bar: Progress) -> Outcome:
-        """Measure what the work costs, then `rounds` laps per loader: A B C, C B A, and so on."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            ideal, reason = self._ideal(bar)
-            entries = self._entries()
-            batches = -(-len(self.dataset) // self.batch_size)
-            tasks = {entry.name: bar.add_task(entry.name, total=batches * rounds) for entry in entries}
-            for turn in range(rounds):
-                for entry in entries if turn % 2 == 0 else entries[::-1]:
-                    task = tasks[entry.name]
-                    entry.laps.append(self._lap(entry.build, partial(bar.update, task, advance=1, refresh=True)))
-        finally:
-            torch.set_num_threads(threads)
-        return Outcome(len(self.dataset), self.workers, ideal, reason, entries)
+    def bound(self) -> tuple[float, str]:
+        """Seconds below which no epoch without a cache can end, and why: the larger of two lower bounds.
 
-    def _entries(self) -> list[Entry]:
-        common: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": True, "num_workers": self.workers}
-        return [
-            Entry("torch DataLoader", partial(DataLoader, self.dataset, **common)),
-            Entry("headrace, sampler order", partial(headrace.DataLoader, self.dataset, **common, in_order=True)),
-            Entry(
-                "headrace, completion order",
-                partial(headrace.DataLoader, self.dataset, **common, in_order=False),
-            ),
-        ]
-
-    def _ideal(self, bar: Progress) -> tuple[float, str]:
-        """The largest of three lower bounds, each measured with nothing else running.
-
-        All samples' time over the workers, all CPU time over the cores, and training alone.
+        Measured alone, on as many samples as a tenth of them: all samples' CPU time over the cores, and training.
         """
-        task = bar.add_task("measuring samples alone", total=len(self.dataset))
-        decode = 0.0
-        image = torch.zeros(3, SIDE, SIDE)
-        for index in range(len(self.dataset)):
-            began = time.thread_time()
-            image, _, _ = self.dataset.decode(index)
-            decode += time.thread_time() - began
-            bar.update(task, advance=1, refresh=index % 16 == 15)
-        bar.update(task, refresh=True)
-        step = training_step()
-        batch = image.expand(self.batch_size, -1, -1, -1).contiguous()
+        count = len(self.dataset)
+        chosen = range(0, count, max(1, count // 100))
+        began = time.thread_time()
+        made = [self.dataset[index] for index in chosen]
+        making = (time.thread_time() - began) / len(chosen) * count
+        step, batch = self.step(), made[0][0].expand(self.batch_size, -1, -1, -1).contiguous()
         labels = torch.zeros(self.batch_size, dtype=torch.long)
         step(batch, labels)
-        began = time.thread_time()
+        began = time.perf_counter()
         for _ in range(5):
             step(batch, labels)
-        training = (time.thread_time() - began) / 5 * len(self.dataset) / self.batch_size
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        bounds = {
-            f"the samples' time over {self.workers} workers": (decode + sum(self.dataset.stalls)) / self.workers,
-            f"the CPU time over {cores} cores": (decode + training) / cores,
-            "the training alone": training,
-        }
+        training = (time.perf_counter() - began) / 5 * count / self.batch_size
+        cores = len(os.sched_getaffinity(0))
+        on_cpu = 0.0 if self.device else training
+        bounds = {f"the work over {cores} cores": (making + on_cpu) / cores, "training alone": training}
         reason = max(bounds, key=lambda name: bounds[name])
         return bounds[reason], reason
 
-    def _lap(self, build: Callable[[], Any], advance: Callable[[], None]) -> Lap:
+    def run(self, name: str, build: Callable[[], Any], epochs: int, advance: Callable[[], None]) -> Contestant:
+        """So many epochs with a loader that is made and closed here."""
         torch.manual_seed(0)
-        step = training_step()
+        step, entry = self.step(), Contestant(name)
         gc.collect()
-        busy, cpu, began = machine_time(), cpu_time(), time.perf_counter()
+        busy, cpu, began = machine()[0], cpu_time(), time.perf_counter()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")
             loader = build()
-            wait, seen = self._epoch(loader, step, advance)
+            for _ in range(epochs):
+                entry.laps.append(self._lap(loader, step, advance))
+        if hasattr(loader, "stats"):
+            entry.hits, entry.notes = _told(loader.stats())
         if hasattr(loader, "close"):
             loader.close()
         del loader
-        seconds = time.perf_counter() - began
-        complete = sorted(seen) == list(range(len(self.dataset)))
-        cpu = cpu_time() - cpu
-        others = max(machine_time() - busy - cpu, 0.0) / seconds
-        return Lap(seconds, wait, cpu, others, complete)
+        gc.collect()
+        entry.cpu = cpu_time() - cpu
+        entry.others = max(machine()[0] - busy - entry.cpu, 0.0) / (time.perf_counter() - began)
+        return entry
 
-    def _epoch(
-        self,
-        loader: Iterable[list[torch.Tensor]],
-        step: Callable[[torch.Tensor, torch.Tensor], None],
-        advance: Callable[[], None],
-    ) -> tuple[float, list[int]]:
-        """Train once over the loader; the time spent in next() and the indices that came."""
-        wait = 0.0
-        seen: list[int] = []
-        asked = time.perf_counter()
-        for images, labels, indices in loader:
-            wait += time.perf_counter() - asked
-            step(images, labels)
-            seen += indices.tolist()
-            advance()
+    def _lap(self, loader: Any, step: Step, advance: Callable[[], None]) -> Lap:
+        seen: collections.Counter[str] = collections.Counter()
+        wait, began = 0.0, time.perf_counter()
+        batches: Iterator[Any] = iter(loader)
+        while True:
             asked = time.perf_counter()
-        return wait, seen
+            try:
+                pictures, labels, about = next(batches)
+            except StopIteration:
+                break
+            wait += time.perf_counter() - asked
+            step(pictures, labels)
+            seen.update(about["key"])
+            advance()
+        once = seen.keys() == set(self.dataset.keys) and seen.total() == len(self.dataset)
+        return Lap(time.perf_counter() - began, wait, once)
+
+    def step(self) -> Step:
+        """Forward, backward and update of a new small convolutional network."""
+        layers: Sequence[torch.nn.Module] = [
+            torch.nn.Conv2d(3, 16, 3, stride=2, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(16, 32, 3, stride=2, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(32, CLASSES),
+        ]
+        device = torch.device(self.device or "cpu")
+        model = torch.nn.Sequential(*layers).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+        def step(pictures: torch.Tensor, labels: torch.Tensor) -> None:
+            there, right = pictures.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+            loss = torch.nn.functional.cross_entropy(model(there.float()), right)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+        return step
 
 
-def training_step() -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """Forward, backward and update of a new small convolutional network."""
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 16, 3, stride=2, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.AdaptiveAvgPool2d(1),
-        torch.nn.Flatten(),
-        torch.nn.Linear(32, CLASSES),
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-
-    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
-        loss = torch.nn.functional.cross_entropy(model(images), labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-    return step
-
-
-def cpu_time() -> float:
-    """CPU seconds of this process and the children it has waited for (loaders wait for theirs)."""
-    usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(item.ru_utime + item.ru_stime for item in usage)
-
-
-def machine_time() -> float:
-    """CPU seconds the whole machine has been busy, stolen time included; 0 without /proc."""
-    try:
-        ticks = [int(word) for word in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
-    except OSError:
-        return 0.0
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+def _told(stats: Any) -> tuple[float | None, tuple[str, ...]]:
+    """Hits, and what made a difference, in sentences: counted, not guessed."""
+    use, notes = stats.cache, []
+    found = use.encoded + use.decoded + use.augmented
+    total = found + use.misses
+    if total:
+        notes.append(f"cache: {found} of {total} samples were found in it, so they were neither read nor decoded again")
+    if stats.hand_offs:
+        notes.append(f"slow samples: {stats.hand_offs} times a worker kept a slow one and gave its place to another")
+    elif stats.slow:
+        notes.append(f"slow samples: {stats.slow} took long, and other workers filled the batches meanwhile")
+    return (found / total if total else None), tuple(notes)

@@ -1,67 +1,190 @@
-"""Train on a small uneven image set with torch's DataLoader and with headrace.
+"""See it work: store, splits, cache and trace, with torch's DataLoader and with headrace's.
 
-The images are made in a temporary folder: JPEG files of uneven size, some of them large, some
-slow to read. Epochs with each loader in turn, the same workers, batches and samples; the table
-shows medians.
+Makes a small set of JPEG files of uneven size, ingests it into a store, divides it by patient, and trains a small model
+for three epochs with each loader. Every sample is checked to come once. Only what was measured is printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import sys
+import os
 import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
     from rich.progress import Progress
 
-    from headrace.cli.contest import Entry, Outcome
+    from headrace.cli.contest import Contest, Contestant
 
-
-MINIMA = {"images": 1, "workers": 1, "batch_size": 1, "rounds": 1, "stall": 0}
+MINIMA = {"images": 32, "workers": 1, "batch_size": 1, "epochs": 1}
+SIDE = 64
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--images", type=int, default=1024, help="images in the set (1024)")
-    parser.add_argument("--workers", type=int, default=4, help="worker processes (4)")
-    parser.add_argument("--batch-size", type=int, default=32, help="samples in a batch (32)")
-    parser.add_argument("--rounds", type=int, default=3, help="epochs with each loader (3)")
-    parser.add_argument("--stall", type=float, default=0.1, help="seconds a slow read takes (0.1)")
+    parser.add_argument("--images", type=int, default=800, metavar="N", help="images in the set (800)")
+    parser.add_argument("--workers", type=int, default=4, metavar="N", help="worker processes (4)")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="samples in a batch (32)")
+    parser.add_argument("--epochs", type=int, default=3, metavar="N", help="epochs with each loader (3)")
+    parser.add_argument("--output", default="headrace-demo", metavar="FOLDER", help="for the trace and the report")
+    parser.add_argument("--cassandra", metavar="URL", help="store the samples there: cassandra://host/keyspace/table")
+    parser.add_argument("--redis", metavar="URL", help="cache them there: redis://host:port")
+    parser.add_argument("--device", metavar="NAME", help="train there, cuda say, which also decodes and augments")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the images, run the contest, print the table or JSON."""
+    """Make the images, run both loaders, print the table or JSON."""
     for name, least in MINIMA.items():
         if getattr(options, name) < least:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}")
-    try:
-        from rich.console import Console
-    except ModuleNotFoundError:
-        raise UsageError("needs rich to print: pip install 'headrace[cli]'") from None
+    from rich.console import Console
+
     from headrace.cli import pictures
-    from headrace.cli.contest import Contest
+    from headrace.core.errors import HeadraceError
 
     pictures.require_pillow()
-    console = Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder, _progress(console) as bar:
-        task = bar.add_task("making images", total=options.images)
-        for _ in pictures.write(Path(folder), options.images):
-            bar.update(task, advance=1, refresh=True)
-        dataset = pictures.Pictures(Path(folder), stall=options.stall)
-        contest = Contest(dataset, options.workers, options.batch_size)
-        outcome = contest.run(options.rounds, bar)
+    output = Path(options.output)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder, _progress(Console(stderr=True)) as bar:
+            outcome = _outcome(options, Path(folder), output, bar)
+    except OSError as error:
+        raise UsageError(f"--output {output}: {error.strerror}") from error
+    except HeadraceError as error:
+        raise UsageError(str(error)) from error
     if options.json:
-        json.dump(outcome.data(), sys.stdout, indent=1)
-        print()
+        print(json.dumps(outcome, indent=1))
     else:
-        _show(outcome, Console())
-    return 0 if all(entry.complete for entry in outcome.entries) else 1
+        from headrace.cli.screen import screen
+
+        _show(outcome, screen())
+    return 0 if all(entry["complete"] for entry in outcome["loaders"]) else 1
+
+
+def _outcome(options: argparse.Namespace, folder: Path, output: Path, bar: Progress) -> dict[str, Any]:
+    import torch
+
+    from headrace.cli.contest import Contest
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        dataset = _dataset(options, folder, bar)
+        contest = Contest(dataset, options.batch_size, options.device)
+        bar.add_task("measuring samples alone", total=1, completed=1)
+        ideal, reason = contest.bound()
+        entries = _entries(options, contest, output, bar)
+    finally:
+        torch.set_num_threads(threads)
+    return {
+        "samples": len(dataset),
+        "workers": options.workers,
+        "ideal": ideal,
+        "ideal_reason": reason,
+        "loaders": [entry.data() for entry in entries],
+        "files": _looked_at(output),
+    }
+
+
+def _dataset(options: argparse.Namespace, folder: Path, bar: Progress) -> Any:
+    """The training split of a store that was filled just now."""
+    from torchvision import transforms  # type: ignore[import-untyped]
+
+    import headrace
+    from headrace.cli import pictures
+    from headrace.store.ingest import ingest
+
+    task = bar.add_task("making images", total=options.images)
+    for _ in pictures.write(folder, options.images):
+        bar.update(task, advance=1, refresh=True)
+    url = options.cassandra or f"sqlite:///{folder}/demo.db"
+    task = bar.add_task("ingesting them", total=1)
+    outcome = ingest(str(folder / "manifest.csv"), url)
+    if outcome.failures:
+        raise UsageError(f"{url} did not take all images: {outcome.failures[0]}")
+    bar.update(task, advance=1, refresh=True)
+    whole = headrace.StoreDataset(url)
+    frame = {"key": list(whole.keys), "label": whole.labels, "patient_id": whole.metadata["patient_id"]}
+    splits = headrace.split(frame, {"train": 0.8, "test": 0.2}, group_by="patient_id", stratify="label", seed=7)
+    augment = transforms.Compose(
+        [
+            transforms.Resize(SIDE * 3 // 2),
+            transforms.RandomCrop(SIDE),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
+    return headrace.StoreDataset(url, splits.keys("train"), transform=augment, keys=True)
+
+
+def _entries(options: argparse.Namespace, contest: Contest, output: Path, bar: Progress) -> list[Contestant]:
+    import torch
+
+    import headrace
+
+    common: dict[str, Any] = {
+        "batch_size": options.batch_size,
+        "shuffle": True,
+        "num_workers": options.workers,
+        "persistent_workers": True,
+    }
+    batches = -(-len(contest.dataset) // options.batch_size) * options.epochs
+    with _cache(options) as cache:
+        ours: dict[str, Any] = {**common, "in_order": False, "cache": cache, "trace": output / "demo.trace"}
+        if options.device:
+            ours |= {"device": options.device, "on_device": True}
+        loaders: dict[str, Callable[[], Any]] = {
+            "torch": partial(torch.utils.data.DataLoader, contest.dataset, **common),
+            "headrace": partial(headrace.DataLoader, contest.dataset, **ours),
+        }
+        tasks = {name: bar.add_task(f"training with {name}'s loader", total=batches) for name in loaders}
+        return [
+            contest.run(name, build, options.epochs, partial(bar.update, tasks[name], advance=1, refresh=True))
+            for name, build in loaders.items()
+        ]
+
+
+@contextmanager
+def _cache(options: argparse.Namespace) -> Iterator[Any]:
+    """One of the demo's own, which is gone afterwards."""
+    import headrace
+    from headrace.cli.__main__ import main
+
+    name = f"headrace-demo-{os.getpid()}"
+    url = options.redis or f"shm://{name}"
+    try:
+        yield headrace.Cache(url, size="512MiB", namespace=name)
+    finally:
+        with redirect_stdout(io.StringIO()):
+            main(["cache", "clear", url, "--namespace", name])
+
+
+def _looked_at(output: Path) -> dict[str, str]:
+    """The trace as a page and as a timeline."""
+    from headrace.trace import chrome
+    from headrace.trace.calibrate import calibrate
+    from headrace.trace.html import page
+    from headrace.trace.reader import read
+    from headrace.trace.report import report
+
+    trace = read(output / "demo.trace")
+    html, timeline = output / "report.html", output / "timeline.json"
+    html.write_text(page(trace, report(trace, calibrate(), len(os.sched_getaffinity(0))), 0.0))
+    with timeline.open("w") as file:
+        chrome.write(trace, file, coarse=False)
+    return {"trace": str(trace.path), "report": str(html), "timeline": str(timeline)}
 
 
 def _progress(console: Console) -> Progress:
@@ -69,8 +192,8 @@ def _progress(console: Console) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     return Progress(
-        TextColumn("{task.description:<34}"),
-        BarColumn(),
+        TextColumn("{task.description:<32}"),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
@@ -78,45 +201,52 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _show(outcome: Outcome, console: Console) -> None:
+def _show(outcome: dict[str, Any], out: Console) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    rounds = len(outcome.entries[0].laps)
-    title = f"{outcome.samples} images an epoch, {outcome.workers} workers, median of {rounds}"
+    torch, ours = outcome["loaders"]
+    samples, epochs = outcome["samples"], len(torch["laps"])
+    title = f"{samples} images an epoch, {outcome['workers']} workers"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("loader", no_wrap=True)
-    for heading in ("time", "wait", "ideal", "CPU/sample", "vs torch"):
+    headings = [*(f"epoch {number}" for number in range(1, epochs + 1)), "waited", "ideal", "CPU/sample", "hits"]
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    base = outcome.entries[0].median("seconds")
-    best = min(outcome.entries, key=lambda entry: entry.median("seconds"))
-    for entry in outcome.entries:
-        table.add_row(*_cells(entry, base, outcome), style="bold" if entry is best else "")
-    console.print(table)
-    console.print(
-        "wait: blocked in next(), start-up included. CPU: main process and workers. "
-        f"ideal: share of {outcome.ideal:.2f} s, the least that {outcome.ideal_reason} allows.",
+    for entry in (torch, ours):
+        hits = "-" if entry["hits"] is None else f"{entry['hits']:.0%}"
+        table.add_row(
+            entry["name"],
+            *(f"{lap['seconds']:.2f} s" for lap in entry["laps"]),
+            f"{entry['wait_share']:.0%}",
+            f"{outcome['ideal'] / entry['laps'][0]['seconds']:.0%}",
+            f"{entry['cpu'] / samples / epochs * 1e3:.2f} ms",
+            hits,
+        )
+    out.print(table)
+    out.print(
+        f"waited: share of the time in next(). ideal: the first epoch could not take less than {outcome['ideal']:.2f} "
+        f"s, which is {outcome['ideal_reason']}; the share of that which was reached.",
         style="dim",
     )
-    for entry in outcome.entries:
-        if not entry.complete:
-            console.print(f"{entry.name}: samples were lost or came twice", style="red")
-        if entry.median("seconds") > base:
-            console.print(f"{entry.name} was slower than torch in this run", style="yellow")
-    others = max(entry.median("others") for entry in outcome.entries)
+    for line in _remarks(outcome, torch, ours):
+        out.print(line)
+    out.print(f"Report: {outcome['files']['report']}. Timeline for ui.perfetto.dev: {outcome['files']['timeline']}.")
+
+
+def _remarks(outcome: dict[str, Any], torch: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
+    gain = torch["seconds"] / ours["seconds"]
+    yield (
+        f"All epochs: {gain:.2f} times as fast as torch's."
+        if gain >= 1
+        else f"{1 / gain:.2f} times as slow as torch's."
+    )
+    yield from ours["notes"]
+    if all(entry["complete"] for entry in outcome["loaders"]):
+        yield "Every image came exactly once in each epoch, with both."
+    else:
+        wrong = [entry["name"] for entry in outcome["loaders"] if not entry["complete"]]
+        yield f"Samples were lost or came twice: {', '.join(wrong)}."
+    others = max(entry["others"] for entry in outcome["loaders"])
     if others > 0.2:
-        console.print(f"Other programs used {others:.1f} cores meanwhile: times are not to be trusted.", style="yellow")
-    if all(entry.complete for entry in outcome.entries):
-        console.print("Every image came exactly once in each epoch.", style="dim")
-
-
-def _cells(entry: Entry, base: float, outcome: Outcome) -> list[str]:
-    seconds = entry.median("seconds")
-    return [
-        entry.name,
-        f"{seconds:.2f} s",
-        f"{entry.median('wait'):.2f} s",
-        f"{outcome.ideal / seconds:.0%}",
-        f"{entry.median('cpu') / outcome.samples * 1e3:.2f} ms",
-        f"{base / seconds:.2f}x",
-    ]
+        yield f"Other programs used {others:.1f} cores meanwhile: times are not to be trusted."

@@ -12,11 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from headrace.trace.hardware.callgrind_file import Counted, Counts
+from headrace.trace.hardware.callgrind_file import InstructionCounts, OperationCounts
 from headrace.trace.hardware.names import readable
-from headrace.trace.hardware.profile import Operation, Profile, ratios
+from headrace.trace.hardware.profile import OperationProfile, Profile, ratios
 from headrace.trace.hardware.study import Study
-from headrace.trace.hardware.vendor import Export, Split
+from headrace.trace.hardware.vendor import Export, VendorSplit
 
 WIDEST = {"operation": 24, "function": 44, "library": 28}
 """Letters of names that are shown; the JSON has all."""
@@ -110,7 +110,7 @@ def show_profile(found: Profile, top: int) -> None:
         out.print(line, style="dim", markup=False)
 
 
-def _functions(made: Table, one: Operation, top: int, counted: list[str]) -> None:
+def _functions(made: Table, one: OperationProfile, top: int, counted: list[str]) -> None:
     shown = [entry for entry in one.entries if entry.samples][:top]
     for at, entry in enumerate(shown):
         made.add_row(
@@ -150,7 +150,7 @@ COSTS = {
 }
 
 
-def show_counts(counts: Counts, top: int) -> None:
+def show_counts(counts: InstructionCounts, top: int) -> None:
     """Exact counts, operation by operation, per call."""
     out = console()
     made = table("Counted under callgrind, per call", "operation", "function", "library", "share", *COSTS, left=3)
@@ -181,14 +181,14 @@ def show_counts(counts: Counts, top: int) -> None:
     )
 
 
-def summed(counts: Counts, counted: Counted) -> list[int]:
+def summed(counts: InstructionCounts, counted: OperationCounts) -> list[int]:
     """An operation's costs, all functions together."""
     return [
         sum(costs[at] for costs in counted.functions.values() if at < len(costs)) for at in range(len(counts.events))
     ]
 
 
-def _per_call(counts: Counts, counted: Counted, costs: list[int]) -> list[str]:
+def _per_call(counts: InstructionCounts, counted: OperationCounts, costs: list[int]) -> list[str]:
     at = {event: position for position, event in enumerate(counts.events)}
     cells = []
     for events in COSTS.values():
@@ -197,7 +197,7 @@ def _per_call(counts: Counts, counted: Counted, costs: list[int]) -> list[str]:
     return cells
 
 
-def show_split(export: Export, parts: Split) -> None:
+def show_split(export: Export, parts: VendorSplit) -> None:
     """A vendor's counters by operation."""
     out = console()
     columns = parts.columns[:10]

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError
+from headrace.cli.ending import orderly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.store.ingest.options import Reading
-    from headrace.store.ingest.outcome import Outcome, Progress, Tally
+    from headrace.store.ingest.options import ReadOptions
+    from headrace.store.ingest.outcome import IngestTally, Outcome, Progress
 
 MOST_FAILURES = 20
 """Lines of the report; `--json` has all of them."""
@@ -46,11 +47,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--classes", metavar="A,B,...", help="names of classes in the order of their numbers (sorted)")
     parser.add_argument("--payload", metavar="NAME", help="the column that is the sample itself")
     parser.add_argument("--extensions", metavar="E,...", help="only such files of a folder: jpg,png")
-    parser.add_argument("--rewrite", action="store_true", help="write again what is stored: labels or metadata changed")
+    parser.add_argument(
+        "--rewrite", action="store_true", help="write again what is stored; of two with one key the last"
+    )
+    parser.add_argument(
+        "--check",
+        choices=["structure", "full", "none"],
+        default="structure",
+        help="pictures: header and structure (the default), decode every one, or take files for what they are called",
+    )
+    parser.add_argument(
+        "--allow-outside", action="store_true", help="paths of a manifest may lead out of its folder, or of --root"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ingest with a bar on the terminal; exit code 1 where single items failed."""
+    """Ingest with a bar on the terminal; exit code 1 where items failed, or differ from what is stored."""
     from headrace.core.errors import HeadraceError
     from headrace.store.ingest.run import Working, ingest
     from headrace.store.pictures import Encoding
@@ -61,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         if settings and options.spark is None:
             raise UsageError("--spark-conf needs --spark")
         working = Working(options.workers, options.spark, settings, options.rewrite)
-        with _bar() as progress:
+        with orderly(), _bar() as progress:
             outcome = ingest(options.source, options.url, _reading(options), encoding, working, progress)
     except HeadraceError as error:
         raise UsageError(str(error)) from error
@@ -70,19 +82,20 @@ def run(options: argparse.Namespace) -> int:
         print()
     else:
         _show(outcome)
-    return 1 if outcome.failures else 0
+    return 0 if outcome.whole else 1
 
 
-def _reading(options: argparse.Namespace) -> Reading:
+def _reading(options: argparse.Namespace) -> ReadOptions:
     from headrace.store.base import Kind
-    from headrace.store.ingest.options import Reading
+    from headrace.store.ingest.options import ReadOptions
+    from headrace.store.pictures import Check
 
     types = {}
     for name, kind in _pairs(_listed(options.types), "--types"):
         if kind not in {each.value for each in Kind}:
             raise UsageError(f"--types: {kind!r} is not integer, number, text or truth")
         types[name] = Kind(kind)
-    return Reading(
+    return ReadOptions(
         label=options.label_column,
         label_files=options.label_files,
         key=options.key,
@@ -92,6 +105,8 @@ def _reading(options: argparse.Namespace) -> Reading:
         classes=tuple(_listed(options.classes)),
         payload=options.payload,
         extensions=tuple(_listed(options.extensions)),
+        check=Check(options.check),
+        allow_outside=options.allow_outside,
     )
 
 
@@ -123,44 +138,38 @@ def _format(text: str | None) -> str | None:
 @contextmanager
 def _bar() -> Iterator[Progress | None]:
     """On a terminal, how far it is and how fast; nothing where nobody looks."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from headrace.cli.screen import bar
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console) as bar:
-        task = bar.add_task("listing", total=None)
+    with bar() as shown:
+        if shown is None:
+            yield None
+            return
+        task = shown.add_task("listing", total=None)
 
-        def progress(tally: Tally, total: int | None) -> None:
-            speed = bar.tasks[0].speed
+        def progress(tally: IngestTally, total: int | None) -> None:
+            speed = shown.tasks[0].speed
             rate = f" {speed:.0f}/s" if speed else ""
             failed = f" {len(tally.failures)} failed" if tally.failures else ""
-            bar.update(task, completed=tally.items, total=total, description=f"ingesting{rate}{failed}")
+            shown.update(task, completed=tally.items, total=total, description=f"ingesting{rate}{failed}")
 
         yield progress
 
 
 def _show(outcome: Outcome) -> None:
     from headrace.cli.screen import screen
+    from headrace.store.wording import one_line
 
     out = screen()
     rate = (outcome.written + outcome.present) / max(outcome.seconds, 1e-9)
     out.print(
         f"{outcome.store}: {outcome.written} samples written ({outcome.payload_bytes / 1e6:.1f} MB), "
-        f"{outcome.present} were there already, {len(outcome.failures)} failed; "
+        f"{outcome.present} were there already, {len(outcome.failures)} failed"
+        f"{f', {outcome.tally.differ} differ' if outcome.tally.differ else ''}; "
         f"{outcome.seconds:.1f} s, {rate:.0f} samples/s"
     )
+    for concern in outcome.concerns():
+        out.print(f"  {one_line(concern)}", style="yellow")
     for failure in outcome.failures[:MOST_FAILURES]:
-        out.print(f"  {failure.item}: {failure.error}", style="red")
+        out.print(f"  {one_line(failure.item)}: {one_line(failure.error)}", style="red")
     if len(outcome.failures) > MOST_FAILURES:
         out.print(f"  and {len(outcome.failures) - MOST_FAILURES} more; --json lists them all", style="red")

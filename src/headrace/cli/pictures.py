@@ -1,15 +1,12 @@
-"""The image set of ``headrace demo``: JPEG files of uneven size, some of them slow to get."""
+"""The image set of ``headrace demo``: JPEG files of uneven size with a manifest, some of them slow to decode."""
 
 from __future__ import annotations
 
-import random
-import time
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset
 
 from headrace.cli import UsageError
 
@@ -18,59 +15,33 @@ try:
 except ModuleNotFoundError:
     Image = None  # type: ignore[assignment]
 
-SIDE = 64
-"""Pixels of a side of the image that the model sees."""
 CLASSES = 4
-
-
-class Pictures(Dataset[tuple[torch.Tensor, int, int]]):
-    """Files written by `write`, decoded, scaled and flipped: ``(image, label, index)``.
-
-    A few samples stall before they can be read, as from a cold disk or a far store: `stall`
-    seconds for about every 25th, drawn from `seed`. The index makes lost and doubled samples
-    visible to the consumer.
-    """
-
-    def __init__(self, folder: Path, *, stall: float, seed: int = 0) -> None:
-        self.files = sorted(folder.glob("*.jpg"))
-        draw = random.Random(seed)
-        self.stalls = [stall if draw.random() < 0.04 else 0.0 for _ in self.files]
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int, int]:
-        time.sleep(self.stalls[index])
-        return self.decode(index)
-
-    def decode(self, index: int) -> tuple[torch.Tensor, int, int]:
-        """The sample without its stall: what it costs in CPU time."""
-        with Image.open(self.files[index]) as file:
-            image = file.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div_(255)
-        if torch.rand(()) < 0.5:
-            pixels = pixels.flip(2)
-        return pixels.contiguous(), index % CLASSES, index
+PER_PATIENT = 8
+LARGE_EVERY = 40
 
 
 def require_pillow() -> None:
     """Refuse in one line where Pillow is missing."""
     if Image is None:
-        raise UsageError("needs Pillow to decode JPEG: pip install 'headrace[vision]'")
+        raise UsageError("needs Pillow and torchvision: pip install 'headrace[vision]'")
 
 
-def write(folder: Path, count: int, *, seed: int = 0) -> Iterator[int]:
-    """Write `count` images below `folder`, yielding each one's index once it is there.
+def write(folder: Path, count: int, *, seed: int = 0) -> Iterator[Path]:
+    """Write `count` images below `folder`, yielding each once it is there, and `folder`/manifest.csv in the end.
 
-    Most are 200 to 600 pixels wide; every 32nd has 1,600 and costs many times the others. The
-    class is a pattern's colour, so that there is something to learn.
+    Most are 200 to 600 pixels wide; every 40th has 3,200 and takes many times as long to decode. The class is a
+    pattern's colour, so that there is something to learn. Eight pictures in a row are one patient's.
     """
     draw = np.random.default_rng(seed)
-    for index in range(count):
-        width = 1600 if index % 32 == 31 else int(draw.integers(200, 600))
-        height = width * 3 // 4
-        coarse = draw.integers(0, 200, (height // 16, width // 16, 3), dtype=np.uint8)
-        coarse[..., index % CLASSES % 3] //= 1 + index % CLASSES
-        image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BILINEAR)
-        image.save(folder / f"{index:05d}.jpg", quality=88)
-        yield index
+    with (folder / "manifest.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["path", "label", "patient_id", "width"])
+        for index in range(count):
+            width = 3200 if index % LARGE_EVERY == LARGE_EVERY - 1 else int(draw.integers(200, 600))
+            height, label = width * 3 // 4, index % CLASSES
+            coarse = draw.integers(0, 200, (height // 16, width // 16, 3), dtype=np.uint8)
+            coarse[..., label % 3] //= 1 + label
+            path = folder / f"{index:05d}.jpg"
+            Image.fromarray(coarse).resize((width, height), Image.Resampling.BILINEAR).save(path, quality=88)
+            table.writerow([path.name, label, f"P{index // PER_PATIENT:04d}", width])
+            yield path

@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cache-size", metavar="SIZE", help="s_cache, such as 8GiB")
     parser.add_argument("--split", metavar="E-D-A", help="predict this split as well, such as 40-60-0")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="jobs that share the cache, at one speed (1)")
     gradients = parser.add_argument_group("gradients", "instead of c_nw and c_pcie")
     gradients.add_argument("--model-bytes", type=float, metavar="BYTES", help="size of the gradients")
     gradients.add_argument("--gpus", type=int, default=1, metavar="K", help="accelerators of a node (1)")
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         split = None if options.split is None else _split(options.split)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    found = _computed(given, split)
+    found = _computed(given, split) | {"loader": _loader(given, options.jobs)}
     if options.json:
         json.dump(found, sys.stdout, indent=1)
         print()
@@ -168,6 +169,25 @@ def _computed(given: Parameters, split: Split | None) -> dict[str, Any]:
     return found
 
 
+def _loader(given: Parameters, jobs: int) -> dict[str, Any]:
+    """What a loader's own planner makes of it: a cache that serves no augmented sample twice to a job."""
+    from headrace.plan import splitting
+
+    if jobs < 1:
+        msg = "--jobs takes a number of 1 or more"
+        raise UsageError(msg)
+    measured = splitting.of_parameters(given, jobs)
+    best, none = splitting.best(measured), splitting.without(measured)
+    return {
+        "jobs": jobs,
+        "split": list(best.split),
+        "throughput": best.throughput,
+        "limit": best.limit,
+        "without_cache": none.throughput,
+        "pays": best.throughput > none.throughput * (1 + splitting.GAIN),
+    }
+
+
 def _show(found: dict[str, Any]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -199,4 +219,14 @@ def _show(found: dict[str, Any]) -> None:
         for name, each in (("asked, equations", asked), ("asked, resources", asked["bottleneck"])):
             splits.add_row(name, *map(str, asked["split"]), f"{each['throughput']:,.0f}", "")
     out.print(splits)
+    own = found["loader"]
+    jobs = "a job alone" if own["jobs"] == 1 else f"{own['jobs']} jobs"
+    if own["pays"]:
+        split = "-".join(map(str, own["split"]))
+        out.print(
+            f"A loader would choose {split} for {jobs}: {own['throughput']:,.0f} samples/s, "
+            f"{own['without_cache']:,.0f} without a cache, with {own['limit']} to set the pace."
+        )
+    else:
+        out.print(f"For {jobs} no cache is needed: {own['without_cache']:,.0f} samples/s come without one.")
     out.print(f"With the resources' split, the pace is set by: {other['limit']}.", style="dim")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headrace.trace.reader import Trace
 
 STAGES = ("fetch", "decode", "augment")
+DEVICE = ("device decode", "device pixels")
+"""Spans of batches whose pixels a device did."""
 UNLIMITED = {"b_nic": 1e15, "b_pcie": 1e15, "b_cache": 1e15}
 """What no trace says: taken for no limit, unless it is given."""
 
@@ -26,6 +28,9 @@ def parameters(trace: Trace, where: str) -> dict[str, float]:
     loader = trace.runs[first].facts.get("loader") if trace.runs else None
     runs = [at for at, run in enumerate(trace.runs) if run.facts.get("loader") == loader]
     seconds = {name: _mean(trace, name, runs) for name in STAGES}
+    there = {name: _device(trace, name, runs) for name in DEVICE}
+    if all(there.values()):
+        seconds["decode"] = seconds["decode"] or 1e-9  # the device does it
     missing = [name for name, value in seconds.items() if value is None]
     samples = trace.samples[np.isin(trace.samples["run"], runs) & ~trace.samples["failed"]]
     read = samples[samples["bytes_in"] > 0]
@@ -36,6 +41,20 @@ def parameters(trace: Trace, where: str) -> dict[str, float]:
     fetch, decode, augment = (value or 1e-9 for value in seconds.values())
     lanes = max(1, len(np.unique(samples["stream"])))
     encoded = float(read["bytes_in"].mean())
+    if all(there.values()):
+        given = float(trace.batches["samples"][np.isin(trace.batches["run"], runs)].mean())
+        decoding, pixels = (value or 1e-9 for value in there.values())
+        on_device = {"t_da": given / (decoding + pixels), "t_a": given / pixels}
+        rest = {"b_storage": lanes * encoded / fetch, "s_data": encoded}
+        return (
+            UNLIMITED
+            | on_device
+            | rest
+            | {
+                "t_gpu": _demand(trace, runs),
+                "n_total": float(len(np.unique(samples["index"]))),
+            }
+        )  # how large samples are when they are decoded, no worker has seen: m must be given
     return UNLIMITED | {
         "t_gpu": _demand(trace, runs),
         "t_da": lanes / (decode + augment),
@@ -51,6 +70,13 @@ def _mean(trace: Trace, name: str, runs: list[int]) -> float | None:
     """Seconds of an operation."""
     numbers = [at for at, known in enumerate(trace.names) if known == name]
     mine = trace.operations[np.isin(trace.operations["name"], numbers) & np.isin(trace.operations["run"], runs)]
+    return float(mine["elapsed"].mean()) / 1e9 if len(mine) else None
+
+
+def _device(trace: Trace, name: str, runs: list[int]) -> float | None:
+    """Seconds that the device took for a batch."""
+    numbers = [at for at, known in enumerate(trace.names) if known == name]
+    mine = trace.spans[np.isin(trace.spans["name"], numbers) & np.isin(trace.spans["run"], runs)]
     return float(mine["elapsed"].mean()) / 1e9 if len(mine) else None
 
 

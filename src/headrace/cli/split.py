@@ -38,16 +38,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--where", metavar="CONDITION", help="only samples like \"age >= 18 AND site IN ('a', 'b')\"")
     parser.add_argument("--folds", type=int, metavar="K", help="divide the first split into folds for cross-validation")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other splits (0)")
-    parser.add_argument("-o", "--output", default="splits.parquet", metavar="FILE", help="(splits.parquet)")
+    parser.add_argument(
+        "-o", "--output", default="splits.parquet", metavar="FILE", help="(splits.parquet); .json needs no pyarrow"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--allow-empty", action="store_true", help="splits and folds may have no samples")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the metadata, divide, write the file, print what came of it."""
     from headrace.core.errors import FilterError, HeadraceError
     from headrace.store.splits.division import split
+    from headrace.store.splits.file import check_free
     from headrace.store.splits.stored import metadata, noted
 
     try:
+        check_free(options.output, force=options.force)
         columns, source = metadata(options.url)
         made = split(
             columns,
@@ -58,9 +64,10 @@ def run(options: argparse.Namespace) -> int:
             where=options.where,
             folds=options.folds,
             seed=options.seed,
+            allow_empty=options.allow_empty,
         )
         made = noted(made, source)
-        made.save(options.output)
+        made.save(options.output, force=options.force)
     except FilterError as error:
         raise UsageError(f"--where: {error}") from error
     except HeadraceError as error:

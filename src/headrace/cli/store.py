@@ -1,13 +1,13 @@
-"""Look into a store."""
+"""Look into a store, remove rows from it, write it out."""
 
 from __future__ import annotations
 
 import argparse
 
-from headrace.cli import UsageError, store_info
+from headrace.cli import UsageError, store_export, store_info, store_prune, store_rm
 from headrace.core.errors import HeadraceError
 
-COMMANDS = {"info": store_info}
+COMMANDS = {"info": store_info, "rm": store_rm, "prune": store_prune, "export": store_export}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

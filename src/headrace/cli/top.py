@@ -21,7 +21,7 @@ CACHES = ("process", "loader", "hits", *FORMS.values(), "misses", "exchanged", "
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class LoaderRates:
     """What a loader did between two looks."""
 
     samples: float
@@ -31,7 +31,7 @@ class Rates:
     """Share of the time that the consumer waited."""
 
 
-def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> Rates:
+def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> LoaderRates:
     """From two looks; from one, since the loader began."""
     if before is None:
         seconds = (now.updated - now.began) / 1e9
@@ -40,8 +40,8 @@ def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> Rates:
         samples, batches = now.samples - before.samples, now.batches - before.batches
         waited = now.wait_ns - before.wait_ns
     if seconds <= 0:
-        return Rates(0.0, 0.0, 0.0)
-    return Rates(samples / seconds, batches / seconds, min(1.0, waited / 1e9 / seconds))
+        return LoaderRates(0.0, 0.0, 0.0)
+    return LoaderRates(samples / seconds, batches / seconds, min(1.0, waited / 1e9 / seconds))
 
 
 def hit_share(before: CacheFigures | None, now: CacheFigures) -> float | None:
@@ -141,7 +141,7 @@ def _table(
     return table
 
 
-def _row(each: Snapshot, figures: Rates) -> Sequence[str]:
+def _row(each: Snapshot, figures: LoaderRates) -> Sequence[str]:
     idle = (time.monotonic_ns() - each.updated) / 1e9
     state = "between epochs" if each.finished else f"idle {idle:.0f} s" if idle > 5 else ""
     died = f", {each.restarts} died" if each.restarts else ""

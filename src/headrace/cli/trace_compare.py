@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headrace.trace.compare import Comparison, LoaderComparison
+    from headrace.trace.compare import LoaderComparison, TraceComparison
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(found: Comparison) -> None:
+def _show(found: TraceComparison) -> None:
     from headrace.cli.screen import screen
 
     out = screen()

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError
+from headrace.cli.program import required
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.trace.hardware.profile import Profile
-    from headrace.trace.hardware.runner import Ran
+    from headrace.trace.hardware.runner import ProgramRun
     from headrace.trace.reader import Trace
 
 FREQUENCY = 997
@@ -61,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with --callgrind: calls of each operation to count in each process (8)",
     )
     parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="-- program ...", help="what to run, as you would start it"
+        "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run, as you would start it"
     )
 
 
@@ -74,16 +75,8 @@ def run(options: argparse.Namespace) -> int:
     if options.read:
         _show(options, _joined(Path(options.read)))
         return 0
-    program = program_of(options)
+    program = required(options)
     return _counted(options, program) if options.callgrind else _sampled(options, program)
-
-
-def program_of(options: argparse.Namespace) -> list[str]:
-    """The command line after ``--``."""
-    program: list[str] = options.program[1:] if options.program[:1] == ["--"] else options.program
-    if not program:
-        raise UsageError("nothing to run: give the program after --, as in: -- python train.py")
-    return program
 
 
 def printed(options: argparse.Namespace) -> int | None:
@@ -104,7 +97,7 @@ def events_of(options: argparse.Namespace) -> list[str] | None:
         raise UsageError(f"--events: {error}") from None
 
 
-def traced(ran: Ran, output: Path) -> tuple[Path, Trace]:
+def traced(ran: ProgramRun, output: Path) -> tuple[Path, Trace]:
     """The trace with the most samples of those that a program made. Raises UsageError when it made none.
 
     A script may name its own instead of the ``output`` it was told of.
@@ -184,7 +177,8 @@ def _show(options: argparse.Namespace, found: Profile) -> None:
 
 def _counted(options: argparse.Namespace, program: list[str]) -> int:
     from headrace.cli import hw_tables
-    from headrace.trace.hardware import callgrind, callgrind_file, mapping, runner
+    from headrace.trace.hardware import callgrind_file, mapping, runner
+    from headrace.trace.session import COUNTED
 
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -196,9 +190,7 @@ def _counted(options: argparse.Namespace, program: list[str]) -> int:
             f"--callgrind-out-file={folder}/callgrind.out.%p",
             *program,
         ]
-        ran = runner.plain(
-            wrapped, Path(folder) / "a.trace", {callgrind.VARIABLE: str(options.calls)}, printed(options)
-        )
+        ran = runner.plain(wrapped, Path(folder) / "a.trace", {COUNTED: str(options.calls)}, printed(options))
         counts = callgrind_file.read(Path(folder))
     if not counts.operations:
         message = "no operation ran under valgrind: the program must iterate a headrace.DataLoader with num_workers=0"

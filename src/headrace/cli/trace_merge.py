@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
-from headrace.cli import UsageError
+from headrace.cli import trace_export
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -16,8 +14,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "torch", metavar="TORCH", help="what torch.profiler's export_chrome_trace wrote (.json, .json.gz)"
     )
-    parser.add_argument("--coarse", action="store_true", help="batches only, no samples and operations")
-    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="where to")
+    trace_export.add_options(parser)
+    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="where to; compressed if it ends with .gz")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,17 +24,7 @@ def run(options: argparse.Namespace) -> int:
     from headrace.trace.reader import read
 
     trace, torch = read(options.file), merge.read_torch(options.torch)
-    output = Path(options.output)
-    for source in (options.file, options.torch):
-        if output.exists() and output.samefile(source):
-            raise UsageError(f"-o {output}: that is one of the two to read; choose another name")
-    try:
-        with output.open("w") as file:
-            count = merge.write(trace, torch, file, coarse=options.coarse)
-    except OSError as error:
-        raise UsageError(f"-o {output}: cannot be written ({error.strerror})") from error
-    if options.json:
-        print(json.dumps({"output": str(output), "events": count, "bytes": output.stat().st_size}))
-    else:
-        print(f"{output}: {count} events; open it at ui.perfetto.dev", file=sys.stderr)
-    return 0
+    sources = [options.file, options.torch]
+    return trace_export.write(
+        options, Path(options.output), sources, lambda file: merge.write(trace, torch, file, coarse=options.coarse)
+    )

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError
-from headrace.cli.trace_hw import FREQUENCY, events_of, printed, program_of, traced
+from headrace.cli.program import required
+from headrace.cli.trace_hw import FREQUENCY, events_of, printed, traced
 
 if TYPE_CHECKING:
     from headrace.trace.hardware.profile import Profile
-    from headrace.trace.hardware.runner import Ran
+    from headrace.trace.hardware.runner import ProgramRun
     from headrace.trace.hardware.study import Study
 
 PLACE = "{workers}"
@@ -38,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "program",
         nargs=argparse.REMAINDER,
-        metavar="-- program ...",
+        metavar="-- PROGRAM ...",
         help=f"what to run; {PLACE} stands for the number",
     )
 
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Run, compare, show and write."""
     from headrace.cli import hw_tables
 
-    program = program_of(options)
+    program = required(options)
     workers = _workers(options.workers)
     if options.frequency < 1:
         raise UsageError("--frequency must be at least 1")
@@ -91,7 +92,7 @@ def _studied(options: argparse.Namespace, program: list[str], workers: list[int]
             command = [word.replace(PLACE, str(count)) for word in program]
             path = Path(folder) / f"{count}.trace"
             began = _cpu()
-            ran: Ran
+            ran: ProgramRun
             joined: Profile | None = None
             sampling = not found.notes
             if sampling:

@@ -8,6 +8,7 @@
     ├── SlabError           the shared memory cannot be had, or a batch does not fit            (RuntimeError)
     ├── LimitReached        descriptors, processes or memory that a limit does not allow        (OSError)
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
+    ├── NotOnDevice         a dataset, transform or picture that ``on_device=`` cannot take     (ValueError)
     ├── CacheError          a cache that cannot be had, or cannot do what is asked of it        (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
     ├── TraceError          a trace that cannot be written or read                              (ValueError)
@@ -64,6 +65,10 @@ class LimitReached(HeadraceError, OSError):
 
 class DeviceUnavailable(HeadraceError, RuntimeError):
     """The accelerator asked for does not exist in this process."""
+
+
+class NotOnDevice(HeadraceError, ValueError):
+    """What ``on_device=`` was asked for and the device's stages cannot do: a dataset, a transform, a picture."""
 
 
 class CacheError(HeadraceError, RuntimeError):

@@ -82,6 +82,29 @@ class CacheUse:
     division: Division = Division()
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What the device's stages came to, with ``on_device=``."""
+
+    batches: int = 0
+    pictures: int = 0
+    by_workers: int = 0
+    """Of them, those that came as pixels: not of the kind that the device decodes, or decoded in a cache."""
+    one_by_one: int = 0
+    """Batches that the device refused and whose pictures were decoded one by one."""
+    decode_seconds: float = 0.0
+    """On the device, from asking for a batch's pictures to having them."""
+    pixels_seconds: float = 0.0
+    """On the device, from having them to the final batch, beside whatever else it is at."""
+    peak_bytes: int = 0
+    """Device memory for decoded pictures and what lies between them and the batch, at most so far."""
+
+    def plus(self, other: "DeviceUse") -> "DeviceUse":
+        """Both together."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in self.__slots__}
+        return DeviceUse(**sums | {"peak_bytes": max(self.peak_bytes, other.peak_bytes)})
+
+
 Changes = tuple[tuple[float, float], ...]
 """(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
 
@@ -126,6 +149,8 @@ class Counters:
     """Of samples that came from a store behind a network."""
     cache: CacheUse = CacheUse()
     """Of samples asked of a cache."""
+    device: DeviceUse = DeviceUse()
+    """Of batches whose pixels the device does."""
 
 
 @dataclass(unsafe_hash=True)

@@ -1,12 +1,15 @@
 """A loader's arguments: what they must be, what torch says about them, and the settings that follow from them."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 
+from headrace.core.errors import NotOnDevice
+from headrace.engine.pixels.options import OnDevice
+from headrace.engine.pixels.prepared import collated, prepared
 from headrace.engine.settings import Settings
 from headrace.engine.worker import generators
 from headrace.plan.lookahead import USUAL
@@ -40,10 +43,36 @@ def chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:
     return value
 
 
+def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
+    """What ``on_device=`` means; None for nothing. Raises ``NotOnDevice`` where the loader's arguments do not allow it.
+
+    ``loader`` has all its other arguments.
+    """
+    if value is False or value is None:
+        return None
+    if value is not True and not isinstance(value, OnDevice):
+        raise TypeError(f"on_device= takes True, False or headrace.OnDevice(...), not {value!r}")
+    if loader.device is None:
+        raise NotOnDevice("on_device= needs device=, which says where: device='cuda'")
+    if loader.batch_size is None and loader.batch_sampler is None:
+        raise NotOnDevice("on_device= makes batches: batch_size=None leaves it nothing to do")
+    if loader.collate_fn is not default_collate:
+        raise NotOnDevice("on_device= makes batches itself: leave collate_fn out, or on_device")
+    options = OnDevice() if value is True else value
+    prepared(loader.dataset, options)
+    return options
+
+
 def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settings:
     """What a loader's attributes say now. ``recording``: the trace, if there is one."""
+    dataset, cache, on_device = loader.dataset, loader.cache, loader.on_device is not None
+    if on_device:
+        if cache is not None and cache.split is None:  # what the device decodes is small as long as it is encoded
+            cache = replace(cache, split=(100, 0, 0))
+        decodes = cache is not None and not cache.split[0] and cache.split[1] > 0
+        dataset = prepared(dataset, loader.on_device, decodes=decodes)
     return Settings(
-        dataset=loader.dataset,
+        dataset=dataset,
         index_sampler=loader._index_sampler,  # noqa: SLF001  (what torch's own iterators draw from)
         iterable=isinstance(loader.dataset, IterableDataset),
         batched=loader._auto_collation,  # noqa: SLF001  (as they ask)
@@ -51,7 +80,7 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         own_order=leeway.order,
         batch_size=loader.batch_size,
         drop_last=loader.drop_last,
-        collate_fn=loader.collate_fn,
+        collate_fn=collated if on_device else loader.collate_fn,
         workers=loader.num_workers,
         adaptive=leeway.workers,
         prefetch=USUAL if loader.prefetch_factor is None else loader.prefetch_factor,
@@ -64,11 +93,12 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         generator=loader.generator,
         pin_memory=loader.pin_memory,
         device=loader.device,
+        on_device=on_device,
         on_error=loader.on_error,
         loading=loader.loading,
         scheduling=loader.scheduling,
         recording=recording,
-        cache=loader.cache,
+        cache=cache,
     )
 
 

@@ -3,6 +3,8 @@
 import warnings
 from typing import Any
 
+import torch
+
 from headrace.core.options import Seeding
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.drawing import Drawing, Source, Succession
@@ -13,15 +15,18 @@ from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.streamrun import StreamRun
-from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.tally import Errors, LoaderTally
 from headrace.engine.consumer.tracing import RunTrace, new_number
 from headrace.engine.course import Course
 from headrace.engine.device.accelerator import accelerator
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.pieces import no_slab
 from headrace.engine.device.pinning import pinning
+from headrace.engine.device.renderers import renderer
+from headrace.engine.device.rendering import Renderer, Rendering
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.outset import Outset, streams
+from headrace.engine.pixels.prepared import of
 from headrace.engine.resources import Resources, Run
 from headrace.engine.settings import Settings
 from headrace.engine.source import EpochSource
@@ -40,7 +45,7 @@ class IterationAssembly:
     def __init__(
         self,
         settings: Settings,
-        tally: Tally,
+        tally: LoaderTally,
         shelf: Shelf,
         course: Course,
         beacon: Beacon,
@@ -60,6 +65,8 @@ class IterationAssembly:
         timed = settings.recording is not None
         self._accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
         self._pinning = pinning() if settings.pin_memory and self._accelerator is None else None
+        self._renderer = renderer(of(settings.dataset), torch.device(settings.device)) if settings.on_device else None
+        self._rendering: Rendering | None = None
         self._first_run = new_number()
         self._early: tuple[int, MapRun, EarlyOrder] | None = None
         self._foresees = settings.overlaps
@@ -68,15 +75,17 @@ class IterationAssembly:
         self._source = EpochSource(settings, self.resources, course.memberships)
         self._workforce = Workforce(settings, self.resources, course, self._accelerator, self._first_run)
 
-    def begin(self) -> bool:
-        """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+    def begin(self) -> None:
+        """Put a new epoch's run into ``resources``."""
         saved = self.outset.number()
-        resumed = not self._take_early(saved) and self._draw(saved)
+        if not self._take_early(saved):
+            self._draw(saved)
         if self.resources.pool is not None:
             self.resources.pool.open_nursery()  # not before: the workers have something to do while it is forked
-        return resumed
+        if self._rendering is not None:
+            self._rendering.start()
 
-    def _draw(self, saved: dict[str, Any] | None) -> bool:
+    def _draw(self, saved: dict[str, Any] | None) -> None:
         """Begin an epoch that was not begun early."""
         resources = self.resources
         going_on, order = self.outset.draw(saved)
@@ -85,15 +94,21 @@ class IterationAssembly:
         resources.trace = self._traced()
         run = self._map_run(order, going_on) if order is not None else self._stream_run(going_on)
         resources.run = self._sent(run)
-        return going_on is not None
 
     def _sent(self, run: Run) -> Run:
         """The run, its batches on the device or in pinned memory if that was asked for."""
         slab = self.resources.slab
         flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
+        if self._renderer is not None:
+            self._rendering = self._rendered(run, self._renderer)
+            return Ahead(run, self._rendering, flat, trace=self.resources.trace, ahead=ahead)
         if self._accelerator is not None:
             return Ahead(run, self._accelerator, flat, trace=self.resources.trace, ahead=ahead)
         return run if self._pinning is None else Ahead(run, self._pinning, flat, ahead=ahead)
+
+    def _rendered(self, run: Any, renderer: Renderer) -> Rendering:
+        """What makes batches of the pictures that the run brings."""
+        return Rendering(of(self._settings.dataset), renderer, run.errors, self.tally)
 
     def _traced(self) -> RunTrace | None:
         """The epoch's record, if there is a trace."""
@@ -110,10 +125,11 @@ class IterationAssembly:
             "arrangement": settings.arrangement.name.lower(),
             "persistent": settings.persistent,
             "device": None if settings.device is None else str(settings.device),
+            "on_device": settings.on_device,
             "torch": False,
         }
         number = self._first_run + self.resources.epoch
-        return RunTrace(settings.recording, self.tally, settings.dataset, number, facts)
+        return RunTrace(settings.recording, self.tally, settings.given, number, facts)
 
     def _observer(self, samples: Any = None) -> Observer | None:
         """Who looks at samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
@@ -145,7 +161,7 @@ class IterationAssembly:
 
     def _follow(self, before: Drawing) -> MapRun | None:
         """The run of the epoch after the one being delivered."""
-        if not self._foresees or not self.outset.keeps_seed:
+        if not self._foresees:
             return None
         epoch, order = self.resources.epoch + 1, EarlyOrder(self._settings.index_sampler)
         run = self._with_workers(self._source.groups(order, None), epoch, before)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headrace.cache import identity
 from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.supply.fetchers import Fetchers
@@ -25,6 +26,8 @@ class Course:
     def begin(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, if any."""
         saved = self.saved
+        if saved is not None and "job" in saved:
+            identity.resume(saved["job"])
         begun = saved["epoch"] + int(saved["finished"]) if saved else self.epoch
         self.epoch = begun + 1
         return begun, saved

@@ -73,8 +73,12 @@ class Farewell:
             self._perform()
 
 
+def _nothing() -> None:
+    """What a reference says that an interrupt kept from being told what to say."""
+
+
 class _Reference(weakref.ref[Any]):
-    say: Callable[[], object]
+    say: Callable[[], object] = staticmethod(_nothing)
 
 
 class _Soon:

@@ -10,7 +10,7 @@ import torch
 from headrace.core.errors import LoaderClosed
 from headrace.engine.consumer.beacon import Beacon
 from headrace.engine.consumer.hand import Hand, waiting
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.farewell import Farewell
 from headrace.engine.outset import Outset
@@ -44,10 +44,10 @@ class Iteration:
         try:
             with resources.beginning(self._assembly.generator):
                 run, resources.run = resources.run, None
-                resources.counted, resources.finished = (None, 0), False
+                resources.finished = False
                 if run is not None:
                     run.abandon()
-                self._resumed = self._assembly.begin()
+                self._assembly.begin()
         except BaseException:
             self._end()
             raise
@@ -153,13 +153,9 @@ class Iteration:
             hand = (waiting(hands) if hands else None) or run.next()
         except StopIteration:
             self._assembly.outset.use_up()
-            if self._resumed and self.resources.yielded == 0:
-                # The state was taken after the last batch: what follows it is a full epoch.
-                self._assembly.outset.forget_seed()
-                self._begin()
-                return self._take()
             self.resources.finished = True
             try:
+                self.resources.count()
                 self._assembly.beacon.show(self.resources.epoch, Delivered(), time.monotonic_ns(), finished=True)
                 if self.resources.trace is not None:
                     self.resources.trace.ended()
@@ -192,13 +188,13 @@ class Assembly(Protocol):
 
     resources: Resources
     outset: Outset
-    tally: Tally
+    tally: LoaderTally
     beacon: Beacon
     persistent: bool
     generator: torch.Generator | None
 
-    def begin(self) -> bool:
-        """Put a new epoch's run into ``resources``; whether it goes on from a saved state."""
+    def begin(self) -> None:
+        """Put a new epoch's run into ``resources``."""
 
     def length(self) -> int:
         """Batches in an epoch."""

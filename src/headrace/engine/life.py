@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.engine.assembly import IterationAssembly
 from headrace.engine.consumer.beacon import Beacon
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.course import Course
 from headrace.engine.farewell import Farewell
 from headrace.engine.memory.slab import Shelf
@@ -23,7 +23,7 @@ class Life:
 
     def __init__(self, loader: Any) -> None:
         """At the start. It does not refer to ``loader``."""
-        self.tally = Tally()
+        self.tally = LoaderTally()
         self.shelf = Shelf()
         self.course = Course()
         Farewell(loader, partial(_give_back, self.shelf, self.course))
@@ -49,7 +49,7 @@ class Life:
         """What a new iteration is made of, which ``close`` ends."""
         if self._beacon is None:
             with held():
-                self._beacon = Beacon(self.tally, type(settings.dataset).__name__)
+                self._beacon = Beacon(self.tally, type(settings.given).__name__)
         assembly = IterationAssembly(settings, self.tally, self.shelf, self.course, self._beacon, reported_length)
         self._live = [*(live for live in self._live if live() is not None), weakref.ref(assembly.resources)]
         return assembly

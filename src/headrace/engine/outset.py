@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from headrace.engine.consumer.ordering.order import Order
-from headrace.engine.consumer.ordering.saved import pending
+from headrace.engine.consumer.ordering.saved import is_over, pending
 from headrace.engine.consumer.ordering.sources import unpack_random
 from headrace.engine.course import Course
 from headrace.engine.resources import Resources
@@ -27,25 +27,20 @@ class Outset:
         self._saved: dict[str, Any] | None = None
 
     def number(self) -> dict[str, Any] | None:
-        """Number the epoch that begins now, in ``resources``; the state it goes on from, or comes after, if any."""
+        """Number the epoch that begins now, in ``resources``, and count the batches it had.
+
+        Gives the state that it goes on from, or comes after, if any.
+        """
         self._resources.epoch, self._saved = self._course.begin()
-        return self._saved
+        saved = self._saved
+        self._resources.counted = None, saved["yielded"] if saved and not saved["finished"] else 0
+        return saved
 
     def use_up(self) -> None:
         """A batch was delivered, or there was none: the state that the epoch goes on from is used up."""
         if self._saved is not None:
             self._course.use_up(self._saved)
             self._saved = None
-
-    @property
-    def keeps_seed(self) -> bool:
-        """Whether this epoch has the seed that the next one will have."""
-        return self._resources.base_seed == self._base_seed
-
-    def forget_seed(self) -> None:
-        """The next epoch begins as if with a new iteration; persistent workers keep theirs."""
-        if not self._settings.persistent:
-            self._base_seed = None
 
     def draw(self, saved: dict[str, Any] | None) -> tuple[dict[str, Any] | None, Order | None]:
         """The state, if the epoch is to go on from the middle; the order, if the dataset is map-style.
@@ -60,6 +55,8 @@ class Outset:
             if saved and "generator" in saved and settings.generator is not None:
                 settings.generator.set_state(unpack_random(saved["generator"]))
             order = self._drawn(saved, going_on)
+        if going_on is not None and not settings.iterable and is_over(going_on, settings.index_sampler):
+            self.use_up()  # no batch will do so; a trainer that begins an epoch only to find it over begins another
         return going_on, order
 
     @contextmanager
@@ -76,25 +73,32 @@ class Outset:
     def _drawn(self, saved: dict[str, Any] | None, going_on: dict[str, Any] | None) -> Order | None:
         settings = self._settings
         if settings.iterable:
-            self._draw_seed(going_on)
+            self._draw_seed(saved)
             return None
         if going_on is None:
             order = Order(settings.index_sampler)
-            self._draw_seed(None)
+            self._draw_seed(saved)
         else:  # the seed comes first: what was drawn is drawn again from where the generator stood after the seed
-            self._draw_seed(going_on)
+            self._draw_seed(saved)
             order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
         if saved and "dataset" in saved:
             load(settings.dataset, saved["dataset"], "dataset")
             self._resources.end_workers()  # they have the dataset as it was
         return order
 
-    def _draw_seed(self, going_on: dict[str, Any] | None) -> None:
-        """One draw per iteration, as torch makes it; a resumed epoch then uses its old seed."""
-        if self._base_seed is None:
+    def _draw_seed(self, saved: dict[str, Any] | None) -> None:
+        """One draw per iteration, as torch makes it; a resumed epoch then uses its old seed.
+
+        Persistent workers have one seed for all their epochs, so one that follows a finished epoch draws none.
+        """
+        finished = saved is not None and saved["finished"]
+        kept = None if saved is None or (finished and not self._settings.persistent) else int(saved["base_seed"])
+        if self._base_seed is None and not (finished and kept is not None):
             seed = torch.empty((), dtype=torch.int64).random_(generator=self._settings.generator)
             self._base_seed = int(seed.item())
-        self._resources.base_seed = going_on["base_seed"] if going_on else self._base_seed
+        self._base_seed = self._base_seed if kept is None else kept
+        assert self._base_seed is not None
+        self._resources.base_seed = self._base_seed
 
 
 def streams(saved: dict[str, Any] | None) -> list[Resume]:

@@ -15,7 +15,7 @@ from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.supply.fetchers import Fetchers
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.consumer.supply.membership import Membership, Memberships
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.memory.slab import Shelf, Slab
 from headrace.engine.turn import Turn
@@ -45,7 +45,7 @@ class Run(Protocol):
 class Resources:
     """What must be ended with an iteration, however it ends, and where it stood then. Does not know the iteration."""
 
-    def __init__(self, shelf: Shelf, fetchers: Fetchers, tally: Tally) -> None:
+    def __init__(self, shelf: Shelf, fetchers: Fetchers, tally: LoaderTally) -> None:
         """Nothing yet."""
         self.shelf, self.fetchers, self.tally = shelf, fetchers, tally
         self.owner = os.getpid()
@@ -58,6 +58,8 @@ class Resources:
         self.fetcher: Fetcher | None = None
         self.membership: Membership | None = None
         self.memberships: Memberships | None = None  # where it goes when it is not used any more
+        self.job = ""
+        """Whose the samples of a cache are, for a state."""
         self.epoch = 0
         self.base_seed = 0
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
@@ -85,6 +87,8 @@ class Resources:
         facts = {name: getattr(self, name) for name in ("epoch", "base_seed", "yielded", "finished")}
         if not self.finished:
             return facts | self.progress()
+        if self.job:
+            facts["job"] = self.job
         return facts if generator is None else facts | {"generator": pack_random(generator.get_state())}
 
     @contextmanager

@@ -13,6 +13,7 @@ from headrace.engine.consumer.cores import most_lanes
 from headrace.engine.consumer.ordering.early import is_foreseeable
 from headrace.engine.consumer.ordering.facts import Facts, of_loader
 from headrace.engine.memory.reservation import Extent
+from headrace.engine.pixels.prepared import Prepared
 from headrace.engine.worker.brought import Rows
 from headrace.sched.acts import Arrangement
 from headrace.trace.file import Recording
@@ -23,6 +24,7 @@ class Settings:
     """A loader's arguments, as they are when an iteration begins."""
 
     dataset: Any
+    """With ``on_device``, prepared for that."""
     index_sampler: Any
     iterable: bool
     batched: bool
@@ -48,11 +50,19 @@ class Settings:
     generator: torch.Generator | None
     pin_memory: bool
     device: Any
+    on_device: bool
+    """Samples are brought encoded, and ``collate_fn`` makes bundles of them."""
     on_error: OnError
     loading: Loading
     scheduling: Scheduling
     recording: Recording | None
     cache: Cache | None
+
+    @property
+    def given(self) -> Any:
+        """The dataset as the user gave it, or a ``Subset`` for one that is a part."""
+        inner = isinstance(self.dataset, Prepared)
+        return self.dataset.dataset if inner else self.dataset
 
     @property
     def arrangement(self) -> Arrangement:

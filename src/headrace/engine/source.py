@@ -48,17 +48,18 @@ class EpochSource:
         exchanged = None if saved is None else saved.get("exchanged")
         if options is None and exchanged is None:
             return groups
-        length, epoch, hits = len(settings.dataset), self._resources.epoch, self._memberships.hits
+        length, hits = len(settings.dataset), self._memberships.hits
         known = members(settings.index_sampler, length) if settings.own_batches else None
         done = None if exchanged is None else members_of(exchanged, length)
         if options is None:
-            return ExchangedGroups(groups, Unshared(), Numbering(known, None, length, length), epoch, hits, done)
-        # An epoch begun without exchange goes on without: what was delivered follows from the order.
-        if saved is None and known is not None and not settings.in_order:
-            done = np.empty(0, np.int64)
+            job = "" if saved is None else saved.get("job", "")
+            return ExchangedGroups(groups, Unshared(), Numbering(known, None, length, length), hits, done, job)
         membership, stages = self._joined(options)
         numbering = Numbering(known, origins(stages, length), length, stages.samples)
-        return ExchangedGroups(groups, membership, numbering, epoch, hits, done)
+        # An epoch begun without exchange goes on without: what was delivered follows from the order.
+        if saved is None and known is not None and not settings.in_order and options.exchange and numbering.is_plain:
+            done = np.empty(0, np.int64)
+        return ExchangedGroups(groups, membership, numbering, hits, done, membership.share.unit.job)
 
     def _joined(self, options: Cache) -> tuple[Membership, Stages]:
         """The loader's place in the cache, and the stages of the dataset as its workers have it."""
@@ -68,6 +69,7 @@ class EpochSource:
             resources.memberships = self._memberships
             with held():
                 resources.membership = self._memberships.take(about, resources.tally)
+            resources.job = resources.membership.share.unit.job
         return resources.membership, self._stages
 
     def _arriving(self, groups: Groups | ExchangedGroups) -> Source:
@@ -92,4 +94,6 @@ class EpochSource:
         dataset, fetcher, membership = self._settings.dataset, self._resources.fetcher, self._resources.membership
         if fetcher is not None:
             return Brought(dataset, fetcher.arena, None)
-        return dataset if membership is None else Staged(dataset, membership.caching, membership.share)
+        if membership is None:
+            return dataset
+        return Staged(dataset, membership.caching, self._memberships.hits.counts.here(), membership.share)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.consumer.tracing import Delivered, RunTrace, new_number
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.standins import exchanged
@@ -37,7 +37,7 @@ class TracedLoader:
 
     def __init__(self, loader: Any, path: str | None) -> None:
         """Starts nothing."""
-        self._loader, self._path, self._tally = loader, path, Tally()
+        self._loader, self._path, self._tally = loader, path, LoaderTally()
         self._recording: Recording | None = None
         self._clone: Any = None  # with persistent workers, the same for all epochs
         self._epoch, self._first = -1, new_number()  # workers that persist count the epochs themselves
@@ -98,18 +98,18 @@ class TracedLoader:
                 undo()
 
 
-class Parcel:
+class NumberedBatch:
     """A batch on its way to the training process, with the number it has in the trace."""
 
     def __init__(self, data: Any, batch: int, samples: int) -> None:
         """``samples``: how many it is of."""
         self.data, self.batch, self.samples = data, batch, samples
 
-    def pin_memory(self, *device: Any) -> "Parcel":
+    def pin_memory(self, *device: Any) -> "NumberedBatch":
         """As torch's pinning thread asks for it."""
         from torch.utils.data._utils.pin_memory import pin_memory  # noqa: PLC0415  (needed in that thread only)
 
-        return Parcel(pin_memory(self.data, *device), self.batch, self.samples)  # type: ignore[no-untyped-call]
+        return NumberedBatch(pin_memory(self.data, *device), self.batch, self.samples)  # type: ignore[no-untyped-call]
 
 
 class Tagged(list[Any]):
@@ -156,7 +156,7 @@ class _Collate:
     def __init__(self, collate_fn: Callable[[Any], Any], *, batched: bool) -> None:
         self._collate_fn, self._batched = collate_fn, batched
 
-    def __call__(self, samples: Any) -> Parcel:
+    def __call__(self, samples: Any) -> NumberedBatch:
         many, start = len(samples) if self._batched else 1, time.monotonic_ns()
         data = self._collate_fn(samples)
         if _now.iterable:
@@ -164,7 +164,7 @@ class _Collate:
             _now.batch += 1 if info is None else info.num_workers
         if _now.observer is not None:
             _now.observer.collated(_now.batch, many, start)
-        return Parcel(data, _now.batch, many)
+        return NumberedBatch(data, _now.batch, many)
 
 
 class _Init:

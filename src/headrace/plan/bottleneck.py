@@ -6,13 +6,13 @@ that is found in no cache also takes its share of storage, whatever the others d
 """
 
 from headrace.plan.parameters import Parameters
-from headrace.plan.partition import Held, Prediction, Split, held, search
+from headrace.plan.partition import HeldShares, Prediction, Split, held, search
 
 NUDGE = 1e-6
 """Among splits of equal throughput, the one that loads resources least: worth less than this share of it."""
 
 
-def seconds(given: Parameters, found: Held) -> dict[str, float]:
+def seconds(given: Parameters, found: HeldShares) -> dict[str, float]:
     """How long each resource is busy per sample, on average."""
     a, d, e, s = (count / given.n_total for count in found)
     large, n = given.m * given.s_data, given.n
@@ -32,7 +32,7 @@ def predict(given: Parameters, split: Split) -> Prediction:
     return Prediction(split, 1 / max(seconds(given, found).values()), found)
 
 
-def bottleneck(given: Parameters, found: Held) -> str:
+def bottleneck(given: Parameters, found: HeldShares) -> str:
     """The busiest resource."""
     busy = seconds(given, found)
     return max(busy, key=lambda name: busy[name])
@@ -42,7 +42,7 @@ def forms(given: Parameters) -> dict[str, tuple[float, str]]:
     """Samples per second if all were found in one form, and the resource that then sets the pace."""
     found = {}
     for place, form in enumerate("ades"):
-        whole = Held(*(given.n_total if at == place else 0.0 for at in range(4)))
+        whole = HeldShares(*(given.n_total if at == place else 0.0 for at in range(4)))
         found[form] = (1 / max(seconds(given, whole).values()), bottleneck(given, whole))
     return found
 

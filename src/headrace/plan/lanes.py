@@ -21,7 +21,7 @@ def fullness(lanes: int, running: float, queued: float, cores: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class LaneRates:
     """One period of a run."""
 
     lanes: int
@@ -65,7 +65,7 @@ class Observed:
 class LanePolicy(Protocol):
     """Remembers what it needs of earlier periods."""
 
-    def lanes(self, observed: Observed) -> int:
+    def lanes(self, observed: LaneRates) -> int:
         """Lanes for the next period."""
 
 
@@ -79,7 +79,7 @@ class QueueFormula:
         """``most``: lanes at most; ``busy``: the CPU use above which lanes are added."""
         self._most, self._alpha, self._beta, self._busy = most, alpha, beta, busy
 
-    def lanes(self, observed: Observed) -> int:
+    def lanes(self, observed: LaneRates) -> int:
         """See ``LanePolicy``."""
         change = self._alpha * (1 - observed.occupancy) + self._beta * (observed.cpu - self._busy)
         step = round(max(-2.0, min(2.0, change)))
@@ -105,7 +105,7 @@ class Climb:
     MARGIN = 1.2
     """Times the lanes that were of use, which are kept."""
     LEAP = 8
-    """Times as many lanes, in one step."""
+    """Times as many lanes, in one step; with more lanes than cores, twice as many: each is a process, wanted or not."""
     FREE = 0.7
     """Cores busier than this leave no room for a large step."""
     PATIENCE = 64
@@ -114,14 +114,14 @@ class Climb:
     def __init__(self, most: int) -> None:
         """``most``: lanes at most."""
         self._most = most
-        self._before: Observed | None = None  # the period before the step that is being tried
+        self._before: LaneRates | None = None  # the period before the step that is being tried
         self._rest = 0
         self._patience = 4
         self._calm = 0
         self._caution = 8  # calm periods before a lane is given up
         self._given_up = 0  # lanes left when one was, last
 
-    def lanes(self, observed: Observed) -> int:
+    def lanes(self, observed: LaneRates) -> int:
         """See ``LanePolicy``."""
         most = min(self._most, observed.affordable)
         before, self._before = self._before, None
@@ -142,21 +142,22 @@ class Climb:
             return self._given_up
         return observed.lanes
 
-    def _for_a_consumer_who_waits(self, observed: Observed, most: int) -> int:
+    def _for_a_consumer_who_waits(self, observed: LaneRates, most: int) -> int:
         if observed.cpu < self.BUSY and observed.lanes < most:
             if observed.lanes == self._given_up:
                 self._caution, self._given_up = min(4 * self.PATIENCE, 2 * self._caution), 0
             self._before = observed
             small = observed.lanes + max(1, observed.lanes // 4)
             leaps = self._patience == 4 and observed.cpu < self.FREE
-            large = min(observed.filling, observed.demanded, self.LEAP * observed.lanes) if leaps else small
+            far = max(2 * observed.lanes, ceil(self.LEAP * min(observed.lanes, observed.cores)))
+            large = min(observed.filling, observed.demanded, far) if leaps else small
             return min(most, max(small, large))
         if observed.cpu >= self.BUSY and observed.filling < observed.lanes / 2:
             self._before = observed
             return observed.filling
         return observed.lanes
 
-    def _judged(self, before: Observed, now: Observed) -> int:
+    def _judged(self, before: LaneRates, now: LaneRates) -> int:
         """What becomes of the step from ``before`` to ``now``: lanes to go on with."""
         if now.lanes < before.lanes:
             if now.rate >= before.rate * (1 - self.GAIN):

@@ -54,7 +54,7 @@ class Rates(NamedTuple):
     s: float
 
 
-class Held(NamedTuple):
+class HeldShares(NamedTuple):
     """Samples found in each form, and in storage only (Eqs. 2, 4, 6, 8)."""
 
     a: float
@@ -69,7 +69,7 @@ class Prediction:
 
     split: Split
     throughput: float
-    held: Held
+    held: HeldShares
 
 
 def limits(given: Parameters) -> dict[str, dict[str, float]]:
@@ -98,13 +98,13 @@ def rates(given: Parameters) -> Rates:
     return Rates(**{form: min(allowed.values()) for form, allowed in limits(given).items()})
 
 
-def held(given: Parameters, split: Split) -> Held:
+def held(given: Parameters, split: Split) -> HeldShares:
     """Eqs. 2, 4, 6 and 8."""
     large = given.m * given.s_data
     augmented = min(given.n_total, split.augmented / PERCENT * given.s_cache / large)
     decoded = min(given.n_total - augmented, split.decoded / PERCENT * given.s_cache / large)
     encoded = min(given.n_total - (augmented + decoded), split.encoded / PERCENT * given.s_cache / given.s_data)
-    return Held(augmented, decoded, encoded, given.n_total - augmented - decoded - encoded)
+    return HeldShares(augmented, decoded, encoded, given.n_total - augmented - decoded - encoded)
 
 
 def predict(given: Parameters, split: Split) -> Prediction:

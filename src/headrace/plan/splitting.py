@@ -7,12 +7,13 @@ hand-over, for which a little room is enough. And cores are counted for themselv
 so that some wait while others compute, and training takes its part of the cores too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.plan.parameters import Parameters
 from headrace.plan.partition import PERCENT, Split, splits
 
 GAIN = 0.05
@@ -66,7 +67,7 @@ class Measured:
     """None: not known, and taken for no limit."""
 
 
-class Prediction(NamedTuple):
+class SplitPrediction(NamedTuple):
     """What is said of one split."""
 
     split: Split
@@ -79,8 +80,8 @@ class Prediction(NamedTuple):
 class Move(NamedTuple):
     """From one split to another."""
 
-    before: Prediction
-    after: Prediction
+    before: SplitPrediction
+    after: SplitPrediction
 
 
 class Found(NamedTuple):
@@ -135,13 +136,13 @@ def _busy(given: Measured, parts: _Floats) -> _Floats:
     )
 
 
-def predict(given: Measured, split: Split) -> Prediction:
+def predict(given: Measured, split: Split) -> SplitPrediction:
     """Of one split."""
     busy = _busy(given, np.array([split], np.float64) / PERCENT)[:, 0]
-    return Prediction(split, float(1 / busy.max()), LIMITS[int(busy.argmax())])
+    return SplitPrediction(split, float(1 / busy.max()), LIMITS[int(busy.argmax())])
 
 
-def best(given: Measured) -> Prediction:
+def best(given: Measured) -> SplitPrediction:
     """The best of all splits in steps of one percent; of several, the one that keeps all resources least busy.
 
     A job that is alone would only write augmented samples.
@@ -151,6 +152,31 @@ def best(given: Measured) -> Prediction:
     worth = (1 / busy.max(axis=0)) * (1 + NUDGE / (1 + busy.sum(axis=0) / busy.max(axis=0)))
     chosen = Split(*(round(part) for part in (PERCENT * rows[int(worth.argmax())]).tolist()))
     return predict(given, chosen)
+
+
+def of_parameters(given: Parameters, jobs: float) -> Measured:
+    """What the planner would be given on a machine that is described and not measured: as fast as its CPUs, storage,
+    cache and training are said to be, with so many jobs at one speed.
+    """
+    return Measured(
+        samples=given.n_total,
+        room=given.s_cache,
+        sizes=(given.s_data, given.m * given.s_data, given.m * given.s_data),
+        fetch=0.0,
+        decode=max(0.0, 1 / given.t_da - 1 / given.t_a),
+        augment=1 / given.t_a,
+        read=0.0,
+        read_byte=given.n / given.b_cache,
+        lanes=given.n,
+        jobs=jobs,
+        demand=given.n * given.t_gpu,
+        storage=given.b_storage / given.s_data,
+    )
+
+
+def without(given: Measured) -> SplitPrediction:
+    """With no cache at all."""
+    return predict(replace(given, room=1e-9), Split(0, PERCENT, 0))
 
 
 def move(given: Measured, now: Split) -> Move | None:

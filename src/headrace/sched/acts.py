@@ -1,7 +1,8 @@
 """What passes between an epoch's machine and whoever does what it says."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from headrace.plan.lookahead import Lookahead
@@ -45,7 +46,7 @@ class Failed(NamedTuple):
         return self.blob == W.NO_BLOB
 
 
-class Ready(NamedTuple):
+class ReadySlot(NamedTuple):
     """A slot to be delivered."""
 
     slot: int
@@ -60,31 +61,80 @@ class Ready(NamedTuple):
     """Batches as drawn: its samples that failed."""
 
 
-class Act(IntEnum):
-    """What the consumer does before it asks again."""
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Nothing is to be done: others may have their turn."""
 
-    GO_ON = 0
-    """Nothing: others may have their turn."""
-    RING = 1
-    """Wake the lanes ``woken``."""
-    DRAW = 2
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Wake lanes."""
+
+    lanes: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
     """Draw the next group: ``drew``, ``dry`` at the end of the epoch, ``stuck`` where it cannot be had now."""
-    DRAW_EARLY = 3
-    """There is room for ``room`` batches of the next epoch."""
-    EXAMINE = 4
+
+    must: bool
+    """Past the limit of memory, if need be: nothing else is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawEarly:
+    """There is room for so many batches of the next epoch."""
+
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
     """See whether one of ``failed`` only cannot travel between workers: then begin again, locally."""
-    WATCH = 5
-    """See after the lanes."""
-    JUDGE = 6
-    """A sample failed, ``failed[0]``: raise what it left, or ``settle`` it."""
-    DELIVER = 7
-    """Deliver ``ready``, or ``settle`` it if nothing of it is left."""
-    CLOSED = 8
-    """Slots ``dropped`` are nobody's any more; wake the lanes ``woken``."""
-    WAIT = 9
+
+    failed: list[Failed]
+
+
+@dataclass(frozen=True, slots=True)
+class SeeAfterLanes:
+    """Slow samples, dead workers, how many of them work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A sample failed: raise what it left, or ``settle`` it."""
+
+    failed: Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Deliver a slot, or ``settle`` it if nothing of it is left."""
+
+    ready: ReadySlot
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Slots are nobody's any more; wake lanes."""
+
+    slots: list[int]
+    lanes: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
     """Nothing is there: wait until a lane rings or dies, or say so."""
-    END = 10
+
+
+@dataclass(frozen=True, slots=True)
+class End:
     """All was delivered."""
+
+
+GO_ON, SEE_AFTER_LANES, WAIT, END = GoOn(), SeeAfterLanes(), Wait(), End()
+Command = GoOn | Ring | Draw | DrawEarly | Examine | SeeAfterLanes | Judge | Deliver | Release | Wait | End
+"""What the consumer does before it asks again."""
 
 
 class Staff(Protocol):

@@ -17,17 +17,17 @@ from headrace.sched.acts import Arrangement
 T = TypeVar("T")
 
 
-class _Drawn(NamedTuple):
+class _DrawnGroup(NamedTuple):
     """A group as it was drawn."""
 
     numbers: range
     indices: list[Any]
 
 
-class _At(NamedTuple):
+class _Unpublished(NamedTuple):
     """What was drawn, less what is over."""
 
-    groups: tuple[_Drawn, ...]
+    groups: tuple[_DrawnGroup, ...]
     gone: frozenset[int]
     """Numbers in these groups that are published."""
     published: int
@@ -36,7 +36,7 @@ class _At(NamedTuple):
     """Groups drawn that are not among these any more."""
 
 
-class Group(NamedTuple, Generic[T]):
+class ArrivedGroup(NamedTuple, Generic[T]):
     """A group that may be published."""
 
     place: int
@@ -55,7 +55,7 @@ class Arrivals(Generic[T]):
         It is exact where groups are of one size (but for the last), as those of a loader that batches by itself are.
         """
         self._arrangement, self._displacement = arrangement, displacement
-        self._at = _At((), frozenset(), 0, 0)
+        self._at = _Unpublished((), frozenset(), 0, 0)
         self._here: dict[int, T] = {}  # in the order of arrival; those published may linger
 
     @property
@@ -83,7 +83,7 @@ class Arrivals(Generic[T]):
     def draw(self, indices: list[Any], first: int) -> range:
         """A group was drawn; the numbers to ask for its samples by. ``first`` grows from call to call."""
         numbers = range(first, first + len(indices))
-        self._at = self._at._replace(groups=(*self._at.groups, _Drawn(numbers, indices)))
+        self._at = self._at._replace(groups=(*self._at.groups, _DrawnGroup(numbers, indices)))
         return numbers
 
     def arrive(self, number: int, payload: T) -> bool:
@@ -93,19 +93,19 @@ class Arrivals(Generic[T]):
         self._here[number] = payload
         return True
 
-    def _group_of(self, number: int) -> _Drawn | None:
+    def _group_of(self, number: int) -> _DrawnGroup | None:
         groups = self._at.groups
         place = bisect_right(groups, number, key=lambda group: group.numbers.start) - 1
         return groups[place] if place >= 0 and number in groups[place].numbers else None
 
-    def next(self) -> Group[T] | None:
+    def next(self) -> ArrivedGroup[T] | None:
         """The next group to publish; None while none is complete. The same group until it was ``publish``-ed."""
         numbers = self._first_here() if self._arrangement is Arrangement.FREE else self._first_whole()
         if numbers is None:
             return None
         found = [(number, self._group_of(number)) for number in numbers]
         indices = [group.indices[number - group.numbers.start] for number, group in found if group is not None]
-        return Group(self._at.published, numbers, indices, [self._here[number] for number in numbers])
+        return ArrivedGroup(self._at.published, numbers, indices, [self._here[number] for number in numbers])
 
     def _first_whole(self) -> list[int] | None:
         at = self._at
@@ -131,7 +131,7 @@ class Arrivals(Generic[T]):
         found = list(islice(chain(due, early), size))
         return found if len(found) == size else None
 
-    def _due(self, at: _At) -> list[int]:
+    def _due(self, at: _Unpublished) -> list[int]:
         """Free order: numbers that the next group must have."""
         last = at.published - self._displacement - at.over  # the place of the last group that is due
         if not self._displacement or last < 0:
@@ -139,7 +139,7 @@ class Arrivals(Generic[T]):
         due = chain.from_iterable(group.numbers for group in at.groups[: last + 1])
         return [number for number in due if number not in at.gone]
 
-    def publish(self, group: Group[T]) -> None:
+    def publish(self, group: ArrivedGroup[T]) -> None:
         """What ``next`` returned is with the workers now."""
         at = self._at
         gone, published = at.gone.union(group.numbers), at.published + 1
@@ -149,11 +149,11 @@ class Arrivals(Generic[T]):
         while over < min(keep, len(at.groups)) and _is_over(at.groups[over].numbers, gone):
             gone = gone.difference(at.groups[over].numbers)
             over += 1
-        self._at = _At(at.groups[over:], gone, published, at.over + over)
+        self._at = _Unpublished(at.groups[over:], gone, published, at.over + over)
         for number in group.numbers:
             self._here.pop(number, None)
 
-    def is_published(self, group: Group[T]) -> bool:
+    def is_published(self, group: ArrivedGroup[T]) -> bool:
         """Whether ``publish`` was reached."""
         return self._at.published > group.place
 
@@ -173,7 +173,7 @@ class Arrivals(Generic[T]):
         numbers = [number for group in at.groups for number in group.numbers if number not in at.gone]
         here = [self._here[number] for number in numbers if number in self._here]
         absent = [number for number in numbers if number not in self._here]
-        self._at = _At((), frozenset(), at.published, at.over)
+        self._at = _Unpublished((), frozenset(), at.published, at.over)
         self._here.clear()
         return absent, here
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.sched import encoding as E
 from headrace.sched import words as W
-from headrace.sched.moves import Found, Room, Rows
+from headrace.sched.moves import ClaimResult, Room, RowSpan
 from headrace.sched.view import LaneView
 from headrace.sched.words import Dims, Words
 
@@ -24,7 +24,7 @@ class Claims(LaneView):
         self._ring, self._order, self._fill, self._hole = dims.ring, dims.order, dims.fill, dims.hole
         self._sized = (-1, 0, 0)  # the layout and the rows of a batch for which room was reckoned last, and that
 
-    def claim(self, want: int, layout: int, room: Room) -> tuple[int, Rows]:
+    def claim(self, want: int, layout: int, room: Room) -> tuple[int, RowSpan]:
         """Free order: up to ``want`` rows of the first slot that has some for this lane's tickets. Takes the lock.
 
         The first claim of a slot decides its layout (``layout``; -1 for samples that travel as objects) and with it
@@ -34,18 +34,19 @@ class Claims(LaneView):
             self._sized = layout, self._sized[1], room(self._sized[1])
         while True:
             what, slot, first, count, decided, _ = self._claimed_rows(want, layout)
-            if what != Found.OTHER_SIZE:
-                return what, Rows(slot, first, count, decided)
+            if what != ClaimResult.OTHER_SIZE:
+                return what, RowSpan(slot, first, count, decided)
             self._sized = layout, slot, room(slot)
 
     def _claimed_rows(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
         with self.lock:
             if self.stale or self.w[W.STOP]:
-                return Found.GIVEN_UP, 0, 0, 0, 0, False
+                return ClaimResult.GIVEN_UP, 0, 0, 0, 0, False
             return self._claim(want, layout)
 
     def shape(self, slot: int, layout: int, room: Room) -> int:
         """The slot's layout, made ``layout`` if none was decided yet. Takes the lock."""
+        self.dims.check_slot(slot)
         decided = self.layout(slot)
         if decided != W.UNDECIDED:
             return decided
@@ -55,6 +56,7 @@ class Claims(LaneView):
 
     def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
         """``size`` bytes of a slot's free space; their offset. Beyond ``most`` nothing is reserved. Takes the lock."""
+        self.dims.check_slot(slot)
         with self.lock:
             w, at = self.w, self._slot0 + slot * self._slot_stride + W.S_BUMP
             offset = w[at]
@@ -73,11 +75,11 @@ class Claims(LaneView):
         fill, spare = self._place_for(epoch, holes)
         if fill < 0:
             w[self.lane + W.L_WAITING] = W.FOR_ROOM
-            return Found.NO_ROW, 0, 0, 0, 0, False
+            return ClaimResult.NO_ROW, 0, 0, 0, 0, False
         slot = w[self._fill + fill % self._ring]
         at = self._slot0 + slot * self._slot_stride
         if layout >= 0 and w[at + W.S_LAYOUT] == 0 and w[at + W.S_EXPECTED] != self._sized[1]:
-            return Found.OTHER_SIZE, w[at + W.S_EXPECTED], 0, 0, 0, False
+            return ClaimResult.OTHER_SIZE, w[at + W.S_EXPECTED], 0, 0, 0, False
         if slot in holes:
             first, count = self._taken_hole(holes[slot]), 1
             self._hold_rows(slot, first, count)
@@ -88,7 +90,7 @@ class Claims(LaneView):
             w[at + W.S_CLAIMED] = first + count
         self._claimed(count)
         decided = self._shape(slot, layout, self._sized[2])
-        return Found.ROWS, slot, first, count, decided, False
+        return ClaimResult.ROWS, slot, first, count, decided, False
 
     def _place_for(self, epoch: int, holes: dict[int, int]) -> tuple[int, int]:
         """The first slot this lane's tickets may go to, by its place in the order of filling, and for how many of them.

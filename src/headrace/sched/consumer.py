@@ -88,6 +88,8 @@ class ConsumerLedger(Publication):
 
     def look(self, slots: Sequence[int]) -> int | None:
         """The first slot that is ready; None once lanes know that the consumer waits for these. Takes the lock."""
+        for slot in slots:
+            self.dims.check_slot(slot)
         with self.lock:
             for slot in slots:
                 if self.is_ready(slot):
@@ -97,6 +99,7 @@ class ConsumerLedger(Publication):
 
     def wake(self, lanes: int) -> list[int]:
         """The lanes that sleep and have a place: see ``rouse``. Takes the lock."""
+        self.dims.check_lanes(lanes)
         with self.lock:
             return self.rouse(lanes)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Generic, TypeVar
 
-from headrace.sched.acts import Arrangement, Failed, Handed, Ready, Staff, Terms
+from headrace.sched.acts import Arrangement, Failed, Handed, ReadySlot, Staff, Terms
 from headrace.sched.book import Book, Group, Numbers, Settled
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.repair import Repair
@@ -146,7 +146,7 @@ class Epoch(Generic[Source]):
             return False
         return not self.open or self._ledger.is_filling(next(iter(self.open)))
 
-    def _taken(self, slot: int) -> Ready:
+    def _taken(self, slot: int) -> ReadySlot:
         """What is in a slot that is ready: it is not waited for any more."""
         self.lined_up = max(0, self.lined_up - 1)
         ledger, group = self._ledger, self.open.pop(slot)
@@ -158,7 +158,7 @@ class Epoch(Generic[Source]):
             if ledger.failures:
                 with ledger.lock:
                     failed = self._named(ledger.failed([group.number]))
-        return Ready(slot, group, rows, ledger.expected(slot), settled, failed)
+        return ReadySlot(slot, group, rows, ledger.expected(slot), settled, failed)
 
     def _close_short(self, dropped: list[int]) -> None:
         """Batches that stay short of rows are complete as they are, or ``dropped``. The lock is held."""

@@ -9,7 +9,25 @@ from enum import IntEnum
 from itertools import islice
 from typing import ClassVar
 
-from headrace.sched.acts import Act, Arrangement, Failed, Handed, Ready, Staff, Terms
+from headrace.sched.acts import (
+    END,
+    GO_ON,
+    SEE_AFTER_LANES,
+    WAIT,
+    Arrangement,
+    Command,
+    Deliver,
+    Draw,
+    DrawEarly,
+    Examine,
+    Failed,
+    Handed,
+    Judge,
+    Release,
+    Ring,
+    Staff,
+    Terms,
+)
 from headrace.sched.book import Group
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.epoch import Epoch, Source
@@ -19,7 +37,7 @@ BURST = 3
 """Batches to draw one after the other while enough are ready."""
 
 
-class _At(IntEnum):
+class _EpochStep(IntEnum):
     """Where the machine stands: the next thing to be looked at."""
 
     DRAW = 0
@@ -50,12 +68,8 @@ class EpochMachine(Epoch[Source]):
     ) -> None:
         """As an epoch's; it stands at its beginning."""
         super().__init__(ledger, terms, source, staff, hands, after)
-        self.must, self.room = False, 0
-        self.woken: Sequence[int] = ()
-        self.dropped: list[int] = []
-        self.failed: list[Failed] = []
-        self.ready: Ready | None = None
-        self._at, self._then = _At.DRAW, _At.WATCH
+        self._room = 0  # batches to have made ahead
+        self._at, self._then = _EpochStep.DRAW, _EpochStep.WATCH
         self._batch: tuple[Batch, Sequence[int]] | None = None  # to be published
         self._found: int | None = None  # a slot to be delivered
         self._one_more = self._early = False
@@ -70,11 +84,11 @@ class EpochMachine(Epoch[Source]):
         self._batch = None
         self._lost = self._examined = 0
         self._one_more = False
-        self._at = _At.DRAW
+        self._at = _EpochStep.DRAW
 
     def start(self) -> None:
         """Look at everything anew: the next batch is asked for."""
-        self._at, self._one_more = _At.DRAW, False
+        self._at, self._one_more = _EpochStep.DRAW, False
 
     def start_ahead(self, room: int | None = None) -> None:
         """Only have batches made, as many as may be outstanding; ``WAIT`` when that was done.
@@ -82,9 +96,9 @@ class EpochMachine(Epoch[Source]):
         ``room``: how many, while the epoch before is delivered.
         """
         self._follow()
-        self._at, self._early, self.room = _At.AHEAD, room is not None, self.share if room is None else room
+        self._at, self._early, self._room = _EpochStep.AHEAD, room is not None, self.share if room is None else room
 
-    def next(self) -> Act:
+    def next(self) -> Command:
         """What is to be done now."""
         if self._batch is not None:
             return self._publish(*self._batch)
@@ -102,24 +116,23 @@ class EpochMachine(Epoch[Source]):
 
     def stuck(self) -> None:
         """The next group is not here yet, or there is no memory for it."""
-        if self._at == _At.DRAW:
-            self._at, self._then = (_At.WAIT if self._one_more else _At.EXAMINE), _At.WATCH
+        if self._at == _EpochStep.DRAW:
+            self._at, self._then = (_EpochStep.WAIT if self._one_more else _EpochStep.EXAMINE), _EpochStep.WATCH
         else:
-            self._at = _At.WAIT
+            self._at = _EpochStep.WAIT
         self._one_more = False
 
-    def _publish(self, batch: Batch, ahead: Sequence[int]) -> Act:
+    def _publish(self, batch: Batch, ahead: Sequence[int]) -> Command:
         self._batch = None
         if batch.count:
             relaxed = self._early or 2 * self.lined_up >= self.share
             return self._rings(self._ledger.publish(batch, self._staff.lanes, ahead, relaxed=relaxed))
         return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self._staff.lanes))
 
-    def _rings(self, lanes: Sequence[int]) -> Act:
-        self.woken = lanes
-        return Act.RING if lanes else Act.GO_ON
+    def _rings(self, lanes: Sequence[int]) -> Command:
+        return Ring(lanes) if lanes else GO_ON
 
-    def _draw(self) -> Act:
+    def _draw(self) -> Command:
         """As many batches are outstanding as may be; samples that failed leave room for others.
 
         While most of them are ready, nobody waits for the next: a few are drawn one after the other, which is cheaper.
@@ -130,112 +143,109 @@ class EpochMachine(Epoch[Source]):
             if room >= min(BURST, share // 4) or 2 * self.lined_up < share:
                 self._draws = True
             if self._one_more or (self._draws and room > 0):
-                self.must = self._one_more or not outstanding
-                return Act.DRAW
+                return Draw(must=self._one_more or not outstanding)
             self._draws = False
-            return self._examine_then(_At.WATCH)
-        self._at, self._then, self.room = _At.EXAMINE, _At.WATCH, share - outstanding
-        return Act.DRAW_EARLY if self.room > 0 and not self._ledger.is_local else Act.GO_ON
+            return self._examine_then(_EpochStep.WATCH)
+        self._at, self._then = _EpochStep.EXAMINE, _EpochStep.WATCH
+        return DrawEarly(share - outstanding) if share > outstanding and not self._ledger.is_local else GO_ON
 
-    def _draw_ahead(self) -> Act:
-        self.must = not self._early and not self.open
-        return Act.DRAW if not self.exhausted and len(self.open) < self.room else Act.WAIT
+    def _draw_ahead(self) -> Command:
+        if self.exhausted or len(self.open) >= self._room:
+            return WAIT
+        return Draw(must=not self._early and not self.open)
 
-    def _examine_then(self, then: _At) -> Act:
-        self._at, self._then = _At.EXAMINE, then
+    def _examine_then(self, then: _EpochStep) -> Command:
+        self._at, self._then = _EpochStep.EXAMINE, then
         return self._examine()
 
-    def _examine(self) -> Act:
+    def _examine(self) -> Command:
         """A sample may have failed only because it cannot be sent to the worker that collates."""
         failures, self._at = self._ledger.failures, self._then
         if failures == self._examined or self._ledger.is_local:
             return self._steps[self._at](self)
         self._examined = failures
         with self._ledger.lock:
-            self.failed = self._named(self._ledger.failed(list(self.book.groups)))
-        return Act.EXAMINE
+            return Examine(self._named(self._ledger.failed(list(self.book.groups))))
 
-    def _watch(self) -> Act:
-        self._at = _At.FAILURES
-        return Act.WATCH
+    def _watch(self) -> Command:
+        self._at = _EpochStep.FAILURES
+        return SEE_AFTER_LANES
 
-    def _failures(self) -> Act:
+    def _failures(self) -> Command:
         """Free order: failures come out as soon as they are seen."""
         if not self.is_free or self._ledger.failures == self._lost:
             return self._look()
         if self._ledger.failures != self._examined:
-            return self._examine_then(_At.FAILURES)
+            return self._examine_then(_EpochStep.FAILURES)
         with self._ledger.lock:
             if self._ledger.failures != self._examined:  # one failed meanwhile that may only not travel
-                return Act.GO_ON
+                return GO_ON
             failed = self._named(self._ledger.failed(list(self.book.groups)))
         self._unjudged = self._owed(failed)
         return self._judge()
 
-    def _judge(self) -> Act:
-        self._at = _At.JUDGE if self._unjudged else _At.LOOK
+    def _judge(self) -> Command:
+        self._at = _EpochStep.JUDGE if self._unjudged else _EpochStep.LOOK
         if not self._unjudged:
-            return Act.GO_ON
-        self.failed = [self._unjudged.pop(0)]
+            return GO_ON
         self._lost += 1
-        return Act.JUDGE
+        return Judge(self._unjudged.pop(0))
 
-    def _look(self) -> Act:
+    def _look(self) -> Command:
         """Whether a slot can be delivered; lanes know that they are waited for if none can."""
         if not self.open and self.exhausted:
-            return Act.END
+            return END
         # In free order batches come as they were filled: the next one is never behind the others for long.
         candidates = list(self.open if self.arrangement is Arrangement.BATCHES else islice(self.open, 1))
         if len(candidates) == 1 and self._ledger.is_ready(candidates[0]):
             self._found = candidates[0]  # it stays ready: nobody has to be kept out to see it
-            return self._examine_then(_At.FOUND)
-        self._found, self._at = self._ledger.look(candidates), _At.CLOSE
-        return Act.GO_ON
+            return self._examine_then(_EpochStep.FOUND)
+        self._found, self._at = self._ledger.look(candidates), _EpochStep.CLOSE
+        return GO_ON
 
-    def _close(self) -> Act:
+    def _close(self) -> Command:
         """Free order: where samples were left out, the last batches stay short of rows.
 
         Asked after lanes know that they are waited for, or none would say that it was the last.
         """
-        self._at, ledger = _At.ROUSE, self._ledger
+        self._at, ledger = _EpochStep.ROUSE, self._ledger
         if self._found is not None or not (self.is_free and self.exhausted and ledger.is_resolved):
             return self._rouse()
-        self.dropped, self._at = [], _At.LOOK_AGAIN
+        dropped: list[int] = []
+        self._at = _EpochStep.LOOK_AGAIN
         with ledger.lock:
-            self._close_short(self.dropped)
-            self.woken = ledger.rouse(self._staff.lanes)
-        return Act.CLOSED
+            self._close_short(dropped)
+            return Release(dropped, ledger.rouse(self._staff.lanes))
 
-    def _look_again(self) -> Act:
-        self._at = _At.ROUSE
+    def _look_again(self) -> Command:
+        self._at = _EpochStep.ROUSE
         if self.open:
             self._found = self._ledger.look(list(islice(self.open, 1)))
-        return Act.GO_ON
+        return GO_ON
 
-    def _rouse(self) -> Act:
-        self._at, self._then = _At.EXAMINE, _At.FOUND
+    def _rouse(self) -> Command:
+        self._at, self._then = _EpochStep.EXAMINE, _EpochStep.FOUND
         if self._found is not None or (not self.exhausted and self._ledger.is_taken):
             return self._examine()
         # No batch will be published any more that would wake those who wait, or fewer were woken than there is work
         # for: lanes took less at once than they used to.
         return self._rings(self._ledger.wake(self._staff.lanes))
 
-    def _take(self) -> Act:
+    def _take(self) -> Command:
         """What was found, if anything was."""
         if self._found is not None:
-            self._at = _At.DRAW
-            self.ready = self._taken(self._found)
-            return Act.DELIVER
+            self._at = _EpochStep.DRAW
+            return Deliver(self._taken(self._found))
         if self._is_starved():
-            self._at, self._one_more = _At.DRAW, True
+            self._at, self._one_more = _EpochStep.DRAW, True
             return self._draw()
         return self._wait()
 
-    def _wait(self) -> Act:
-        self._at = _At.DRAW
-        return Act.WAIT if self.open or not self.exhausted else Act.GO_ON
+    def _wait(self) -> Command:
+        self._at = _EpochStep.DRAW
+        return WAIT if self.open or not self.exhausted else GO_ON
 
-    _steps: "ClassVar[tuple[Callable[[EpochMachine[Source]], Act], ...]]" = (
+    _steps: "ClassVar[tuple[Callable[[EpochMachine[Source]], Command], ...]]" = (
         _draw,
         _draw_ahead,
         _examine,

@@ -10,7 +10,7 @@ from functools import lru_cache
 from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.claims import Claims
-from headrace.sched.moves import File, Outcome, Tickets, Written
+from headrace.sched.moves import File, Filed, Tickets, Written
 
 
 @lru_cache(maxsize=64)
@@ -21,12 +21,23 @@ def _filled(value: int, count: int) -> "array[int]":
 class Filing(Claims):
     """One worker's."""
 
-    def finish(self, written: Written) -> Outcome:
+    def finish(self, written: Written) -> Filed:
         """File what was written, while more of the tickets held is to come. Takes the lock."""
+        self._check_written(written)
         with self.lock:
             return self._finish(written)
 
-    def _finish(self, written: Written) -> Outcome:
+    def _check_written(self, written: Written) -> None:
+        slot, first, count, group, start, objects = written
+        self.dims.check_slot(slot)
+        self.dims.check_group(group)
+        self.dims.check_span("rows", first, count)
+        self.dims.check_span("tickets", start, count)
+        if objects is not None and len(objects) != count:
+            msg = f"{len(objects)} objects for {count} rows"
+            raise ValueError(msg)
+
+    def _finish(self, written: Written) -> Filed:
         """A ticket somebody else finished first is dropped: its row becomes a hole again."""
         w, lane = self.w, self.lane
         slot, first, count, group, start, objects = written
@@ -34,7 +45,7 @@ class Filing(Claims):
         if self.stale:
             if last:
                 w[lane + W.L_SLOT] = 0
-            return Outcome(-1, wake=False)
+            return Filed(-1, wake=False)
         at = self._ticket0 + group * self._group_stride + start
         row_ticket = self._row_ticket0 + slot * self._slot_stride + first
         row_state = self._row_state0 + slot * self._slot_stride + first
@@ -60,22 +71,22 @@ class Filing(Claims):
             w[lane + W.L_SLOT] = 0
         return self._advance(slot, done, needs_collation=objects is not None)
 
-    def fail(self, tickets: Tickets, position: int, file: File) -> Outcome:
+    def fail(self, tickets: Tickets, position: int, file: File) -> Filed:
         """The sample at ``position`` of those held cannot be had: its row, if it has one, stays empty.
 
         Takes the lock, and calls ``file`` with it.
         """
         with self.lock:
             if self.stale:  # the group's blob is another's by now
-                return Outcome(-1, wake=False)
+                return Filed(-1, wake=False)
             return self._fail(tickets.group, position, file(), tickets.slot)
 
-    def _fail(self, number: int, position: int, blob: int, slot: int) -> Outcome:
+    def _fail(self, number: int, position: int, blob: int, slot: int) -> Filed:
         w = self.w
         at = self._ticket0 + number * self._group_stride + position
         word = w[at]
         if E.state(word) != W.PENDING:
-            return Outcome(-1, wake=False)
+            return Filed(-1, wake=False)
         if slot >= 0:
             w[self._row_ticket0 + slot * self._slot_stride + position] = E.some(E.pair(number, position))
             w[self._row_state0 + slot * self._slot_stride + position] = W.ABSENT
@@ -86,7 +97,7 @@ class Filing(Claims):
         group = self._group0 + number * self._group_stride
         w[group + W.G_UNCLAIMED] -= 1
         w[self._unresolved(w[group + W.G_EPOCH])] -= 1
-        return Outcome(-1, wake=self._answers(W.ANY))
+        return Filed(-1, wake=self._answers(W.ANY))
 
     def blob_used(self, group: int) -> int:
         """Bytes of a group's blob that are in use."""
@@ -103,6 +114,7 @@ class Filing(Claims):
 
     def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
         """The collated object of a slot stands at ``offset``; whether the consumer must be woken. Takes the lock."""
+        self.dims.check_slot(slot)
         with self.lock:
             return self._ready(slot, offset, size, failed=failed)
 
@@ -138,7 +150,7 @@ class Filing(Claims):
         offset, size, failed = result
         return self._ready(slot, offset, size, failed=failed) or wake
 
-    def _advance(self, slot: int, resolved: int, *, needs_collation: bool) -> Outcome:
+    def _advance(self, slot: int, resolved: int, *, needs_collation: bool) -> Filed:
         w, at = self.w, self._slot0 + slot * self._slot_stride
         if needs_collation:
             w[at + W.S_COLLATE] = 1
@@ -146,15 +158,15 @@ class Filing(Claims):
         unresolved = self._unresolved(w[at + W.S_EPOCH])
         if w[at + W.S_DONE] < w[at + W.S_EXPECTED] or w[at + W.S_STATUS] != W.FILLING:
             w[unresolved] -= resolved
-            return Outcome(-1, wake=self._ends(unresolved))
+            return Filed(-1, wake=self._ends(unresolved))
         if w[at + W.S_COLLATE]:
             w[self.lane + W.L_COLLATE] = E.some(slot)
             w[at + W.S_STATUS] = W.COLLATING
             w[unresolved] -= resolved
-            return Outcome(slot, wake=self._ends(unresolved))
+            return Filed(slot, wake=self._ends(unresolved))
         w[at + W.S_STATUS] = W.READY
         w[unresolved] -= resolved
-        return Outcome(-1, wake=self._answers(E.some(slot)) or self._ends(unresolved))
+        return Filed(-1, wake=self._answers(E.some(slot)) or self._ends(unresolved))
 
     def _ends(self, unresolved: int) -> bool:
         """Whether this was the last ticket and the consumer sleeps: where some failed, batches are short of rows."""

@@ -11,7 +11,7 @@ Until the repair, counts may only err on the safe side: UNRESOLVED goes down las
 from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.filing import Filing
-from headrace.sched.moves import ALL, Appetite, Eats, Next, Outcome, Visit, Written
+from headrace.sched.moves import ALL, Appetite, Eats, Filed, Next, Visit, Written
 
 
 class LaneLedger(Filing):
@@ -22,8 +22,10 @@ class LaneLedger(Filing):
 
         Takes the lock.
         """
+        if written is not None:
+            self._check_written(written)
         with self.lock:
-            outcome = Outcome(-1, wake=False)
+            outcome = Filed(-1, wake=False)
             if written is not None:
                 outcome = self._finish(written)
                 if outcome.collate >= 0:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from headrace.plan.cost import bin_of
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import File, Found, Next, Outcome, Room, Rows, Tickets, Written
+from headrace.sched.moves import ClaimResult, File, Filed, Next, Room, RowSpan, Tickets, Written
 from headrace.sched.pace import CUT_NS, Pace
 
 Failures = list[tuple[int, File]]
@@ -51,7 +51,7 @@ class LaneMachine:
         self._ledger, self._pace, self.alone, self._patience = ledger, pace, alone, patience
         self.begin = ledger.begin  # hot: called for every sample
         self.tickets = Tickets(0, 0, 0, -1)
-        self.rows = Rows(-1, 0, 0, -1)
+        self.rows = RowSpan(-1, 0, 0, -1)
         self.slot = -1
         self._then = Do.GO_ON  # what follows after the consumer was woken
         self._cost: tuple[int, int, int] | None = None  # samples, nanoseconds each, bin: to be told with the next visit
@@ -177,12 +177,12 @@ class LaneMachine:
         slot = self.tickets.slot
         if slot >= 0:
             decided = self._ledger.shape(slot, self._layout, self._room)
-            self.rows = Rows(slot, self._start, self._left, decided)
+            self.rows = RowSpan(slot, self._start, self._left, decided)
             return Do.WRITE
         found, self.rows = self._ledger.claim(self._left, self._layout, self._room)
-        if found == Found.ROWS:
+        if found == ClaimResult.ROWS:
             return Do.WRITE
-        if found == Found.NO_ROW:
+        if found == ClaimResult.NO_ROW:
             return Do.SLEEP
         self._left = self._unplaced = 0  # the epoch was given up
         return Do.GO_ON
@@ -218,7 +218,7 @@ class LaneMachine:
             wake = self._ledger.ready(self.slot, result[0], result[1], failed=result[2])
         return Do.RING if wake else Do.GO_ON
 
-    def _followed(self, outcome: Outcome) -> Do:
+    def _followed(self, outcome: Filed) -> Do:
         self._collating = outcome.collate
         return Do.RING if outcome.wake else Do.GO_ON
 

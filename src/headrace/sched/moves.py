@@ -27,7 +27,7 @@ class Next(IntEnum):
     filed."""
 
 
-class Found(IntEnum):
+class ClaimResult(IntEnum):
     """What became of a claim for rows."""
 
     NO_ROW = 0
@@ -98,7 +98,7 @@ class Tickets(NamedTuple):
     slot: int
 
 
-class Rows(NamedTuple):
+class RowSpan(NamedTuple):
     """``count`` rows of a slot from ``first`` on, and the slot's layout (whoever came first decided it)."""
 
     slot: int
@@ -107,7 +107,7 @@ class Rows(NamedTuple):
     layout: int
 
 
-class Outcome(NamedTuple):
+class Filed(NamedTuple):
     """What follows from a finished step: a slot to collate (or -1), and whether the consumer must be woken."""
 
     collate: int

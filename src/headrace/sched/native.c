@@ -4,7 +4,11 @@
  * Each one takes the run's lock, works on the words and lets the lock go, without touching a Python object in between:
  * whoever holds the lock never waits for an interpreter. Words are volatile, so a process that is killed anywhere has
  * made its stores in the order written here.
+ *
+ * What callers pass is checked before the lock is taken; what stands in the words is not: the run's own processes wrote
+ * it. Only the stable interface of Python is used, so one build serves every version from 3.11 on.
  */
+#define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
@@ -15,6 +19,7 @@
 
 typedef int64_t i64;
 typedef volatile int64_t *Cells;
+_Static_assert(sizeof(pthread_mutex_t) <= (W_MUTEX_WORDS - 1) * sizeof(i64), "a lock has room among the words");
 
 static PyObject *Killed;
 
@@ -26,6 +31,7 @@ typedef struct {
     pthread_mutex_t *mutex;
     i64 ring, order, fill, retry, hole, group0, group_stride, index0, ticket0;
     i64 slot0, slot_stride, row_ticket0, row_state0, lane0, lane_stride;
+    i64 lanes, groups, slots, rows, words;
 } Ledger;
 
 /* Stores go through here: a test may stop a lane before any of them. */
@@ -67,42 +73,36 @@ typedef struct {
 static int try_lock(pthread_mutex_t *mutex)
 {
     int rc = pthread_mutex_trylock(mutex);
-    if (rc == EOWNERDEAD) {
-        pthread_mutex_consistent(mutex);
-        rc = 0;
-    }
-    return rc;
+    return rc == EOWNERDEAD ? pthread_mutex_consistent(mutex) : rc;
 }
 
 static int wait_lock(pthread_mutex_t *mutex)
 {
     int rc = pthread_mutex_lock(mutex);
-    if (rc == EOWNERDEAD) {
-        pthread_mutex_consistent(mutex);
-        rc = 0;
-    }
+    return rc == EOWNERDEAD ? pthread_mutex_consistent(mutex) : rc;
+}
+
+/* For a moment, in the hope that its holder is about to let it go. */
+static int spin_lock(pthread_mutex_t *mutex)
+{
+    int rc = try_lock(mutex);
+    for (int spin = 0; rc == EBUSY && spin < 64; spin++) rc = try_lock(mutex);
     return rc;
 }
 
-/* Inside, nothing of Python's is touched. EDEADLK: this thread holds the lock already, and goes on holding it. */
-#define SECTION(result, call)                               \
-    do {                                                    \
-        if (!l->mutex) {                                    \
-            result = (call);                                \
-            break;                                          \
-        }                                                   \
-        int held = try_lock(l->mutex);                      \
-        for (int spin = 0; held == EBUSY && spin < 64; spin++) held = try_lock(l->mutex); \
-        if (held == 0 || held == EDEADLK) {                 \
-            result = (call);                                \
-            if (held == 0) pthread_mutex_unlock(l->mutex);  \
-            break;                                          \
-        }                                                   \
-        Py_BEGIN_ALLOW_THREADS                              \
-        held = wait_lock(l->mutex);                         \
-        result = (call);                                    \
-        if (held == 0) pthread_mutex_unlock(l->mutex);      \
-        Py_END_ALLOW_THREADS                                \
+/* Inside, nothing of Python's is touched. EDEADLK: this thread holds the lock already, and goes on holding it. If it
+ * cannot be had, nothing is done. A result below zero: see stopped. */
+#define SECTION(result, call)                                           \
+    do {                                                                \
+        int held = l->mutex ? spin_lock(l->mutex) : EDEADLK;            \
+        PyThreadState *waiting = NULL;                                  \
+        if (held == EBUSY) {                                            \
+            waiting = PyEval_SaveThread();                              \
+            held = wait_lock(l->mutex);                                 \
+        }                                                               \
+        result = held == 0 || held == EDEADLK ? (call) : -1 - held;     \
+        if (held == 0) pthread_mutex_unlock(l->mutex);                  \
+        if (waiting) PyEval_RestoreThread(waiting);                     \
     } while (0)
 
 /* -- what both sides share -- */
@@ -621,22 +621,79 @@ static int numbers(PyObject *const *args, Py_ssize_t count, i64 *into)
 
 static int listed(PyObject *sequence, i64 **into, Py_ssize_t *count)
 {
-    PyObject *fast = PySequence_Fast(sequence, "a sequence of numbers");
-    if (!fast) return -1;
-    *count = PySequence_Fast_GET_SIZE(fast);
+    *into = NULL;
+    *count = PySequence_Size(sequence);
+    if (*count < 0) return -1;
     *into = PyMem_Malloc(sizeof(i64) * (size_t)(*count + 1));
-    int rc = *into ? numbers(PySequence_Fast_ITEMS(fast), *count, *into) : -1;
-    if (rc < 0) {
-        if (*into) PyMem_Free(*into); else PyErr_NoMemory();
-        *into = NULL;
+    if (!*into) {
+        PyErr_NoMemory();
+        return -1;
     }
-    Py_DECREF(fast);
-    return rc;
+    for (Py_ssize_t i = 0; i < *count; i++) {
+        PyObject *item = PySequence_GetItem(sequence, i);
+        int rc = item ? numbers(&item, 1, *into + i) : -1;
+        Py_XDECREF(item);
+        if (rc < 0) {
+            PyMem_Free(*into);
+            *into = NULL;
+            return -1;
+        }
+    }
+    return 0;
 }
 
-static PyObject *killed(void)
+/* The first ``count`` of a tuple of exactly ``size``. */
+static int tuple_of(PyObject *tuple, Py_ssize_t size, Py_ssize_t count, i64 *into, const char *what)
 {
-    PyErr_SetString(Killed, "before this store");
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != size) {
+        PyErr_Format(PyExc_TypeError, "%s is a tuple of %zd", what, size);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PyTuple_GetItem(tuple, i);
+        if (numbers(&item, 1, into + i) < 0) return -1;
+    }
+    return 0;
+}
+
+/* The twin of Dims.check_*. */
+static int within(const char *what, i64 number, i64 there)
+{
+    if (number >= 0 && number < there) return 0;
+    PyErr_Format(PyExc_IndexError, "%s %lld: there are %lld", what, (long long)number, (long long)there);
+    return -1;
+}
+
+static int span_within(const char *what, i64 first, i64 count, i64 there)
+{
+    if (first >= 0 && count >= 0 && first <= there && count <= there - first) return 0;
+    PyErr_Format(PyExc_IndexError, "%lld %s from %lld on: there are %lld", (long long)count, what, (long long)first,
+                 (long long)there);
+    return -1;
+}
+
+static int written_within(Ledger *l, const Written *r, Py_ssize_t objects)
+{
+    if (within("slot", r->slot, l->slots) < 0 || within("group", r->group, l->groups) < 0) return -1;
+    if (span_within("rows", r->first, r->count, l->rows) < 0 || span_within("tickets", r->start, r->count, l->rows) < 0)
+        return -1;
+    if (r->objects && objects != r->count) {
+        PyErr_Format(PyExc_ValueError, "%zd objects for %lld rows", objects, (long long)r->count);
+        return -1;
+    }
+    return 0;
+}
+
+/* Why an operation was not done, or not to its end: -1, a test's fuse; below, the lock's error. */
+static PyObject *stopped(int rc)
+{
+    if (rc == -1) {
+        PyErr_SetString(Killed, "before this store");
+        return NULL;
+    }
+    PyObject *why = Py_BuildValue("(is)", -1 - rc, "cannot take the lock of the run, so nothing was done");
+    if (why) PyErr_SetObject(PyExc_OSError, why);
+    Py_XDECREF(why);
     return NULL;
 }
 
@@ -645,77 +702,98 @@ static PyObject *answered(const Answer *a)
     return Py_BuildValue("(LLLLLO)", a->what, a->a, a->b, a->c, a->d, a->wake ? Py_True : Py_False);
 }
 
+static Ledger *initialized(PyObject *self)
+{
+    Ledger *l = (Ledger *)self;
+    if (l->w) return l;
+    PyErr_SetString(PyExc_ValueError, "a ledger without words");
+    return NULL;
+}
+
 #define ARGUMENTS(number)                                                     \
-    Ledger *l = (Ledger *)self;                                               \
+    Ledger *l = initialized(self);                                            \
     i64 n[number];                                                            \
+    if (!l) return NULL;                                                      \
     if (count < number) {                                                     \
         PyErr_SetString(PyExc_TypeError, "too few arguments");                \
         return NULL;                                                          \
     }                                                                         \
     if (numbers(args, number, n) < 0) return NULL
 
-/* (lane, written or None, made or None, mode, chunk, share, least, whole): written is (slot, first, count, group, start, objects) */
+/* (slot, first, count, group, start, objects or None); *objects is the caller's to free */
+static int written_from(Ledger *l, PyObject *tuple, Written *into, i64 **objects)
+{
+    i64 place[5];
+    Py_ssize_t many = 0;
+    if (tuple_of(tuple, 6, 5, place, "written") < 0) return -1;
+    PyObject *listing = PyTuple_GetItem(tuple, 5);
+    if (listing != Py_None && listed(listing, objects, &many) < 0) return -1;
+    *into = (Written){place[0], place[1], place[2], place[3], place[4], *objects};
+    return written_within(l, into, many);
+}
+
+/* (lane, written or None, made or None, mode, chunk, share, least, whole) */
 static PyObject *py_visit(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    Ledger *l = (Ledger *)self;
-    i64 lane[1], hunger[5], place[5], figures[3], *objects = NULL;
+    Ledger *l = initialized(self);
+    i64 lane[1], hunger[5], figures[3], *objects = NULL;
     Written written;
     Made made;
     Answer answer = {0};
     int rc;
-    if (count != 8 || numbers(args, 1, lane) < 0 || numbers(args + 3, 5, hunger) < 0) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "visit takes eight arguments");
+    if (!l) return NULL;
+    if (count != 8) {
+        PyErr_SetString(PyExc_TypeError, "visit takes eight arguments");
         return NULL;
     }
-    if (args[1] != Py_None) {
-        PyObject **items = PySequence_Fast_ITEMS(args[1]);
-        Py_ssize_t many;
-        if (!PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) != 6 || numbers(items, 5, place) < 0) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "written is a tuple of six");
-            return NULL;
-        }
-        if (items[5] != Py_None && listed(items[5], &objects, &many) < 0) return NULL;
-        written = (Written){place[0], place[1], place[2], place[3], place[4], objects};
-    }
+    if (numbers(args, 1, lane) < 0 || numbers(args + 3, 5, hunger) < 0 || within("lane", lane[0], l->lanes) < 0)
+        return NULL;
     if (args[2] != Py_None) {
-        if (!PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) != 3 ||
-            numbers(PySequence_Fast_ITEMS(args[2]), 3, figures) < 0) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "made is a tuple of three");
-            PyMem_Free(objects);
-            return NULL;
-        }
+        if (tuple_of(args[2], 3, 3, figures, "made") < 0 || within("bin", figures[2], W_BINS) < 0) return NULL;
         made = (Made){figures[0], figures[1], figures[2]};
+    }
+    if (args[1] != Py_None && written_from(l, args[1], &written, &objects) < 0) {
+        PyMem_Free(objects);
+        return NULL;
     }
     Appetite appetite = {hunger[0], hunger[1], hunger[2] > 0 ? hunger[2] : 1, hunger[3], hunger[4]};
     SECTION(rc, visit(l, LANE(lane[0]), args[1] == Py_None ? NULL : &written, args[2] == Py_None ? NULL : &made,
                       &appetite, &answer));
     PyMem_Free(objects);
-    return rc < 0 ? killed() : answered(&answer);
+    return rc < 0 ? stopped(rc) : answered(&answer);
 }
 
-/* (lane, slot, first, count, group, start, objects or None) -> (collate, wake) */
+/* (lane, written) -> (collate, wake) */
 static PyObject *py_finish(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    ARGUMENTS(6);
+    ARGUMENTS(1);
     i64 *objects = NULL, collate;
-    Py_ssize_t many;
+    Written written;
     int rc, wake;
-    if (count > 6 && args[6] != Py_None && listed(args[6], &objects, &many) < 0) return NULL;
-    Written written = {n[1], n[2], n[3], n[4], n[5], objects};
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "finish takes two arguments");
+        return NULL;
+    }
+    if (within("lane", n[0], l->lanes) < 0) return NULL;
+    if (written_from(l, args[1], &written, &objects) < 0) {
+        PyMem_Free(objects);
+        return NULL;
+    }
     SECTION(rc, finish(l, LANE(n[0]), &written, &collate, &wake));
     PyMem_Free(objects);
-    return rc < 0 ? killed() : Py_BuildValue("(LO)", collate, wake ? Py_True : Py_False);
+    return rc < 0 ? stopped(rc) : Py_BuildValue("(LO)", collate, wake ? Py_True : Py_False);
 }
 
 /* (lane, want, layout, expected, room) -> (what, slot, first, count, layout, _) */
 static PyObject *py_claim(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     ARGUMENTS(5);
+    if (within("lane", n[0], l->lanes) < 0) return NULL;
     Claim asked = {LANE(n[0]), n[1], n[2], n[3], n[4]};
     Answer answer = {0};
     int rc;
     SECTION(rc, claim(l, &asked, &answer));
-    return rc < 0 ? killed() : answered(&answer);
+    return rc < 0 ? stopped(rc) : answered(&answer);
 }
 
 /* (slot, layout, room) -> the layout decided */
@@ -723,8 +801,9 @@ static PyObject *py_shape(PyObject *self, PyObject *const *args, Py_ssize_t coun
 {
     ARGUMENTS(3);
     int rc;
+    if (within("slot", n[0], l->slots) < 0) return NULL;
     SECTION(rc, shape(l, n[0], n[1], n[2]));
-    return rc < 0 ? killed() : PyLong_FromLongLong(LAYOUT_IN(l->w[SLOT(n[0]) + W_S_LAYOUT]));
+    return rc < 0 ? stopped(rc) : PyLong_FromLongLong(LAYOUT_IN(l->w[SLOT(n[0]) + W_S_LAYOUT]));
 }
 
 /* (slot, size, most) -> the offset; nothing was reserved where it and the size are more than most */
@@ -733,8 +812,9 @@ static PyObject *py_reserve(PyObject *self, PyObject *const *args, Py_ssize_t co
     ARGUMENTS(3);
     i64 offset;
     int rc;
+    if (within("slot", n[0], l->slots) < 0) return NULL;
     SECTION(rc, reserve(l, n[0], n[1], n[2], &offset));
-    return rc < 0 ? killed() : PyLong_FromLongLong(offset);
+    return rc < 0 ? stopped(rc) : PyLong_FromLongLong(offset);
 }
 
 /* (lane, slot, offset, size, failed) -> wake */
@@ -742,15 +822,18 @@ static PyObject *py_ready(PyObject *self, PyObject *const *args, Py_ssize_t coun
 {
     ARGUMENTS(5);
     int rc, wake;
+    if (within("lane", n[0], l->lanes) < 0 || within("slot", n[1], l->slots) < 0) return NULL;
     SECTION(rc, ready(l, LANE(n[0]), n[1], n[2], n[3], n[4], &wake));
-    return rc < 0 ? killed() : PyBool_FromLong(wake);
+    return rc < 0 ? stopped(rc) : PyBool_FromLong(wake);
 }
 
 static PyObject *woken_list(Woken *woken, int rc)
 {
-    PyObject *found = rc < 0 ? killed() : PyList_New(woken->count);
-    for (Py_ssize_t i = 0; found && i < woken->count; i++)
-        PyList_SET_ITEM(found, i, PyLong_FromLongLong(woken->lanes[i]));
+    PyObject *found = rc < 0 ? stopped(rc) : PyList_New(woken->count);
+    for (Py_ssize_t i = 0; found && i < woken->count; i++) {
+        PyObject *lane = PyLong_FromLongLong(woken->lanes[i]);
+        if (!lane || PyList_SetItem(found, i, lane) < 0) Py_CLEAR(found);
+    }
     PyMem_Free(woken->lanes);
     return found;
 }
@@ -759,11 +842,22 @@ static PyObject *woken_list(Woken *woken, int rc)
 static PyObject *py_wake(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     ARGUMENTS(1);
-    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[0] + 1)), 0};
     int rc;
+    if (span_within("lanes", 0, n[0], l->lanes) < 0) return NULL;
+    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[0] + 1)), 0};
     if (!woken.lanes) return PyErr_NoMemory();
     SECTION(rc, wake_lanes(l, n[0], n[0], &woken));
     return woken_list(&woken, rc);
+}
+
+static int batch_within(Ledger *l, const Batch *b, const i64 *ahead, Py_ssize_t many)
+{
+    if (within("slot", b->slot, l->slots) < 0 || within("group", b->group, l->groups) < 0) return -1;
+    if (span_within("rows", 0, b->expected, l->rows) < 0 || span_within("tickets", 0, b->count, l->rows) < 0) return -1;
+    if (span_within("lanes", 0, b->lanes, l->lanes) < 0) return -1;
+    for (Py_ssize_t i = 0; i < many; i++)
+        if (within("position", ahead[i], b->count) < 0) return -1;
+    return 0;
 }
 
 /* (slot, expected, collate, group, count, kind, blob, epoch, free order, lanes, relaxed, ahead) -> lanes to ring */
@@ -771,14 +865,22 @@ static PyObject *py_publish(PyObject *self, PyObject *const *args, Py_ssize_t co
 {
     ARGUMENTS(11);
     Batch batch = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]};
-    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[9] + 1)), 0};
     i64 *ahead = NULL;
     Py_ssize_t many = 0;
     int rc;
-    if (!woken.lanes) return PyErr_NoMemory();
-    if (count > 11 && listed(args[11], &ahead, &many) < 0) {
-        PyMem_Free(woken.lanes);
+    if (count != 12) {
+        PyErr_SetString(PyExc_TypeError, "publish takes twelve arguments");
         return NULL;
+    }
+    if (listed(args[11], &ahead, &many) < 0) return NULL;
+    if (batch_within(l, &batch, ahead, many) < 0) {
+        PyMem_Free(ahead);
+        return NULL;
+    }
+    Woken woken = {PyMem_Malloc(sizeof(i64) * (size_t)(n[9] + 1)), 0};
+    if (!woken.lanes) {
+        PyMem_Free(ahead);
+        return PyErr_NoMemory();
     }
     SECTION(rc, publish(l, &batch, ahead, many, &woken));
     PyMem_Free(ahead);
@@ -788,20 +890,26 @@ static PyObject *py_publish(PyObject *self, PyObject *const *args, Py_ssize_t co
 /* (slots) -> the first that is ready, or -1 once the consumer is noted as waiting for them */
 static PyObject *py_look(PyObject *self, PyObject *slots)
 {
-    Ledger *l = (Ledger *)self;
+    Ledger *l = initialized(self);
     i64 *wanted, found;
     Py_ssize_t many;
-    int rc;
-    if (listed(slots, &wanted, &many) < 0) return NULL;
+    int rc = 0;
+    if (!l || listed(slots, &wanted, &many) < 0) return NULL;
+    for (Py_ssize_t i = 0; i < many && rc == 0; i++) rc = within("slot", wanted[i], l->slots);
+    if (rc < 0) {
+        PyMem_Free(wanted);
+        return NULL;
+    }
     SECTION(rc, look(l, wanted, many, &found));
     PyMem_Free(wanted);
-    return rc < 0 ? killed() : PyLong_FromLongLong(found);
+    return rc < 0 ? stopped(rc) : PyLong_FromLongLong(found);
 }
 
 /* (lanes, slot) -> whether a lane may be writing to it; needs no lock: nobody begins to write to a free slot */
 static PyObject *py_is_busy(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     ARGUMENTS(2);
+    if (span_within("lanes", 0, n[0], l->lanes) < 0 || within("slot", n[1], l->slots) < 0) return NULL;
     for (i64 lane = 0; lane < n[0]; lane++)
         if (l->w[LANE(lane) + W_L_SLOT] == SOME(n[1]) || l->w[LANE(lane) + W_L_COLLATE] == SOME(n[1])) Py_RETURN_TRUE;
     Py_RETURN_FALSE;
@@ -821,33 +929,57 @@ static PyMethodDef ledger_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* 64-bit words; how many */
+static i64 words_of(PyObject *from, Py_buffer *view)
+{
+    if (view->obj) PyBuffer_Release(view);
+    if (PyObject_GetBuffer(from, view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return -1;
+    if ((uintptr_t)view->buf % sizeof(i64) == 0) return view->len / (i64)sizeof(i64);
+    PyErr_SetString(PyExc_ValueError, "words lie at multiples of eight bytes");
+    return -1;
+}
+
+static pthread_mutex_t *mutex_among(const Py_buffer *view, i64 count, i64 at)
+{
+    if (span_within("words of a lock", at, W_MUTEX_WORDS, count) < 0) return NULL;
+    return (pthread_mutex_t *)(void *)((i64 *)view->buf + at);
+}
+
 /* Ledger(words, places, mutex word or -1, fuse or None) */
 static int ledger_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     Ledger *l = (Ledger *)self;
     PyObject *words, *places, *fuse;
-    i64 *at;
+    i64 *at, found;
     Py_ssize_t many;
     long long mutex;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "OOLO", &words, &places, &mutex, &fuse)) return -1;
-    if (PyObject_GetBuffer(words, &l->view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return -1;
-    l->w = l->view.buf;
-    if (fuse != Py_None) {
-        if (PyObject_GetBuffer(fuse, &l->fuse_view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return -1;
-        l->fuse = l->fuse_view.buf;
-    }
-    l->mutex = mutex < 0 ? NULL : (pthread_mutex_t *)(void *)(l->w + mutex);
+    l->w = NULL, l->fuse = NULL, l->mutex = NULL;
     if (listed(places, &at, &many) < 0) return -1;
-    if (many != 15) {
-        PyMem_Free(at);
-        PyErr_SetString(PyExc_ValueError, "fifteen places");
+    i64 *into[] = {&l->ring, &l->order, &l->fill, &l->retry, &l->hole, &l->group0, &l->group_stride, &l->index0,
+                   &l->ticket0, &l->slot0, &l->slot_stride, &l->row_ticket0, &l->row_state0, &l->lane0, &l->lane_stride,
+                   &l->lanes, &l->groups, &l->slots, &l->rows, &l->words};
+    Py_ssize_t wanted = sizeof(into) / sizeof(*into);
+    for (Py_ssize_t i = 0; i < wanted && i < many; i++) *into[i] = at[i];
+    PyMem_Free(at);
+    if (many != wanted) {
+        PyErr_Format(PyExc_ValueError, "%zd places, not %zd", wanted, many);
         return -1;
     }
-    i64 *into[] = {&l->ring, &l->order, &l->fill, &l->retry, &l->hole, &l->group0, &l->group_stride, &l->index0,
-                   &l->ticket0, &l->slot0, &l->slot_stride, &l->row_ticket0, &l->row_state0, &l->lane0, &l->lane_stride};
-    for (int i = 0; i < 15; i++) *into[i] = at[i];
-    PyMem_Free(at);
+    found = words_of(words, &l->view);
+    if (found < 0) return -1;
+    if (found < l->words) {
+        PyErr_Format(PyExc_ValueError, "%lld words where the ledger has %lld", (long long)found, (long long)l->words);
+        return -1;
+    }
+    if (mutex >= 0 && !(l->mutex = mutex_among(&l->view, found, mutex))) return -1;
+    if (fuse != Py_None) {
+        found = words_of(fuse, &l->fuse_view);
+        if (found < 0 || span_within("words of a fuse", 0, 2, found) < 0) return -1;
+        l->fuse = l->fuse_view.buf;
+    }
+    l->w = l->view.buf;
     return 0;
 }
 
@@ -857,7 +989,7 @@ static void ledger_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     if (l->view.obj) PyBuffer_Release(&l->view);
     if (l->fuse_view.obj) PyBuffer_Release(&l->fuse_view);
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 
@@ -871,6 +1003,7 @@ typedef struct {
     PyObject_HEAD
     Py_buffer view;
     pthread_mutex_t *mutex;
+    Cells depth; /* how often its holder has entered it: the last of its words, which nobody else writes */
 } Mutex;
 
 static int mutex_init(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -878,10 +1011,13 @@ static int mutex_init(PyObject *self, PyObject *args, PyObject *kwargs)
     Mutex *m = (Mutex *)self;
     PyObject *words;
     long long at;
+    i64 count;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "OL", &words, &at)) return -1;
-    if (PyObject_GetBuffer(words, &m->view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return -1;
-    m->mutex = (pthread_mutex_t *)(void *)((i64 *)m->view.buf + at);
+    m->mutex = NULL;
+    count = words_of(words, &m->view);
+    if (count < 0 || !(m->mutex = mutex_among(&m->view, count, at))) return -1;
+    m->depth = (Cells)m->view.buf + at + W_MUTEX_WORDS - 1;
     return 0;
 }
 
@@ -890,60 +1026,81 @@ static void mutex_dealloc(PyObject *self)
     Mutex *m = (Mutex *)self;
     PyTypeObject *type = Py_TYPE(self);
     if (m->view.obj) PyBuffer_Release(&m->view);
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
+}
+
+static Mutex *placed(PyObject *self)
+{
+    Mutex *m = (Mutex *)self;
+    if (m->mutex) return m;
+    PyErr_SetString(PyExc_ValueError, "a lock without words");
+    return NULL;
 }
 
 static PyObject *mutex_make(PyObject *self, PyObject *ignored)
 {
-    Mutex *m = (Mutex *)self;
+    Mutex *m = placed(self);
     pthread_mutexattr_t kind;
     (void)ignored;
+    if (!m) return NULL;
     int rc = pthread_mutexattr_init(&kind);
     if (!rc) rc = pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
     if (!rc) rc = pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
     if (!rc) rc = pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
     memset((void *)m->mutex, 0, sizeof(pthread_mutex_t));
     if (!rc) rc = pthread_mutex_init(m->mutex, &kind);
-    if (rc) {
-        errno = rc;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
+    *m->depth = 0;
+    if (rc) return stopped(-1 - rc);
     Py_RETURN_NONE;
 }
 
 static PyObject *mutex_enter(PyObject *self, PyObject *ignored)
 {
-    Mutex *m = (Mutex *)self;
+    Mutex *m = placed(self);
     (void)ignored;
+    if (!m) return NULL;
     int rc = try_lock(m->mutex);
     if (rc == EBUSY) {
         Py_BEGIN_ALLOW_THREADS
         rc = wait_lock(m->mutex);
         Py_END_ALLOW_THREADS
     }
-    if (rc && rc != EDEADLK) {
-        errno = rc;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
+    if (rc && rc != EDEADLK) return stopped(-1 - rc);
+    *m->depth = rc ? *m->depth + 1 : 1;
     Py_RETURN_NONE;
+}
+
+/* Whether this thread holds it. */
+static int holds(pthread_mutex_t *mutex)
+{
+    int rc = try_lock(mutex);
+    if (rc == 0) pthread_mutex_unlock(mutex);
+    return rc == EDEADLK;
 }
 
 static PyObject *mutex_exit(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
+    Mutex *m = placed(self);
     (void)args, (void)count;
-    pthread_mutex_unlock(((Mutex *)self)->mutex); /* not this thread's: nothing happens */
+    if (!m) return NULL;
+    if (*m->depth <= 1)
+        pthread_mutex_unlock(m->mutex); /* not this thread's: nothing happens */
+    else if (holds(m->mutex))
+        *m->depth -= 1;
     Py_RETURN_NONE;
 }
 
-/* Lets it go if this thread holds it; whether it is free then. */
+/* Lets it go if this thread holds it, however often it has entered; whether it is free then. */
 static PyObject *mutex_leave(PyObject *self, PyObject *ignored)
 {
-    pthread_mutex_t *mutex = ((Mutex *)self)->mutex;
+    Mutex *m = placed(self);
     (void)ignored;
-    pthread_mutex_unlock(mutex);
-    if (try_lock(mutex)) Py_RETURN_FALSE;
-    pthread_mutex_unlock(mutex);
+    if (!m) return NULL;
+    pthread_mutex_unlock(m->mutex);
+    if (try_lock(m->mutex)) Py_RETURN_FALSE;
+    *m->depth = 0;
+    pthread_mutex_unlock(m->mutex);
     Py_RETURN_TRUE;
 }
 
@@ -967,10 +1124,13 @@ PyMODINIT_FUNC PyInit_native(void)
     if (!made) return NULL;
     Killed = PyErr_NewException("headrace.sched.native.Killed", NULL, NULL);
     PyObject *ledger = PyType_FromSpec(&ledger_spec), *mutex = PyType_FromSpec(&mutex_spec);
-    if (!Killed || !ledger || !mutex || PyModule_AddObject(made, "Killed", Killed) < 0 ||
-        PyModule_AddObject(made, "Ledger", ledger) < 0 || PyModule_AddObject(made, "Mutex", mutex) < 0 ||
-        PyModule_AddIntConstant(made, "MUTEX_BYTES", sizeof(pthread_mutex_t)) < 0 ||
-        PyModule_AddIntConstant(made, "WORDS", W_VERSION) < 0)
-        return NULL;
+    int rc = Killed && ledger && mutex ? 0 : -1;
+    if (!rc) rc = PyModule_AddObjectRef(made, "Killed", Killed);
+    if (!rc) rc = PyModule_AddObjectRef(made, "Ledger", ledger);
+    if (!rc) rc = PyModule_AddObjectRef(made, "Mutex", mutex);
+    if (!rc) rc = PyModule_AddIntConstant(made, "WORDS", W_VERSION);
+    Py_XDECREF(ledger);
+    Py_XDECREF(mutex);
+    if (rc) Py_CLEAR(made);
     return made;
 }

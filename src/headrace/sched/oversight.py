@@ -125,5 +125,7 @@ class Oversight(Mending):
 
     def is_busy(self, slot: int, lanes: int) -> bool:
         """Whether a lane may be writing to a free slot, for whatever epoch. Without the lock: none begins to."""
+        self.dims.check_slot(slot)
+        self.dims.check_lanes(lanes)
         w, lane, it = self.w, self.dims.lane, E.some(slot)
         return any(it in (w[lane(n) + W.L_SLOT], w[lane(n) + W.L_COLLATE]) for n in range(lanes))

@@ -13,7 +13,7 @@ from headrace.sched.oversight import Oversight
 from headrace.sched.words import Dims, Words
 
 
-class Kind(IntFlag):
+class IndexKind(IntFlag):
     """How the indices of a group are written."""
 
     INTEGERS = W.INTEGERS
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     group: int
     count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
     """Tickets of the group."""
-    kind: Kind
+    kind: IndexKind
     """How its indices are written."""
     blob: int
     """Bytes that its blob begins with."""
@@ -68,6 +68,13 @@ class Publication(Oversight):
         ``ahead``: positions to be made before everything that waits. ``relaxed``: there is time, so no more lanes than
         groups wait are woken.
         """
+        self.dims.check_slot(batch.slot)
+        self.dims.check_group(batch.group)
+        self.dims.check_span("rows", 0, batch.expected)
+        self.dims.check_span("tickets", 0, batch.count)
+        self.dims.check_lanes(lanes)
+        for position in ahead:
+            W.check("position", position, batch.count)
         with self.lock:
             self._open(batch.slot, batch.expected, collate=batch.collate)
             self._publish(batch, ahead)

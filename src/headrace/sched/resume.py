@@ -13,7 +13,7 @@ class Note(NamedTuple):
     """All of them: see ``Resume``."""
 
 
-class Reading(NamedTuple):
+class SlotContents(NamedTuple):
     """What is in the memory of a slot that is ready, beside the batch."""
 
     fatal: bool = False
@@ -38,7 +38,7 @@ class Resume:
     generation: int = 0
     """The epoch this is about; a worker that begins with a later one starts at the beginning."""
 
-    def after(self, read: Reading, *, last: bool) -> "Resume":
+    def after(self, read: SlotContents, *, last: bool) -> "Resume":
         """The same, one batch later. ``last``: the stream ended with it."""
         if read.fatal:
             return self

@@ -5,7 +5,7 @@ from headrace.sched import words as W
 from headrace.sched.words import Dims, Words
 
 
-class Roster:
+class LaneStates:
     """All lanes of a run."""
 
     def __init__(self, words: Words, dims: Dims) -> None:

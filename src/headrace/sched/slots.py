@@ -10,6 +10,7 @@ class SlotView:
 
     def __init__(self, words: Words, dims: Dims) -> None:
         """``words`` is shared."""
+        dims.check_words(words)
         self.w, self.dims = words, dims
         self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
         self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0

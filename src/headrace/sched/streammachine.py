@@ -8,36 +8,18 @@ again (``mend``).
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice, takewhile
 from typing import NamedTuple, Protocol
 
+from headrace.sched.acts import END, GO_ON, WAIT, End, GoOn, Ring, Wait
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.resume import Reading, Resume
+from headrace.sched.resume import Resume, SlotContents
 from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams, StreamOutcome
 
 
-class StreamAct(IntEnum):
-    """What the consumer does before it asks again."""
-
-    GO_ON = 0
-    """Nothing: others may have their turn."""
-    ALLOW = 1
-    """Find a free slot for ``lane``, past the limit if it ``must``: ``allow``, or ``no_room``."""
-    RING = 2
-    """Wake the lanes ``woken``."""
-    CLOSE = 3
-    """A stream ended: read the note in ``made``, if there is one, and ``close`` it."""
-    DELIVER = 4
-    """Deliver ``made``: put it into a hand, with where streams stand ``after`` it."""
-    WAIT = 5
-    """Nothing is there: wait until a lane rings or dies, or say so."""
-    END = 6
-    """All was delivered."""
-
-
-class Place(NamedTuple):
+class StreamProgress(NamedTuple):
     """How far the streams were delivered."""
 
     streams: tuple[Resume, ...]
@@ -55,7 +37,33 @@ class Made(NamedTuple):
     outcome: StreamOutcome
 
 
-class Held(Protocol):
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """Find a free slot for a batch of this lane, past the limit if it ``must``: ``allow``, or ``no_room``."""
+
+    lane: int
+    must: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CloseStream:
+    """A stream ended: read the note in ``made``, if there is one, and ``close`` it."""
+
+    made: Made
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverMade:
+    """Put it into a hand, with where streams stand ``after`` it."""
+
+    made: Made
+
+
+StreamCommand = GoOn | Allow | Ring | CloseStream | DeliverMade | Wait | End
+"""What the consumer does before it asks again."""
+
+
+class InHand(Protocol):
     """Something on its way to the user."""
 
     @property
@@ -63,11 +71,11 @@ class Held(Protocol):
         """None: he has it."""
 
     @property
-    def then(self) -> Place:
+    def then(self) -> StreamProgress:
         """Where streams stand once he has."""
 
 
-class _At(IntEnum):
+class _StreamStep(IntEnum):
     """Where the machine stands: the next thing to be looked at."""
 
     ALLOW = 0
@@ -83,7 +91,7 @@ class StreamMachine:
         ledger: ConsumerLedger,
         streams: ConsumerStreams,
         resumed: Sequence[Resume],
-        hands: Sequence[Held],
+        hands: Sequence[InHand],
         *,
         in_order: bool,
         ahead: int,
@@ -96,21 +104,19 @@ class StreamMachine:
         self._ledger, self._streams, self._hands = ledger, streams, hands
         self._in_order, self._ahead = in_order, min(ahead, MOST_AHEAD)
         lanes = streams.lanes
-        self.delivered = Place(tuple(resumed), (0,) * lanes, turn % lanes)
+        self.delivered = StreamProgress(tuple(resumed), (0,) * lanes, turn % lanes)
         """Up to what was settled."""
         self.left: list[bytes | None] = [None] * lanes
         """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
         self.queues: list[deque[int]] = [deque() for _ in range(lanes)]
         """The slots of each lane's batches to come, in order."""
-        self.lane, self.must = 0, False
-        self.woken: Sequence[int] = ()
-        self.made: Made | None = None
-        self._at = _At.LOOK
+        self._lane = 0  # the next one to look at, for whether it may have batches made
+        self._at = _StreamStep.LOOK
         self._closed = [False] * lanes  # what they were allowed and did not make is others' by now
         self._deaths = [(-1, 0)] * lanes  # the batch of its stream a lane last died over, and how often it did
 
     @property
-    def reached(self) -> Place:
+    def reached(self) -> StreamProgress:
         """How far the user has them. Right whenever it is asked for."""
         now = self.delivered
         for hand in takewhile(lambda hand: hand.load is None, list(self._hands)):
@@ -118,7 +124,7 @@ class StreamMachine:
         return now
 
     @property
-    def given(self) -> Place:
+    def given(self) -> StreamProgress:
         """Where streams stood after the last batch that was handed out."""
         return self._hands[-1].then if self._hands else self.delivered
 
@@ -129,39 +135,39 @@ class StreamMachine:
 
     def start(self) -> None:
         """The next batch is asked for."""
-        self._at = _At.LOOK
+        self._at = _StreamStep.LOOK
 
     def start_ahead(self) -> None:
         """Only have batches made, as many as may be ahead; ``WAIT`` when that was done."""
-        self._at, self.lane = _At.ALLOW, 0
+        self._at, self._lane = _StreamStep.ALLOW, 0
 
-    def next(self) -> StreamAct:
+    def next(self) -> StreamCommand:
         """What is to be done now."""
-        if self._at == _At.LOOK:
+        if self._at == _StreamStep.LOOK:
             return self._look()
-        if self._at == _At.ALLOW:
+        if self._at == _StreamStep.ALLOW:
             return self._room()
-        return StreamAct.WAIT
+        return WAIT
 
-    def allow(self, slot: int) -> None:
-        """One batch more from ``lane``, into this slot."""
+    def allow(self, lane: int, slot: int) -> None:
+        """One batch more from this lane, into this slot."""
         with self._ledger.lock:
-            self._streams.allow(self.lane, slot)
-            self.queues[self.lane].append(slot)
+            self._streams.allow(lane, slot)
+            self.queues[lane].append(slot)
 
-    def no_room(self) -> None:
+    def no_room(self, lane: int) -> None:
         """No slot is free for it."""
-        self.lane += 1
+        self._lane = lane + 1
 
-    def after(self, made: Made, read: Reading) -> Place:
+    def after(self, made: Made, read: SlotContents) -> StreamProgress:
         """Where streams stand once this was delivered, after all that was handed out before."""
         given, lane = self.given, made.lane
         resume = given.streams[lane].after(read, last=made.outcome.last)
         streams = (*given.streams[:lane], resume, *given.streams[lane + 1 :])
         taken = (*given.taken[:lane], given.taken[lane] + 1, *given.taken[lane + 1 :])
-        return Place(streams, taken, (lane + 1) % self._streams.lanes)
+        return StreamProgress(streams, taken, (lane + 1) % self._streams.lanes)
 
-    def settle(self, place: Place) -> None:
+    def settle(self, place: StreamProgress) -> None:
         """The user has what was delivered up to there."""
         self.delivered = place
 
@@ -198,7 +204,7 @@ class StreamMachine:
             count = self._streams.count_made(lane, queue)
         return [Made(lane, slot, self._streams.outcome(slot)) for slot in islice(queue, count)]
 
-    def heir(self, lane: int, made: Sequence[tuple[Made, Reading]]) -> Resume:
+    def heir(self, lane: int, made: Sequence[tuple[Made, SlotContents]]) -> Resume:
         """What a new worker goes on from in the place of one that died and had ``made`` these."""
         resume = self.given.streams[lane]
         for each, read in made:
@@ -211,17 +217,17 @@ class StreamMachine:
         self._deaths[lane] = batch, deaths + 1 if last == batch else 1
         return self._deaths[lane][1] > DEATHS_ALLOWED
 
-    def _room(self) -> StreamAct:
+    def _room(self) -> StreamCommand:
         """As many are allowed to each stream as may be ahead."""
-        for lane in range(self.lane, self._streams.lanes):
+        for lane in range(self._lane, self._streams.lanes):
             if len(self.queues[lane]) < self._ahead and not self._streams.ended(lane):
-                self.lane, self.must = lane, not self.queues[lane]
-                return StreamAct.ALLOW
-        self._at = _At.ALLOWED
-        self.woken = self._ledger.wake(self._streams.lanes)
-        return StreamAct.RING if self.woken else StreamAct.GO_ON
+                self._lane = lane
+                return Allow(lane, must=not self.queues[lane])
+        self._at = _StreamStep.ALLOWED
+        woken = self._ledger.wake(self._streams.lanes)
+        return Ring(woken) if woken else GO_ON
 
-    def _look(self) -> StreamAct:
+    def _look(self) -> StreamCommand:
         """Whether a batch can be delivered; lanes know that they are waited for if none can."""
         turn, lanes = self.given.turn, self._streams.lanes
         with self._ledger.lock:
@@ -229,13 +235,11 @@ class StreamMachine:
                 queue = self.queues[lane]
                 if queue and self._ledger.is_ready(queue[0]):
                     slot = queue.popleft()
-                    self.made = Made(lane, slot, self._streams.outcome(slot))
-                    return StreamAct.DELIVER
+                    return DeliverMade(Made(lane, slot, self._streams.outcome(slot)))
                 if self._streams.ended(lane):
                     if queue:  # the first of them is where it ended
-                        self.made = Made(lane, queue[0], self._streams.outcome(queue[0]))
-                        return StreamAct.CLOSE
+                        return CloseStream(Made(lane, queue[0], self._streams.outcome(queue[0])))
                 elif self._in_order:
                     break
             self._streams.expect()
-        return StreamAct.WAIT if any(self.queues) else StreamAct.END
+        return WAIT if any(self.queues) else END

@@ -18,7 +18,7 @@ DEATHS_ALLOWED = W.DEATHS_ALLOWED
 """Over one batch of a stream."""
 
 
-class Turn(NamedTuple):
+class StreamTurn(NamedTuple):
     """What a lane does next."""
 
     what: Next
@@ -57,21 +57,21 @@ class LaneStream:
         """Tells the epoch it works for from those that were given up."""
         return self.w[self.lane + W.L_GENERATION]
 
-    def visit(self) -> Turn:
+    def visit(self) -> StreamTurn:
         """What is next. Takes the lock."""
         w, lane = self.w, self.lane
         with self.lock:
             if w[W.STOP]:
-                return Turn(Next.STOP, -1, fresh=False)
+                return StreamTurn(Next.STOP, -1, fresh=False)
             fresh = w[lane + W.L_GENERATION] != w[W.GENERATION]
             if fresh:
                 w[lane + W.L_GENERATION] = w[W.GENERATION]
             if w[lane + W.L_ENDED] or w[lane + W.L_MADE] >= w[lane + W.L_QUOTA]:
                 w[lane + W.L_WAITING] = W.FOR_ROOM
-                return Turn(Next.ASLEEP, -1, fresh)
+                return StreamTurn(Next.ASLEEP, -1, fresh)
             slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
             w[lane + W.L_SLOT] = E.some(slot)
-            return Turn(Next.TICKETS, slot, fresh)
+            return StreamTurn(Next.TICKETS, slot, fresh)
 
     def ready(self, slot: int, batch: StreamBatch) -> bool:
         """The batch can be had; whether the consumer must be woken. Takes the lock."""

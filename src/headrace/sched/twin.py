@@ -10,7 +10,7 @@ from typing import Any
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Appetite, Outcome, Room, Visit, Written
+from headrace.sched.moves import Appetite, Filed, Room, Visit, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims, Words
 
@@ -18,7 +18,7 @@ try:
     from headrace.sched import native as built  # type: ignore[attr-defined, unused-ignore]
 except ImportError:
     built = None
-module: Any = built if built is not None and built.WORDS == W.VERSION and built.MUTEX_BYTES <= 64 else None
+module: Any = built if built is not None and built.WORDS == W.VERSION else None
 """None where it was not built, or from other words than these."""
 
 
@@ -30,7 +30,7 @@ def mutex(words: Words) -> Any:
 def _ledger(words: Words, dims: Dims, locks: bool, fuse: Any) -> Any:
     places = [dims.ring, dims.order, dims.fill, dims.retry, dims.hole, dims.group0, dims.group_stride, dims.index0]
     places += [dims.ticket0, dims.slot0, dims.slot_stride, dims.row_ticket0, dims.row_state0]
-    places += [dims.lane(0), dims.lane(1) - dims.lane(0)]
+    places += [dims.lane(0), dims.lane(1) - dims.lane(0), dims.lanes, dims.groups, dims.slots, dims.rows, dims.words]
     return module.Ledger(words, places, W.MUTEX if locks else -1, fuse)
 
 
@@ -46,9 +46,9 @@ class NativeLane(LaneLedger):
         """See ``LaneLedger``."""
         return Visit(*self._native.visit(self.lane_number, written, made, *appetite))
 
-    def finish(self, written: Written) -> Outcome:
+    def finish(self, written: Written) -> Filed:
         """See ``LaneLedger``."""
-        return Outcome(*self._native.finish(self.lane_number, *written))
+        return Filed(*self._native.finish(self.lane_number, written))
 
     def _claimed_rows(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
         found: tuple[int, int, int, int, int, bool] = self._native.claim(self.lane_number, want, *self._sized)

@@ -40,6 +40,7 @@ class LaneView(SlotView):
     def __init__(self, words: Words, dims: Dims, lane: int) -> None:
         """``words`` is shared."""
         super().__init__(words, dims)
+        dims.check_lane(lane)
         self.lane_number, self.lane = lane, dims.lane(lane)
         self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
         self._index0, self._account0 = dims.index0, dims.account(lane)

@@ -43,7 +43,10 @@ RUN = 30  # what the trace calls the iteration's first epoch (each further one i
 LANES = 33  # lanes that ever had a worker
 BATCHES = 31  # slots opened, which numbers them
 BITE = 34  # tickets that are worth waking a lane for, as the last to take some saw it; 0 while unknown (a hint)
-MUTEX = 40  # the lock, where it is one of POSIX threads: eight words on a line of their own
+MUTEX, MUTEX_WORDS = (
+    40,
+    8,
+)  # the lock, where it is one of POSIX threads; the last word: how often it is entered
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256
 STRAGGLES, STRAGGLER_NS = 8, 5_000_000  # extraordinary: so many times the threshold, and not a hiccup of the machine
@@ -119,6 +122,19 @@ VERSION = zlib.crc32(repr([(name, value) for name, value in sorted(globals().ite
 """Tells these numbers from any others: a native module was built from the same ones, or is not used."""
 
 
+def check(what: str, number: int, there: int) -> None:
+    """IndexError where ``number`` is none of so many."""
+    if not 0 <= number < there:
+        msg = f"{what} {number}: there are {there}"
+        raise IndexError(msg)
+
+
+def _check_span(what: str, first: int, count: int, there: int) -> None:
+    if not 0 <= first <= first + count <= there:
+        msg = f"{count} {what} from {first} on: there are {there}"
+        raise IndexError(msg)
+
+
 class Dims:
     """How many of each there can be at most, and where each begins. The defaults are reservations, not allocations."""
 
@@ -138,6 +154,32 @@ class Dims:
         self.row_ticket0, self.row_state0 = self.slot0 + SLOT, self.slot0 + SLOT + rows
         self.account0 = self.slot0 + slots * self.slot_stride
         self.words = self.account0 + lanes * OPERATIONS * COSTS
+
+    def check_lane(self, lane: int) -> None:
+        """IndexError where there is no such lane."""
+        check("lane", lane, self.lanes)
+
+    def check_slot(self, slot: int) -> None:
+        """IndexError where there is no such slot."""
+        check("slot", slot, self.slots)
+
+    def check_group(self, group: int) -> None:
+        """IndexError where there is no such group."""
+        check("group", group, self.groups)
+
+    def check_span(self, what: str, first: int, count: int) -> None:
+        """IndexError where a batch cannot have that many rows, or tickets, from ``first`` on."""
+        _check_span(what, first, count, self.rows)
+
+    def check_lanes(self, lanes: int) -> None:
+        """IndexError where there cannot be so many lanes."""
+        _check_span("lanes", 0, lanes, self.lanes)
+
+    def check_words(self, words: Words) -> None:
+        """ValueError where a ledger is not all there."""
+        if len(words) < self.words:
+            msg = f"{len(words)} words where the ledger has {self.words}"
+            raise ValueError(msg)
 
     def lane(self, lane: int) -> int:
         """First word of a lane."""

@@ -21,6 +21,7 @@ from headrace.store.bridges import Blocking, Threaded
 from headrace.store.client import Client, Fetching, Sample
 from headrace.store.events import Attempted, Connected, Event, Observer, Retried, Tally
 from headrace.store.locate import open_store, open_writable
+from headrace.store.provenance import Identified, Provenance
 from headrace.store.url import StoreUrl
 from headrace.store.wrappers import Limited, Observed, Retrying
 
@@ -33,6 +34,7 @@ __all__ = [
     "Event",
     "Fetched",
     "Fetching",
+    "Identified",
     "Info",
     "Kind",
     "LabelKind",
@@ -41,6 +43,7 @@ __all__ = [
     "Lost",
     "Observed",
     "Observer",
+    "Provenance",
     "Record",
     "RemoteStore",
     "Retried",

@@ -20,6 +20,8 @@ from headrace.core.errors import StoreError
 if TYPE_CHECKING:  # a fetcher reads no columns, and starts in half the time without numpy
     import numpy.typing as npt
 
+    from headrace.store.origin import Origin
+
 Label: TypeAlias = int | bytes | None
 Scalar: TypeAlias = int | float | str | bool | None
 
@@ -60,6 +62,8 @@ class Record(NamedTuple):
     payload: bytes | memoryview
     label: Label
     metadata: Mapping[str, Scalar]
+    origin: "Origin | None" = None
+    """Where it came from, for stores that remember it."""
 
 
 class LabelKind(enum.Enum):
@@ -193,4 +197,13 @@ class WritableStore(Catalogue, Protocol):
 
     def writer(self) -> AbstractContextManager[Writer]:
         """A writer for this process. ``create`` came first, in some process."""
+        ...
+
+
+@runtime_checkable
+class SettlingStore(WritableStore, Protocol):
+    """A store whose rows may lie in two places for as long as somebody writes."""
+
+    def settle(self) -> bool:
+        """Called when all writers are done, however they ended. Whether all rows are in the one place now."""
         ...

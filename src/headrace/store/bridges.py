@@ -23,7 +23,7 @@ class Blocking(Forwarded, LocalStore):
     def __init__(self, store: RemoteStore, in_flight: int = 64) -> None:
         self._store = store
         self._in_flight = in_flight
-        self._held = Owned(self._open, _Held.close)
+        self._held = Owned(self._open, _HeldConnection.close)
 
     def get(self, key: str) -> Row:
         held = self._held.get()
@@ -42,17 +42,17 @@ class Blocking(Forwarded, LocalStore):
         self._held.close()
         super().close()
 
-    def _open(self) -> "_Held":
+    def _open(self) -> "_HeldConnection":
         background = Background()
         try:
-            return _Held(background, background.run(self._store.connect()))
+            return _HeldConnection(background, background.run(self._store.connect()))
         except BaseException:
             background.close()
             raise
 
 
 @dataclass(frozen=True)
-class _Held:
+class _HeldConnection:
     background: Background
     session: Session
 

@@ -70,7 +70,7 @@ class Client:
             remote = Observed(remote, observer)
         self._store = Retrying(remote, self._fetching.retry, observer)
         self._decode = decode
-        self._held = Owned(self._open, _Held.close)
+        self._held = Owned(self._open, _HeldClient.close)
 
     def __repr__(self) -> str:
         return f"Client({self._store.name!r})"
@@ -96,10 +96,10 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
-    def _open(self) -> "_Held":
-        return _Held(Background(), ThreadPoolExecutor(self._fetching.decoders, "headrace-decode"))
+    def _open(self) -> "_HeldClient":
+        return _HeldClient(Background(), ThreadPoolExecutor(self._fetching.decoders, "headrace-decode"))
 
-    async def _samples(self, held: "_Held", keys: list[str]) -> AsyncGenerator[Sample | Lost, None]:
+    async def _samples(self, held: "_HeldClient", keys: list[str]) -> AsyncGenerator[Sample | Lost, None]:
         window = Window(Prefetch(window=self._fetching.in_flight, ramp=0), 1)
         session = await held.connected(self._store)
         finish = partial(_finished, decode=self._decode, pool=held.pool)
@@ -154,7 +154,7 @@ class Samples:
 
 
 @dataclass
-class _Held:
+class _HeldClient:
     """What a process holds open for a client."""
 
     background: Background

@@ -6,14 +6,21 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from headrace.core.errors import BadStoreUrl, MissingKey, StoreRefused, StoreUnavailable
+from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreRefused, StoreUnavailable
 from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row
 from headrace.store.columns import CLASS, chosen, column, describe
+from headrace.store.files import NoFile, read_file
+from headrace.store.provenance import Provenance, digest_of
 from headrace.store.url import StoreUrl
+
+NO_SAMPLES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
+"""What systems put into folders of pictures; in small letters."""
+DOTTED = frozenset({".DS_Store"})
+"""Of the names with a dot in front, none of which is a sample, those that are told."""
 
 
 class FolderStore(LocalStore):
-    """``file:///folder``: every file below it whose name does not begin with a dot.
+    """``file:///folder``: every file below it whose name does not begin with a dot, and that no system put there.
 
     Where the folder has folders in it, these are the classes: sorted by name, their numbers are the labels, and files
     beside them are no samples. ``?labels=none`` takes every file at any depth, without labels.
@@ -32,6 +39,7 @@ class FolderStore(LocalStore):
         listed = url.options.get("extensions", "").split(",")
         self._extensions = tuple(f".{one.strip().removeprefix('.').lower()}" for one in listed if one.strip())
         self._classes: dict[str, int] | None = None
+        self._left_out: list[str] = []
 
     @property
     def name(self) -> str:
@@ -55,9 +63,11 @@ class FolderStore(LocalStore):
         try:
             if outside:
                 raise FileNotFoundError
-            payload = path.read_bytes()
+            payload = read_file(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
             raise MissingKey(f"{self.name} has no file {key!r}", server=self.name, key=key) from None
+        except NoFile as error:
+            raise BadRow(f"{self.name}: {key!r} {error}", server=self.name, key=key) from None
         except PermissionError as error:
             raise StoreRefused(f"{self.name}: {key!r} may not be read: {error}", server=self.name, key=key) from None
         except OSError as error:
@@ -70,7 +80,12 @@ class FolderStore(LocalStore):
         classes = self.classes()
         tops = [self._root / name for name in classes] if classes else [self._root]
         prefix = len(str(self._root).rstrip("/")) + 1
+        self._left_out = []
         return sorted(path[prefix:] for top in tops for path in self._files(top, set()))
+
+    def left_out(self) -> list[str]:
+        """Paths that the latest listing met and did not take: what systems put there, and what is no file."""
+        return sorted(os.path.relpath(path, self._root) for path in self._left_out)
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         classes = self.classes()
@@ -87,6 +102,17 @@ class FolderStore(LocalStore):
             found[CLASS] = column(firsts, Kind.TEXT)
         return {name: found[name] for name in wanted}
 
+    def provenance(self) -> Provenance:
+        """The folder's place, and its classes: the rest is in the files' stamps."""
+        classes = "/".join(self.classes())
+        kind = "flat" if self._flat else "classes"
+        return Provenance(f"file:{kind}:{os.path.realpath(self._root)}", digest_of(classes))
+
+    def stamp(self, key: str) -> tuple[int, ...]:
+        """The file's size and time."""
+        found = (self._root / key).stat()
+        return found.st_size, found.st_mtime_ns
+
     def info(self) -> Info:
         kinds = {CLASS: Kind.TEXT} if self.classes() else {}
         labels = LabelKind.INTEGER if self.classes() else LabelKind.NONE
@@ -99,9 +125,11 @@ class FolderStore(LocalStore):
     def _entries(self, folder: Path | str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as entries:
-                return [entry for entry in entries if not entry.name.startswith(".")]
+                every = list(entries)
         except OSError as error:
             raise StoreRefused(f"{self.name}: {folder} cannot be listed: {error.strerror}", server=self.name) from None
+        self._left_out += [entry.path for entry in every if entry.name in DOTTED]
+        return [entry for entry in every if not entry.name.startswith(".")]
 
     def _files(self, folder: Path | str, above: set[tuple[int, int]]) -> Iterator[str]:
         """Paths of files; a link that leads back to a folder above it is not followed."""
@@ -112,5 +140,7 @@ class FolderStore(LocalStore):
         for entry in self._entries(folder):
             if entry.is_dir():
                 yield from self._files(entry.path, above | {identity})
-            elif entry.is_file() and (not self._extensions or entry.name.lower().endswith(self._extensions)):
+            elif not entry.is_file() or entry.name.lower() in NO_SAMPLES:
+                self._left_out.append(entry.path)
+            elif not self._extensions or entry.name.lower().endswith(self._extensions):
                 yield entry.path

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.core.errors import StoreError
 from headrace.store.base import Columns, Info
+from headrace.store.provenance import Identified, Provenance
 
 
 class Forwarded:
@@ -30,6 +32,12 @@ class Forwarded:
     def info(self) -> Info:
         found: Info = self._store.info()
         return found
+
+    def provenance(self) -> Provenance:
+        """Raises ``StoreError`` where the store within does not know."""
+        if not isinstance(self._store, Identified):
+            raise StoreError(f"{self.name} does not say which store it is: it has no provenance()", server=self.name)
+        return self._store.provenance()
 
     def close(self) -> None:
         self._store.close()

@@ -15,6 +15,14 @@ BATCH = 8192
 """Rows of a file that are in memory at once while it is read in a stream."""
 
 
+INFLATION, ROOM = 200, 1 << 28
+"""Bytes that a file may become in memory, for each of its own, and beside those: more is no table but a trap."""
+
+
+class Integers(list[int | None]):
+    """A column of integers, also where none has a value."""
+
+
 class NotParquet(Exception):
     """A file that cannot be read as Parquet; the message says why."""
 
@@ -30,12 +38,14 @@ def write(path: Path, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], f
         if isinstance(values, tuple):
             codes, names = values
             arrays[name] = arrow.DictionaryArray.from_arrays(arrow.array(codes, arrow.int32()), arrow.array(names))
+        elif isinstance(values, Integers):
+            arrays[name] = arrow.array(values, arrow.int64())
         else:
             arrays[name] = arrow.array(values)
     table = arrow.table(arrays).replace_schema_metadata({**facts})
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        parquet.write_table(table, beside, compression="zstd")
+        parquet.write_table(table, beside, compression="zstd", write_page_checksum=True)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
@@ -49,12 +59,35 @@ def facts(path: Path) -> dict[str, str]:
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
 
 
-def read(path: Path) -> dict[str, list[Any]]:
-    """Every column as Python values. Raises ``NotParquet`` or ``OSError``."""
+def read(path: Path, columns: Sequence[str], unique: str) -> dict[str, list[Any]]:
+    """Those of the columns that are there, as Python values. Raises ``NotParquet`` or ``OSError``.
+
+    Whatever is in the file, memory is bounded: it is read in parts, and given up at the first value of ``unique`` that
+    is there for the second time.
+    """
     _, parquet = _pyarrow()
-    with _translated():
-        table = parquet.read_table(path, memory_map=False)
-        return {name: _listed(table.column(name)) for name in table.column_names}
+    found: dict[str, list[Any]] = {}
+    seen: set[Any] = set()
+    with _translated(), parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        there = [name for name in columns if name in file.schema_arrow.names]
+        _check_size(path, file.metadata)
+        found = {name: [] for name in there}
+        for batch in file.iter_batches(BATCH, columns=there):
+            for name in there:
+                found[name] += _listed(batch.column(name))
+            if unique in found:
+                added = found[unique][len(seen) :]
+                seen.update(added)
+                if len(seen) < len(found[unique]):
+                    raise NotParquet(f"its column {unique} has a value twice")
+    return found
+
+
+def _check_size(path: Path, metadata: Any) -> None:
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size = sum(group.column(number).total_uncompressed_size for group in groups for number in range(group.num_columns))
+    if not 0 <= size <= ROOM + INFLATION * path.stat().st_size:
+        raise NotParquet(f"it would take {size >> 20} MiB of memory")
 
 
 def names(path: Path) -> list[str]:
@@ -81,7 +114,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _listed(column: Any) -> list[Any]:
     if column.null_count == 0 and str(column.type) in {"string", "int64", "int32", "large_string"}:
-        values: list[Any] = np.asarray(column.to_numpy()).tolist()
+        values: list[Any] = np.asarray(column.to_numpy(zero_copy_only=False)).tolist()
         return values
     listed: list[Any] = column.to_pylist()
     return listed
@@ -92,7 +125,7 @@ def _translated() -> Iterator[None]:
     arrow, _ = _pyarrow()
     try:
         yield
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise NotParquet(str(error).partition("\n")[0]) from error
 
 

@@ -1,12 +1,15 @@
 """Pictures read, resized and written: the only module of the stores that knows Pillow."""
 
+import enum
 import io
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from headrace.core.errors import IngestError, MissingDriver
+from headrace.store.contents import Damaged, Form, check_structure, form_called
 
 NAMES = {"jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "tiff": "TIFF", "bmp": "BMP"}
 WITHOUT_FORMAT = "PNG"
@@ -45,6 +48,16 @@ class Encoding:
         return f"{self.resize}/{self.format}/{self.quality}" if self.changes else ""
 
 
+class Check(enum.Enum):
+    """How closely contents are looked at before they are stored."""
+
+    NONE = "none"
+    STRUCTURE = "structure"
+    """Header, structure and end; what looks damaged is decoded, and refused if that fails."""
+    FULL = "full"
+    """Every picture is decoded."""
+
+
 class NotStorable(ValueError):
     """A content that cannot be stored as asked."""
 
@@ -58,6 +71,54 @@ def stored(content: Any, encoding: Encoding) -> bytes:
     if encoding.changes:
         raise NotStorable("an array is no picture: it cannot be resized or encoded")
     return array_bytes(content)
+
+
+def checked(content: Any, name: str, check: Check) -> None:
+    """Raises ``Damaged`` for a picture or an array that is none. ``name``: what the file is called, if it is one."""
+    if check is Check.NONE or not isinstance(content, (bytes, bytearray, memoryview)):
+        return
+    data = bytes(content)
+    form = form_called(name, data)
+    if form is Form.ARRAY:
+        array(data)
+    elif form is Form.PICTURE:
+        try:
+            check_structure(data)
+        except Damaged as error:
+            _confirm(data, f"{error}")
+        else:
+            if check is Check.FULL:
+                _confirm(data, "a damaged picture")
+
+
+def _confirm(data: bytes, suspicion: str) -> None:
+    try:
+        _opened(data)
+    except MissingDriver:
+        raise Damaged(suspicion) from None
+    except Exception as error:
+        text = str(error).partition("\n")[0] or type(error).__name__
+        raise Damaged(f"{suspicion} ({text})") from error
+
+
+def array(payload: bytes | memoryview) -> Any:
+    """The array in a NPY file. Raises ``Damaged``; takes no more memory than the file is long, whatever that says."""
+    file = io.BytesIO(payload)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        needed, there = math.prod(shape) * dtype.itemsize, len(payload) - file.tell()
+        if dtype.hasobject or min(shape, default=0) < 0:
+            raise Damaged("a NPY file of Python objects")
+        if needed > there:
+            raise Damaged(f"the NPY file ends too early: {needed} bytes of values, and {there} are there")
+        file.seek(0)
+        return np.load(file, allow_pickle=False)
+    except Damaged:
+        raise
+    except Exception as error:
+        raise Damaged(f"a damaged NPY file: {str(error).partition(chr(10))[0]}") from error
 
 
 def stored_label(content: Any, encoding: Encoding) -> bytes:

@@ -1,27 +1,21 @@
 """WebDataset shards as a store to read from: tar files, indexed by their headers, read by position."""
 
 import json
-import tarfile
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreError, StoreRefused
 from headrace.store.base import Columns, Info, Kind, Label, LabelKind, LocalStore, Row
 from headrace.store.columns import chosen, column, describe
 from headrace.store.pread import read_at
+from headrace.store.provenance import Provenance, of_files
+from headrace.store.tar import BadTar
+from headrace.store.tar_index import Piece, TarIndex
 from headrace.store.url import StoreUrl
 
 BESIDE = ("cls", "json", "txt", "id", "index", "labels", "cap")
 """Extensions that tell about a sample and are not it."""
-
-
-class Member(NamedTuple):
-    """Where a file of a sample lies."""
-
-    shard: int
-    offset: int
-    size: int
 
 
 class TarStore(LocalStore):
@@ -40,8 +34,8 @@ class TarStore(LocalStore):
         self._url = url
         self._data = url.options.get("data")
         self._label = url.options.get("label")
-        self._shards: list[Path] = []
-        self._index: dict[str, dict[str, Member]] | None = None
+        self._index: TarIndex | None = None
+        self._looked = 0  # the process that found the index to be that of the shards
 
     @property
     def name(self) -> str:
@@ -51,7 +45,7 @@ class TarStore(LocalStore):
         return f"TarStore({self.name!r})"
 
     def get(self, key: str) -> Row:
-        files = self._samples().get(key)
+        files = self._samples().find(key)
         if files is None:
             raise MissingKey(f"{self.name} has no sample {key!r}", server=self.name, key=key)
         extension = self._payload(files)
@@ -61,7 +55,7 @@ class TarStore(LocalStore):
         return Row(key, self._read(files[extension]), self._label_of(key, files))
 
     def keys(self) -> list[str]:
-        return sorted(self._samples())
+        return list(self._samples().keys())
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         kinds, values = self._metadata()
@@ -74,20 +68,25 @@ class TarStore(LocalStore):
         columns = {name: column(values[name], kinds[name]) for name in kinds}
         return describe(self.name, columns, self._label_kind(), own)
 
+    def provenance(self) -> Provenance:
+        """The shards' place, which of their files are samples, and the shards' sizes and times."""
+        identity = f"wds:{os.path.realpath(self._url.path)}:data={self._data}:label={self._label}"
+        return of_files(identity, self._find())
+
     def close(self) -> None:
-        """Shards are opened for each read. The index is made again when it is needed."""
-        self._index = None
+        """Shards are opened for each read. The index is kept, and made again where a shard has changed since."""
+        self._looked = 0
 
     def _label_extension(self) -> str | None:
         if self._label is not None:
             return self._label
-        return "cls" if any("cls" in files for files in self._samples().values()) else None
+        return "cls" if "cls" in self._samples().extensions else None
 
     def _label_kind(self) -> LabelKind:
         extension = self._label_extension()
         return {None: LabelKind.NONE, "cls": LabelKind.INTEGER}.get(extension, LabelKind.BLOB)
 
-    def _label_of(self, key: str, files: dict[str, Member]) -> Label:
+    def _label_of(self, key: str, files: dict[str, Piece]) -> Label:
         extension = self._label_extension()
         if extension is None:
             return None
@@ -97,19 +96,23 @@ class TarStore(LocalStore):
         if extension != "cls":
             return raw
         try:
-            return int(raw)
+            label = int(raw)
         except ValueError:
-            message = f"{self.name}: the label of sample {key!r} is no number: {raw[:40]!r}"
-            raise BadRow(message, server=self.name, key=key) from None
+            label = 1 << 63
+        if not -(1 << 63) <= label < 1 << 63:
+            message = f"{self.name}: the label of sample {key!r} is no number of 64 bits: {raw[:40]!r}"
+            raise BadRow(message, server=self.name, key=key)
+        return label
 
-    def _payload(self, files: dict[str, Member]) -> str | None:
+    def _payload(self, files: dict[str, Piece]) -> str | None:
         if self._data is not None:
             return self._data if self._data in files else None
         others = (name for name in files if name not in BESIDE and name != self._label)
         return next(others, next((name for name in files if name not in ("cls", self._label)), None))
 
     def _metadata(self) -> tuple[dict[str, Kind], dict[str, list[object]]]:
-        samples = sorted(self._samples().items())
+        index = self._samples()
+        samples = [(index.key(number), index.files(number)) for number in range(len(index))]
         values: dict[str, list[object]] = {"key": [key for key, _ in samples]}
         kinds = {"key": Kind.TEXT}
         if self._label_kind() is LabelKind.INTEGER:
@@ -126,12 +129,12 @@ class TarStore(LocalStore):
                 values[name] = [None if value is None else str(value) for value in values[name]]
         return kinds, values
 
-    def _json(self, key: str, files: dict[str, Member]) -> dict[str, object]:
+    def _json(self, key: str, files: dict[str, Piece]) -> dict[str, object]:
         if "json" not in files or "json" in (self._data, self._label):
             return {}
         try:
             told = json.loads(self._read(files["json"]))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadRow(
                 f"{self.name}: the .json of sample {key!r} is none: {error}", server=self.name, key=key
             ) from None
@@ -139,10 +142,16 @@ class TarStore(LocalStore):
             return {}
         return {name: value for name, value in told.items() if isinstance(value, (int, float, str, bool))}
 
-    def _samples(self) -> dict[str, dict[str, Member]]:
-        if self._index is None:
-            self._shards = self._find()
-            self._index = self._scan(self._shards)
+    def _samples(self) -> TarIndex:
+        """Headers are read once. A copy in another process looks whether the shards are still the same."""
+        if self._index is None or self._looked != os.getpid():
+            shards = tuple(self._find())
+            try:
+                if self._index is None or self._index.shards != shards or not self._index.is_current():
+                    self._index = TarIndex(shards)
+            except (BadTar, OSError) as error:
+                raise StoreRefused(f"{self.name}: {error}", server=self.name) from error
+            self._looked = os.getpid()
         return self._index
 
     def _find(self) -> list[Path]:
@@ -157,27 +166,10 @@ class TarStore(LocalStore):
             raise StoreRefused(f"{self.name}: there are no tar files", server=self.name)
         return found
 
-    def _scan(self, shards: list[Path]) -> dict[str, dict[str, Member]]:
-        found: dict[tuple[int, str], dict[str, Member]] = {}
-        for number, path in enumerate(shards):
-            try:
-                with tarfile.open(path, "r:") as tar:
-                    for info in tar:
-                        folder, slash, file = info.name.removeprefix("./").rpartition("/")
-                        base, dot, extension = file.partition(".")
-                        if info.isreg() and base and dot and not info.issparse():
-                            files = found.setdefault((number, f"{folder}{slash}{base}"), {})
-                            files[extension.lower()] = Member(number, info.offset_data, info.size)
-            except (tarfile.TarError, OSError) as error:
-                message = f"{self.name}: {path} cannot be read as a plain tar file: {error}"
-                raise StoreRefused(message, server=self.name) from error
-        unique = len({base for _, base in found}) == len(found)
-        return {base if unique else f"{shards[number].stem}/{base}": files for (number, base), files in found.items()}
-
-    def _read(self, member: Member) -> bytes:
-        path = self._shards[member.shard]
+    def _read(self, piece: Piece) -> bytes:
+        path = self._samples().shards[piece.shard]
         try:
-            return read_at(path, member.offset, member.size)
+            return read_at(path, piece.offset, piece.size)
         except OSError as error:
             raise StoreError(f"{self.name}: {path}: {error}", server=self.name) from error
 
@@ -186,6 +178,8 @@ def _kind(values: Sequence[object]) -> Kind:
     types = {type(value) for value in values if value is not None}
     if types == {bool}:
         return Kind.TRUTH
+    if any(type(value) is int and not -(1 << 63) <= value < 1 << 63 for value in values):
+        return Kind.TEXT
     if types == {int}:
         return Kind.INTEGER
     return Kind.NUMBER if types <= {int, float} else Kind.TEXT

@@ -12,7 +12,7 @@ from headrace.engine.device.rows import Move
 
 
 @dataclass(eq=False, slots=True)
-class Mark:
+class ScriptedMark:
     """One batch on its way. Nothing of it has arrived before it is reached."""
 
     number: int
@@ -32,7 +32,7 @@ class ScriptedAccelerator:
         """Nothing registered, nothing under way."""
         self.log: list[tuple[str, int]] = []
         self.registered: dict[int, int] = {}
-        self.marks: list[Mark] = []
+        self.marks: list[ScriptedMark] = []
         """Copies that were started and not let go of."""
         self._copies = 0
         self.light = False
@@ -69,7 +69,7 @@ class ScriptedAccelerator:
             raise RuntimeError(msg)
         self.log.append(("unregister", self.registered.pop(address)))
 
-    def copy(self, batch: Any, flat: Flat) -> tuple[Any, Mark]:
+    def copy(self, batch: Any, flat: Flat) -> tuple[Any, ScriptedMark]:
         """See ``Carrier``."""
         single: list[Move] = []
 
@@ -83,29 +83,34 @@ class ScriptedAccelerator:
             return there
 
         there, moves = moved(batch, flat, block, alone)
-        mark = Mark(self._copies, [(target, _alias(source)) for target, source in (*moves, *single)])
+        mark = ScriptedMark(self._copies, [(target, _alias(source)) for target, source in (*moves, *single)])
         self._copies += 1
         self.marks.append(mark)
         self.log.append(("copy", mark.number))
         return there, mark
 
-    def is_light(self, mark: Mark) -> bool:
+    def is_light(self, mark: ScriptedMark) -> bool:
         """See ``Carrier``."""
         return self.light
 
-    def hand_over(self, batch: Any, mark: Mark) -> None:
+    def hand_over(self, batch: Any, mark: ScriptedMark) -> Any:
         """See ``Carrier``."""
         self.log.append(("hand over", mark.number))
+        return batch
 
-    def reached(self, mark: Mark) -> bool:
+    def reached(self, mark: ScriptedMark) -> bool:
         """See ``Carrier``."""
         return mark.reached
 
-    def took(self, mark: Mark) -> int | None:
+    def took(self, mark: ScriptedMark) -> int | None:
         """See ``Carrier``; not known here."""
         return None
 
-    def release(self, mark: Mark) -> None:
+    def spans(self, mark: ScriptedMark) -> list[tuple[str, int]]:
+        """See ``Carrier``: nothing."""
+        return []
+
+    def release(self, mark: ScriptedMark) -> None:
         """See ``Carrier``; refuses what is under way, and what was released before."""
         if not mark.reached or mark.released:
             msg = f"copy {mark.number} is released twice, or while it is under way"

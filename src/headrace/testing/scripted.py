@@ -9,6 +9,7 @@ from typing import Any
 from headrace.core.errors import MissingKey, StoreError
 from headrace.store.base import Columns, Info, Kind, LabelKind, Record, RemoteStore, Row, Session
 from headrace.store.columns import chosen, column, describe
+from headrace.store.provenance import Provenance, digest_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class ScriptedStore(RemoteStore):
     @property
     def name(self) -> str:
         return "scripted://memory"
+
+    def provenance(self) -> Provenance:
+        """Told by its rows, which do not change."""
+        return Provenance(self.name, digest_of(repr(list(self._records.values()))))
 
     def __repr__(self) -> str:
         return f"ScriptedStore({len(self._records)} rows)"

@@ -36,6 +36,8 @@ from headrace.store.base import (
     WritableStore,
 )
 from headrace.store.bridges import Blocking
+from headrace.store.origin import RemovingStore
+from headrace.store.provenance import Identified
 
 SCHEMA = Schema(
     LabelKind.INTEGER,
@@ -147,6 +149,13 @@ class StoreConformance(Given):
         if self.labels is LabelKind.INTEGER:
             assert sum(info.classes.values()) == len(self.records)
 
+    def test_it_says_which_store_it_is(self) -> None:
+        assert isinstance(self.store, Identified), "a cache asks for provenance()"
+        first = self.store.provenance()
+        assert first.identity
+        assert first.revision
+        assert pickle.loads(pickle.dumps(self.store)).provenance() == first  # noqa: S301  (pickled here)
+
     def test_a_copy_reads_by_itself(self) -> None:
         with reader(self.store) as local:
             local.get(self.records[0].key)
@@ -211,6 +220,27 @@ class WritableConformance(Given):
         fill(self.store, [old._replace(payload=b"new")], self.labels)
         assert self._rows([old.key]) == {old.key: (b"new", old.label)}
         assert self.store.info().rows == len(self.records)
+
+    def test_every_write_is_another_revision(self) -> None:
+        assert isinstance(self.store, Identified)
+        states = [self.store.provenance()]
+        for payload in (b"another", b"a third"):
+            fill(self.store, [self.records[0]._replace(payload=payload)], self.labels)
+            states.append(self.store.provenance())
+        assert len({state.identity for state in states}) == 1
+        assert len({state.revision for state in states}) == 3
+
+    def test_rows_can_be_removed(self) -> None:
+        if not isinstance(self.store, RemovingStore):
+            return
+        gone, *left = (record.key for record in self.records)
+        assert sum(self.store.remove([gone, self._missing()])) == 1
+        assert self.store.keys() == sorted(left)
+        assert isinstance(self._fetched([gone])[0], Lost)
+        assert sum(self.store.remove([gone])) == 0
+        fill(self.store, self.records, self.labels)
+        assert self.store.keys() == sorted([gone, *left])
+        assert gone in self._rows([gone])
 
     def test_present_tells_what_is_there(self) -> None:
         keys = [record.key for record in self.records]

@@ -15,6 +15,14 @@ COMPUTING = 0.6
 STEP = 2
 """Where samples wait for something, as many times the workers are tried at once: what they wait for has limits too."""
 
+DECODING = frozenset({"Loader", "decode"})
+MOVABLE = DECODING | {
+    *("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop", "Pad", "RandomHorizontalFlip", "RandomVerticalFlip"),
+    *("ColorJitter", "RandomGrayscale", "Grayscale", "ToTensor", "ToImage", "PILToTensor", "ToDtype"),
+    *("ConvertImageDtype", "Normalize", "augment"),
+}
+"""Operations that ``on_device=`` moves, where they are pictures'."""
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -84,6 +92,25 @@ def cheaper_operation(figures: Figures) -> Advice | None:
     return Advice(f"operation {worst.name!r}", text)
 
 
+def on_device(figures: Figures) -> Advice | None:
+    """What keeps the workers busy, a device could do."""
+    if cheaper_operation(figures) is None or figures.facts.get("on_device"):
+        return None
+    moved = [operation for operation in figures.operations if operation.name.split(" (")[0] in MOVABLE]
+    share, step = sum(operation.share for operation in moved), figures.steady.step.mean
+    if share < 0.5 or not step or not any(operation.name.split(" (")[0] in DECODING for operation in moved):
+        return None
+    left = figures.work.mean * (1 - share) / figures.workers
+    text = (
+        f"{', '.join(repr(operation.name) for operation in moved)} are {share:.0%} of the work, and a GPU with JPEG "
+        f"decoders can do them. The workers would then make a batch every {seconds(left)} instead of "
+        f"{seconds(figures.work.mean / figures.workers)}; the consumer needs one every {seconds(step)}, so with a GPU "
+        f"that decodes {figures.steady.samples / figures.steady.batches / step:,.0f} pictures a second it would not "
+        f"wait, which it does for {figures.steady.wait_share:.0%} of the time."
+    )
+    return Advice("device='cuda', on_device=True", text)
+
+
 def cache(figures: Figures) -> Advice | None:
     """Epoch after epoch the same work is done again."""
     if cheaper_operation(figures) is None or len(figures.runs) < 2 or figures.cache:
@@ -137,6 +164,13 @@ def faster_start(figures: Figures) -> Advice | None:
     """The first batch takes long; either nobody works yet, or its samples take that long."""
     if bottleneck(figures) != STARTUP or not figures.workers or figures.startup < figures.epoch_starts:
         return None
+    if figures.startup_store > 0.5 * figures.startup:
+        text = (
+            f"For {seconds(figures.startup_store)} of the first {seconds(figures.startup)} no row of the store was "
+            "here: it was connected to and asked for the first ones. A loader connects when it is made: make it before "
+            "whatever else the program prepares, keep it from epoch to epoch, or have the store nearer."
+        )
+        return Advice("the store", text)
     if figures.startup_idle > 0.5 * figures.startup:
         text = (
             f"For {seconds(figures.startup_idle)} of the first {seconds(figures.startup)} no sample was begun: that is "
@@ -205,6 +239,7 @@ RULES: tuple[Callable[[Figures], Advice | None], ...] = (
     free_order,
     more_workers,
     cheaper_operation,
+    on_device,
     cache,
     prefetch,
     other_loader,

@@ -9,7 +9,7 @@ from pathlib import Path
 from headrace.trace.file import record
 from headrace.trace.probe import Probe
 from headrace.trace.reader import Trace
-from headrace.trace.stream import Stream
+from headrace.trace.stream import TraceStream
 
 REPEATS, ROUNDS = 500, 5
 
@@ -48,7 +48,7 @@ def calibrate() -> Calibration:
         )
 
 
-def _sample(stream: Stream, probe: Probe, operation: Callable[[], object], operations: int) -> None:
+def _sample(stream: TraceStream, probe: Probe, operation: Callable[[], object], operations: int) -> None:
     probe.begin()
     start = time.monotonic_ns()
     for _ in range(operations):
@@ -56,7 +56,7 @@ def _sample(stream: Stream, probe: Probe, operation: Callable[[], object], opera
     stream.sample(1, start, time.monotonic_ns() - start, -1, 0, 0, probe.marks)
 
 
-def _batch(stream: Stream) -> None:
+def _batch(stream: TraceStream) -> None:
     start = time.monotonic_ns()
     stream.batch(1, 1, 0, 0, start, time.monotonic_ns() - start)
 

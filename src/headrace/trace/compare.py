@@ -69,7 +69,7 @@ class LoaderComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TraceComparison:
     """All loaders that both traces have."""
 
     first: str
@@ -86,7 +86,7 @@ class Comparison:
         return data
 
 
-def compare(first: Trace, second: Trace) -> Comparison:
+def compare(first: Trace, second: Trace) -> TraceComparison:
     """What changed from the first to the second. Raises ``TraceError`` when they have no loader in common."""
     mine, other = _by_name(first), _by_name(second)
     if len(mine) == len(other) == 1:  # whatever they are called
@@ -97,7 +97,7 @@ def compare(first: Trace, second: Trace) -> Comparison:
         names = (", ".join(found) or "none" for found in (mine, other))
         raise TraceError("{} and {} have no loader in common ({}; {})".format(first.path, second.path, *names))
     found = tuple(_compared(name, of_runs(first, left), of_runs(second, right)) for name, left, right in pairs)
-    return Comparison(first.path, second.path, CONFIDENCE, found)
+    return TraceComparison(first.path, second.path, CONFIDENCE, found)
 
 
 def _by_name(trace: Trace) -> dict[str, list[int]]:

@@ -84,7 +84,7 @@ class Decoder:
         at_run = np.flatnonzero(tag == F.RUN)
         known = np.array([-1, *(self._run(int(run), process) for run in value[at_run])], np.int64)
         run = known[np.searchsorted(at_run, np.arange(len(tag)), side="right")]
-        view = _View(value, payload, tag, run, number)
+        view = _RecordView(value, payload, tag, run, number)
         self._sampled(view, texts)
         for name, (first, _) in _PAIRS.items():
             self._pairs(view, name, first, texts)
@@ -124,7 +124,7 @@ class Decoder:
         self.names.extend(list(self._numbers)[len(self.names) :])
         return np.array(found, np.int64)[inverse] if found else np.empty(0, np.int64)
 
-    def _sampled(self, view: "_View", texts: dict[tuple[int, int], str]) -> None:
+    def _sampled(self, view: "_RecordView", texts: dict[tuple[int, int], str]) -> None:
         """Samples and their operations."""
         at = np.flatnonzero(view.tag == F.SAMPLE)
         samples = view.table("samples", at)
@@ -154,7 +154,7 @@ class Decoder:
         self._parts["samples"].append(samples)
         self._parts["operations"].append(operations)
 
-    def _pairs(self, view: "_View", name: str, first: int, texts: dict[tuple[int, int], str]) -> None:
+    def _pairs(self, view: "_RecordView", name: str, first: int, texts: dict[tuple[int, int], str]) -> None:
         at = np.flatnonzero(view.tag == first)
         table = view.table(name, at)
         identity, value = view.payload[at + 1], view.value[at + 1]
@@ -172,7 +172,7 @@ class Decoder:
         self._parts[name].append(table)
 
 
-class _View:
+class _RecordView:
     """One stream's units, taken apart."""
 
     def __init__(self, value: Any, payload: Any, tag: Any, run: Any, number: int) -> None:
@@ -225,7 +225,7 @@ def _texts(units: Units, tag: npt.NDArray[np.int64]) -> dict[tuple[int, int], st
     return found
 
 
-def _land(samples: npt.NDArray[Any], at: Any, view: _View) -> None:
+def _land(samples: npt.NDArray[Any], at: Any, view: _RecordView) -> None:
     """Tell samples the batch and row they went to: a write is of the samples that landed nowhere before it."""
     at_rows = np.flatnonzero(view.tag == F.ROWS)
     if not len(at_rows) or not len(at):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.trace.operations import Operation, SlowSample
+from headrace.trace.operations import OperationFigures, SlowSample
 from headrace.trace.spread import Spread
 
 
@@ -66,7 +66,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Cache:
+class FormFigures:
     """Samples of which a cache had this form."""
 
     form: str
@@ -91,6 +91,8 @@ class Figures:
     """The wait for the very first batch."""
     startup_idle: float
     """The part of it before any sample was begun."""
+    startup_store: float
+    """The part of it before any row of a store was here."""
     epoch_starts: float
     """Waits for the first batches of later epochs, added up."""
     steady: Steady
@@ -103,10 +105,10 @@ class Figures:
     lanes: tuple[Lane, ...]
     cpu: float | None
     """Share of the samples' time that their threads' CPU clocks advanced."""
-    operations: tuple[Operation, ...]
+    operations: tuple[OperationFigures, ...]
     slow: int
     slowest: tuple[SlowSample, ...]
-    cache: tuple[Cache, ...]
+    cache: tuple[FormFigures, ...]
     bytes_in: int
     bytes_out: int
     copies: Spread

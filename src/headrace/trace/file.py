@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
-from headrace.trace.stream import Stream
+from headrace.trace.stream import TraceStream
 
 _open: "weakref.WeakValueDictionary[str, Recording]" = weakref.WeakValueDictionary()
 _opening = threading.Lock()
@@ -56,7 +56,7 @@ class Recording:
     def __init__(self, path: str, join: bytes | None = None) -> None:
         """``join``: the id of the trace that must be there; without it a new one is made unless one is under way."""
         self.path = path
-        self._extents = _Extents(path, join)
+        self._extents = _TraceExtents(path, join)
         self.base, self.wall, self.id = self._extents.begun
         self._streams = threading.local()
         _alive.add(self)
@@ -65,11 +65,11 @@ class Recording:
         """Another process joins what is there."""
         return _joined, (self.path, self.id)
 
-    def stream(self) -> Stream:
+    def stream(self) -> TraceStream:
         """The calling thread's stream."""
-        stream: Stream | None = getattr(self._streams, "stream", None)
+        stream: TraceStream | None = getattr(self._streams, "stream", None)
         if stream is None:
-            stream = self._streams.stream = Stream(self._extents.take, self.base)
+            stream = self._streams.stream = TraceStream(self._extents.take, self.base)
         return stream
 
     def forget(self) -> None:
@@ -96,7 +96,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class _Extents:
+class _TraceExtents:
     """The file itself."""
 
     def __init__(self, path: str, join: bytes | None) -> None:

@@ -58,6 +58,8 @@ DEFINE, TEXT = 0xE10, 0xE11
 SLOW, FAILED, REPEATED, WIDE_INDEX, KEY = 1, 2, 4, 8, 16
 TIER_SHIFT = 5  # two bits: the form a cache had, 0 none, 1 encoded, 2 decoded, 3 augmented
 DIVIDED = "cache "  # how the name of an event begins that says how a cache is divided, and why
+NETWORK = "network"
+"""The span from asking a store for a row to having it."""
 RETRIES_SHIFT = 7  # five bits: how often fetching was tried again
 
 OPERATION, NAME, RUN_TEXT, STREAM_TEXT, KEY_TEXT = 1, 2, 3, 4, 5  # kinds of DEFINE

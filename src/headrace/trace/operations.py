@@ -19,7 +19,7 @@ FAR = 4
 
 
 @dataclass(frozen=True)
-class Operation:
+class OperationFigures:
     """One row of the table of operations."""
 
     name: str
@@ -60,7 +60,7 @@ class _Part(NamedTuple):
     """When it began; for what is in no operation, when its sample did."""
 
 
-def operations(trace: Trace) -> tuple[Operation, ...]:
+def operations(trace: Trace) -> tuple[OperationFigures, ...]:
     """All of them, in the order in which a sample meets them."""
     found = list(_parts(trace))
     total = sum(int(part.elapsed.sum()) for part in found)
@@ -137,10 +137,10 @@ def _in_order(calls: Table) -> list[int]:
     return [int(names[at]) for at in np.argsort(places, kind="stable")]
 
 
-def _row(part: _Part, total: int) -> Operation:
+def _row(part: _Part, total: int) -> OperationFigures:
     known = part.cpu >= 0
     cpu = ratio(part.cpu[known].sum(), part.elapsed[known].sum()) if known.any() else None
-    return Operation(
+    return OperationFigures(
         name=part.name,
         kind=part.kind,
         time=spread(part.elapsed),

@@ -9,7 +9,7 @@ from headrace.trace import format as F
 from headrace.trace.advice import Advice, advise
 from headrace.trace.batches import delivered
 from headrace.trace.calibrate import Calibration
-from headrace.trace.figures import Cache, Figures, Lane, RunFigures, Steady
+from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
 from headrace.trace.operations import operations, slow_samples
 from headrace.trace.reader import Table, Trace
 from headrace.trace.select import Loader, loaders, of_runs
@@ -57,8 +57,12 @@ class Report:
     cost: OwnCost
 
     def data(self) -> dict[str, Any]:
-        """As plain values that are JSON."""
-        return asdict(self)
+        """As plain values that are JSON, with what follows from other figures: nobody reckons it anew."""
+        found = asdict(self)
+        for plain, loader in zip(found["loaders"], self.loaders, strict=True):
+            figures = loader.figures
+            plain["figures"] |= {"workers": figures.workers, "busy": figures.busy, "rate": figures.rate}
+        return found
 
 
 def report(trace: Trace, calibration: Calibration, cores: int | None = None) -> Report:
@@ -113,6 +117,7 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
         samples=len(samples),
         startup=firsts[0] if firsts else 0.0,
         startup_idle=_idle(trace, batches[:1]),
+        startup_store=_without_rows(trace, batches[:1]),
         epoch_starts=sum(firsts[1:]),
         steady=_steady(batches),
         work=spread(made["work"]),
@@ -172,6 +177,20 @@ def _idle(trace: Trace, first: Table) -> float:
     return min(max(0, begun), int(first["wait"][0])) / SECOND
 
 
+def _without_rows(trace: Trace, first: Table) -> float:
+    """Of the wait for the first batch, the time before a row of a store was here; 0 where none was brought."""
+    brought = trace.spans[trace.spans["name"] == _number(trace, F.NETWORK)]
+    if not len(first) or not len(brought):
+        return 0.0
+    here = int((brought["start"] + brought["elapsed"]).min()) - int(first["asked"][0])
+    return min(max(0, here), int(first["wait"][0])) / SECOND
+
+
+def _number(trace: Trace, name: str) -> int:
+    """Of a name; -1 where nothing is called so."""
+    return trace.names.index(name) if name in trace.names else -1
+
+
 def _steady(batches: Table) -> Steady:
     """All but the first batch of each epoch, and the time from that one to the last."""
     later = batches["run"][1:] == batches["run"][:-1]
@@ -218,12 +237,12 @@ def _lanes(trace: Trace, seconds: float) -> tuple[Lane, ...]:
     )
 
 
-def _cache(samples: Table) -> tuple[Cache, ...]:
+def _cache(samples: Table) -> tuple[FormFigures, ...]:
     """How often each form was found, where there was a cache at all."""
     if not samples["tier"].any():
         return ()
     return tuple(
-        Cache(TIERS[tier], len(mine), ratio(len(mine), len(samples)), spread(mine["elapsed"]))
+        FormFigures(TIERS[tier], len(mine), ratio(len(mine), len(samples)), spread(mine["elapsed"]))
         for tier in range(len(TIERS))
         if len(mine := samples[samples["tier"] == tier])
     )

@@ -2,19 +2,22 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import TraceError
 from headrace.trace.file import Recording, record
+from headrace.trace.probe import Probe
 
 VARIABLE = "HEADRACE_TRACE"
+COUNTED = "HEADRACE_CALLGRIND"
+"""How often each operation is counted in each process; only 'headrace trace hw --callgrind' sets it."""
 _around: list[Recording] = []
 
 
-class Session:
+class TraceSession:
     """A trace under way, for what loaders do not know of."""
 
     def __init__(self, recording: Recording) -> None:
@@ -37,12 +40,12 @@ class Session:
 
 
 @contextmanager
-def tracing(path: str | os.PathLike[str]) -> Iterator[Session]:
+def tracing(path: str | os.PathLike[str]) -> Iterator[TraceSession]:
     """Loaders that begin an epoch within the block are recorded in the file at ``path``, in this and other threads."""
     recording = record(_checked(path, "path"))
     _around.append(recording)
     try:
-        yield Session(recording)
+        yield TraceSession(recording)
     finally:
         _around.remove(recording)
 
@@ -55,6 +58,14 @@ def recording(path: str | None) -> Recording | None:
         return _around[-1]
     named = os.environ.get(VARIABLE)
     return record(_checked(named, VARIABLE)) if named else None
+
+
+def count_instructions(probe: Probe, names: Sequence[str]) -> None:
+    """Have a probe's operations counted, if this process was started for that; ``names`` by number, from 1 on."""
+    if COUNTED in os.environ:
+        from headrace.trace.hardware import callgrind  # noqa: PLC0415  (nobody else is to pay for it)
+
+        callgrind.attach(probe, names, os.environ[COUNTED])
 
 
 def checked(path: str | os.PathLike[str] | None) -> str | None:

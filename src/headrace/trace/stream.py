@@ -19,7 +19,7 @@ _MASK32, _UNKNOWN, _ROWS_ID = F.MASK32, F.CPU_UNKNOWN, F.head(F.ROWS_ID, 0)
 _SAMPLE_IDS = [F.head(F.SAMPLE_ID, count << 44) for count in range(MOST_OPERATIONS + 1)]
 
 
-class Stream:
+class TraceStream:
     """Appends records. Times are the caller's ``time.monotonic_ns()``; a method costs well below a microsecond."""
 
     def __init__(self, room: Room, base: int) -> None:

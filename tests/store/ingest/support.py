@@ -65,7 +65,7 @@ def headrace(*arguments, check=None, **options):
     """Runs the command in a process of its own."""
     command = [sys.executable, "-m", "headrace.cli.__main__", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **options.pop("env", {})}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100, env=environment, **options)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=environment, **options)
     if check is not None:
         assert done.returncode == check, done.stderr + done.stdout
     return done

@@ -9,7 +9,7 @@ import headrace
 from headrace.cli.__main__ import main
 from headrace.store import open_store
 from headrace.store.bridges import Blocking
-from headrace.store.ingest import Reading, Working, ingest
+from headrace.store.ingest import ReadOptions, Working, ingest
 from tests.store.ingest.support import class_folders, manifest, picture
 
 pytestmark = pytest.mark.service
@@ -40,6 +40,10 @@ def test_from_files_to_batches(cassandra_server, keyspace, tmp_path, capsys):
     assert secret not in json.dumps(first)
     assert main(["ingest", source, url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["present"] == 48
+
+    changed = [{**row, "label": "dog"} for row in table[:7]]
+    again = ingest(str(manifest(tmp_path / "some.csv", changed)), url)
+    assert (again.present, again.differing, again.whole) == (3, {"label": 4}, False)
 
     assert main(["store", "info", url, "--json"]) == 0
     info = json.loads(capsys.readouterr().out)
@@ -84,7 +88,7 @@ def test_a_key_that_the_table_cannot_have_is_one_failure(cassandra_server, keysp
     (tmp_path / "a.png").write_bytes(picture(1))
     table = [{"path": "a.png", "name": "no uuid"}, {"path": "a.png", "name": "00000000-0000-4000-8000-000000000001"}]
     url = cassandra_server.url(keyspace, id_type="uuid")
-    outcome = ingest(str(manifest(tmp_path / "m.csv", table)), url, Reading(key="name"))
+    outcome = ingest(str(manifest(tmp_path / "m.csv", table)), url, ReadOptions(key="name"))
     assert outcome.written == 1
     [(_, error)] = outcome.failures
     assert "is no uuid" in error

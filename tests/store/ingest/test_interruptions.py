@@ -13,7 +13,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError, StoreError, StoreUnavailable
 from headrace.store import open_store
-from headrace.store.ingest import Working, ingest
+from headrace.store.ingest import Encoding, Working, ingest
 from headrace.store.ingest.job import Ingester
 from tests.store.ingest.support import ROOT, class_folders, contents
 
@@ -51,7 +51,7 @@ def test_sigkill_in_the_middle(tmp_path, workers):
     finally:
         running.kill()
         running.wait()
-    _, left = psutil.wait_procs(others, timeout=30)
+    _, left = psutil.wait_procs(others, timeout=240)
     assert not left, "its processes outlive it"
     assert stored(path) == 192
 
@@ -83,16 +83,30 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
         others = psutil.Process(running.pid).children(recursive=True)
         assert len(others) >= 3
         running.kill()
-        _, left = psutil.wait_procs(others, timeout=60)
+        _, left = psutil.wait_procs(others, timeout=240)
         assert not left
 
 
 def test_processes_store_what_one_would(tmp_path):
     class_folders(tmp_path / "in", 200)
     for number, workers in enumerate((0, 2)):
-        outcome = ingest(str(tmp_path / "in"), f"sqlite:///{tmp_path}/{number}.db", working=Working(workers=workers))
+        outcome = ingest(
+            *(str(tmp_path / "in"), f"sqlite:///{tmp_path}/{number}.db", None, Encoding(resize=8)),
+            working=Working(workers=workers),
+        )
         assert (outcome.written, outcome.failures) == (200, ())
     assert contents(f"sqlite:///{tmp_path}/0.db") == contents(f"sqlite:///{tmp_path}/1.db")
+
+
+def test_files_that_are_only_copied_are_read_by_threads(tmp_path, monkeypatch):
+    """To start processes took longer than to copy thousands of files."""
+    monkeypatch.setattr("headrace.store.ingest.run.by_processes", None)
+    made = class_folders(tmp_path / "in", 200)
+    (tmp_path / "in" / "cat" / "bad.png").write_bytes(b"no picture")
+    outcome = ingest(str(tmp_path / "in"), f"sqlite:///{tmp_path}/s.db", working=Working(workers=4))
+    assert (outcome.written, len(outcome.failures)) == (200, 1)
+    rows = contents(f"sqlite:///{tmp_path}/s.db").values()
+    assert {metadata["path"]: payload for payload, _, metadata in rows} == made
 
 
 def test_an_item_that_kills_its_process_is_one_failure(tmp_path):
@@ -122,8 +136,8 @@ class TestWritesThatFail:
         def entered(ingester):
             enter(ingester)
             writer = ingester._writer
-            original = writer.put
-            writer.put = lambda records: put(original, records)
+            original = writer.add
+            writer.add = lambda records: put(original, records)
             return ingester
 
         monkeypatch.setattr(Ingester, "__enter__", entered)
@@ -140,14 +154,14 @@ class TestWritesThatFail:
         def put(original, records):
             if any(record.metadata["path"] == "dog/001.png" for record in records):
                 raise StoreError("too large")
-            original(records)
+            return original(records)
 
         outcome = ingest(*self.prepared(tmp_path, monkeypatch, put))
         assert (outcome.written, outcome.failures) == (4, (("in/dog/001.png", "too large"),))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_spark_stores_what_one_process_would(tmp_path):
     """On a cluster of two executors, each a process of its own; in a process of its own, because a JVM stays."""
     class_folders(tmp_path / "in", 150)
@@ -157,7 +171,7 @@ def test_spark_stores_what_one_process_would(tmp_path):
     spark = ["--spark", "local-cluster[2,1,512]", "--spark-conf", "spark.executor.memory=512m", "--resize", "16"]
     done = subprocess.run(
         [*command, f"sqlite:///{tmp_path}/spark.db", *spark],
-        env=environment, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=380,
+        env=environment, check=False, capture_output=True, text=True, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr[-3000:]
     assert "150 samples written" in " ".join(done.stdout.split())

@@ -14,7 +14,7 @@ from PIL import Image
 
 from headrace.core.errors import HeadraceError, IngestError, StoreError
 from headrace.store import Kind, LabelKind, open_store
-from headrace.store.ingest import Encoding, Reading, Working, ingest
+from headrace.store.ingest import Encoding, ReadOptions, Working, ingest
 from headrace.store.ingest.kinds import Guess, converted
 from headrace.store.ingest.labels import numbered
 from tests.store.ingest.support import class_folders, contents, manifest, picture
@@ -66,21 +66,21 @@ class TestFolders:
 
     def test_without_folders_there_are_no_labels(self, tmp_path, url):
         (tmp_path / "flat").mkdir()
-        (tmp_path / "flat" / "a.npy").write_bytes(b"1")
+        (tmp_path / "flat" / "a.dat").write_bytes(b"1")
         (tmp_path / "flat" / "b.txt").write_bytes(b"2")
-        ingest(str(tmp_path / "flat"), url, Reading(extensions=("npy",)))
+        ingest(str(tmp_path / "flat"), url, ReadOptions(extensions=("dat",)))
         [(payload, label, metadata)] = contents(url).values()
-        assert (payload, label, metadata) == (b"1", None, {"path": "a.npy"})
+        assert (payload, label, metadata) == (b"1", None, {"path": "a.dat"})
         assert info(url).labels is LabelKind.NONE
 
     def test_names_may_have_any_characters(self, tmp_path, url):
         made = class_folders(tmp_path / "what? 100% #1 é", 4, ("a&b", "c d"))
-        assert ingest(str(tmp_path / "what? 100% #1 é"), url, Reading(extensions=("png",))).written == 4
+        assert ingest(str(tmp_path / "what? 100% #1 é"), url, ReadOptions(extensions=("png",))).written == 4
         assert {metadata["path"] for _, _, metadata in contents(url).values()} == set(made)
 
     def test_paths_can_be_the_keys(self, tmp_path, url):
         made = class_folders(tmp_path / "pictures", 6)
-        ingest(str(tmp_path / "pictures"), url, Reading(key="path"))
+        ingest(str(tmp_path / "pictures"), url, ReadOptions(key="path"))
         assert contents(url).keys() == made.keys()
 
 
@@ -95,7 +95,7 @@ class TestClasses:
 
     def test_an_order_can_be_given(self, tmp_path, url):
         class_folders(tmp_path / "one", 6, ("dog", "owl"))
-        ingest(str(tmp_path / "one"), url, Reading(classes=("owl", "cat", "dog")))
+        ingest(str(tmp_path / "one"), url, ReadOptions(classes=("owl", "cat", "dog")))
         assert {(metadata["class"], label) for _, label, metadata in contents(url).values()} == {("owl", 0), ("dog", 2)}
 
     def test_an_interrupted_ingest_numbers_the_rest_as_before(self):
@@ -161,14 +161,14 @@ class TestManifests:
 
     def test_integer_labels_stay_what_they_are(self, folder, url):
         path = manifest(folder / "m.csv", [{"path": "a.png", "grade": 7}, {"path": "b.png", "grade": -1}])
-        ingest(str(path), url, Reading(label="grade"))
+        ingest(str(path), url, ReadOptions(label="grade"))
         assert sorted(label for _, label, _ in contents(url).values()) == [-1, 7]
 
     def test_labels_can_be_files(self, folder, url):
         mask = picture(5, mode="L")
         (folder / "mask.png").write_bytes(mask)
         path = manifest(folder / "m.csv", [{"path": "a.png", "mask": "mask.png", "site": "x"}])
-        ingest(str(path), url, Reading(label_files="mask"))
+        ingest(str(path), url, ReadOptions(label_files="mask"))
         assert list(contents(url).values()) == [(picture(0), mask, {"path": "a.png", "site": "x"})]
         assert info(url).labels is LabelKind.BLOB
 
@@ -181,7 +181,7 @@ class TestManifests:
         Image.fromarray(values).save(folder / "mask.png")
         (folder / "p.png").write_bytes(picture(1, (32, 32)))
         path = manifest(folder / "m.csv", [{"path": "p.png", "mask": "mask.png"}])
-        ingest(str(path), url, Reading(label_files="mask"), Encoding(resize=10, format="jpeg"))
+        ingest(str(path), url, ReadOptions(label_files="mask"), Encoding(resize=10, format="jpeg"))
         [(payload, label, _)] = contents(url).values()
         assert Image.open(io.BytesIO(payload)).size == (10, 10)
         shrunk = np.asarray(Image.open(io.BytesIO(label)))
@@ -197,7 +197,7 @@ class TestManifests:
         rows = [{"path": "a.png", "x": x} for x in (0, 1, 1, 2)]
         path = manifest(folder / "m.csv", rows)
         outcome = ingest(str(path), url)
-        assert (outcome.written, outcome.present) == (3, 1)
+        assert (outcome.written, outcome.present, outcome.tally.repeated) == (3, 0, 1)
         assert sorted(metadata["x"] for _, _, metadata in contents(url).values()) == [0, 1, 2]
         assert ingest(str(path), url).present == 4
 
@@ -205,7 +205,8 @@ class TestManifests:
         path = manifest(folder / "m.csv", [{"path": "a.png", "label": 1}])
         ingest(str(path), url)
         manifest(folder / "m.csv", [{"path": "a.png", "label": 2}])
-        assert ingest(str(path), url).present == 1
+        again = ingest(str(path), url)
+        assert (again.present, again.differing, again.whole) == (0, {"label": 1}, False)
         assert [label for _, label, _ in contents(url).values()] == [1]
         assert ingest(str(path), url, working=Working(rewrite=True)).written == 1
         assert [label for _, label, _ in contents(url).values()] == [2]
@@ -219,7 +220,7 @@ class TestManifests:
             {"path": "b.png", "label": "1", "age": "x"},
         ]
         path = manifest(folder / "m.csv", rows)
-        outcome = ingest(str(path), url, Reading(types={"age": Kind.INTEGER}))
+        outcome = ingest(str(path), url, ReadOptions(types={"age": Kind.INTEGER}))
         assert outcome.written == 1
         told = dict(outcome.failures)
         assert "No such file or directory" in told["gone.png"]
@@ -229,13 +230,13 @@ class TestManifests:
     @pytest.mark.parametrize(
         ("rows", "reading", "complaint"),
         [
-            ([{"file": "a.png"}], Reading(), "no column 'path'; it has file"),
-            ([{"path": "a.png"}], Reading(label="grade"), "no column 'grade'; it has path"),
-            ([{"path": "a.png"}], Reading(columns=("age",)), "no column 'age'"),
-            ([{"path": "a.png", "bytes": "1"}], Reading(), "cannot be called 'bytes'"),
-            ([{"path": "a.png"}], Reading(payload="x"), "payload is not for manifests"),
-            ([{"path": "a.png", "label": "1"}], Reading(classes=("a",)), "1 is not among those given"),
-            ([{"path": "a.png"}], Reading(classes=("a",)), "labels of this source are not given by name"),
+            ([{"file": "a.png"}], ReadOptions(), "no column 'path'; it has file"),
+            ([{"path": "a.png"}], ReadOptions(label="grade"), "no column 'grade'; it has path"),
+            ([{"path": "a.png"}], ReadOptions(columns=("age",)), "no column 'age'"),
+            ([{"path": "a.png", "bytes": "1"}], ReadOptions(), "cannot be called 'bytes'"),
+            ([{"path": "a.png"}], ReadOptions(payload="x"), "payload is not for manifests"),
+            ([{"path": "a.png", "label": "1"}], ReadOptions(classes=("a",)), "1 is not among those given"),
+            ([{"path": "a.png"}], ReadOptions(classes=("a",)), "labels of this source are not given by name"),
         ],
     )
     def test_what_is_wrong_with_all_of_it_is_raised(self, folder, url, rows, reading, complaint):
@@ -301,7 +302,7 @@ class TestTars:
     def test_labels_by_name_and_captions(self, tmp_path, url):
         path = self.shard(
             tmp_path / "s.tar",
-            [("a.jpg", b"1"), ("a.cls", b"dog\n"), ("a.txt", b"a dog"), ("b.jpg", b"2"), ("b.cls", b"cat")],
+            [("a.raw", b"1"), ("a.cls", b"dog\n"), ("a.txt", b"a dog"), ("b.raw", b"2"), ("b.cls", b"cat")],
         )
         ingest(str(path), url)
         found = {
@@ -310,8 +311,8 @@ class TestTars:
         assert found == {b"1": (1, "dog", "a dog"), b"2": (0, "cat", None)}
 
     def test_masks_and_other_extensions(self, tmp_path, url):
-        path = self.shard(tmp_path / "s.tar", [("a.left.jpg", b"l"), ("a.right.jpg", b"r"), ("a.seg.png", b"mask")])
-        ingest(str(path), url, Reading(payload="right.jpg", label_files="seg.png"))
+        path = self.shard(tmp_path / "s.tar", [("a.left.raw", b"l"), ("a.right.raw", b"r"), ("a.seg.png", b"mask")])
+        ingest(str(path), url, ReadOptions(payload="right.raw", label_files="seg.png"))
         assert [(payload, label) for payload, label, _ in contents(url).values()] == [(b"r", b"mask")]
 
     def test_a_shard_that_ends_too_early_gives_what_it_has(self, tmp_path, url):
@@ -325,7 +326,7 @@ class TestTars:
     def test_what_is_wrong_with_a_sample_concerns_that_sample(self, tmp_path, url):
         path = self.shard(
             tmp_path / "s.tar",
-            [("a.png", b"1"), ("a.cls", b"0"), ("b.png", b"2"), ("c.cls", b"1"), ("d.png", b"4"), ("d.json", b"{")],
+            [("a.raw", b"1"), ("a.cls", b"0"), ("b.raw", b"2"), ("c.cls", b"1"), ("d.raw", b"4"), ("d.json", b"{")],
         )
         outcome = ingest(str(path), url)
         assert outcome.written == 1
@@ -433,12 +434,12 @@ class TestHuggingFace:
     def test_columns_can_be_chosen(self, saved, url):
         dataset, folder = saved
         dataset.save_to_disk(folder / "saved")
-        ingest(str(folder / "saved"), url, Reading(label="age", columns=("who",), key="who"))
+        ingest(str(folder / "saved"), url, ReadOptions(label="age", columns=("who",), key="who"))
         rows = contents(url)
         assert sorted(rows) == [f"P{n}" for n in range(6)]
         assert rows["P3"][1:] == (3, {"who": "P3"})
         with pytest.raises(IngestError, match="no column 'nobody'; it has image, label, age, who"):
-            ingest(str(folder / "saved"), url, Reading(label="nobody"))
+            ingest(str(folder / "saved"), url, ReadOptions(label="nobody"))
 
 
 class TestPictures:
@@ -473,7 +474,7 @@ class TestPictures:
         Image.fromarray(np.zeros((4, 4), np.uint16)).save(tmp_path / "in" / "deep.png")
         outcome = ingest(str(tmp_path / "in"), url, encoding=Encoding(format="jpeg"))
         told = dict(outcome.failures)
-        assert "no picture that Pillow knows" in told["in/text.png"]
+        assert told["in/text.png"] == "it is called .png and is no picture: it begins with b'hello'"
         assert "encode it as png or tiff" in told["in/deep.png"]
 
     @pytest.mark.parametrize(

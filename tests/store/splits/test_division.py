@@ -17,6 +17,7 @@ from headrace.store.splits.division import split
 from headrace.store.splits.groups import Cells, _Search, assigned
 from headrace.store.splits.ranks import ranks
 from headrace.store.splits.shares import Shares, apportioned
+from tests.selection import examples
 
 THREE = {"train": 0.8, "val": 0.1, "test": 0.1}
 
@@ -68,6 +69,25 @@ class TestWithoutGroups:
             assert all(abs(ratio - name) < 0.01 for ratio in ratios.values())
         assert splits.concerns() == []
 
+    def test_fractions_that_leave_something_are_said(self):
+        frame = patients()
+        splits = split(frame, {"train": 0.8, "test": 0.1}, seed=7)
+        assert splits.concerns() == ["fractions add up to 0.9: what they leave of 1 is in no split"]
+        assert split(frame, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}).concerns() == []
+
+    def test_labels_go_by_the_names_of_their_classes(self):
+        frame = {"label": [0, 1, 2] * 30, "class": ["cat", "dog", "10"] * 30}
+        options = {"stratify": "label", "balance": {"cat": 1, "dog": 2, "10": 1}}
+        assert split(frame, {"all": 1}, **options).facts["counts"]["splits"]["all"]["classes"] == {
+            "cat": 15,
+            "dog": 30,
+            "10": 15,
+        }
+        with pytest.raises(SplitError, match="there is no class '0'; there are cat, dog, 10"):
+            split(frame, {"all": 1}, stratify="label", balance={"0": 1})
+        mixed = {"label": [0, 1] * 30, "class": ["cat"] * 59 + ["dog"]}  # names that are not those of the labels
+        assert set(split(mixed, {"all": 1}, stratify="label").facts["counts"]["total"]["classes"]) == {"0", "1"}
+
     def test_a_thousand_classes_of_one_row_do_not_spoil_the_sizes(self):
         splits = split({"key": [str(i) for i in range(1000)], "label": [str(i // 2) for i in range(1000)]}, THREE)
         rare = split({"label": np.arange(2000) // 2}, THREE, stratify="label")
@@ -103,7 +123,7 @@ class TestGroups:
         for name, ratios in zip(THREE.values(), shares_of(splits, frame), strict=True):
             assert all(abs(ratio - name) < 0.03 for ratio in ratios.values())
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(st.data())
     def test_few_groups_are_divided_in_the_best_way_there_is(self, data):
         number, kinds = data.draw(st.integers(2, 7)), data.draw(st.integers(1, 3))
@@ -136,14 +156,28 @@ class TestGroups:
         assert any("the largest group has 900 rows" in concern for concern in splits.concerns())
 
     def test_too_few_groups_are_told_of(self):
-        splits = split({"patient_id": ["a", "a", "b"]}, THREE, group_by="patient_id")
+        frame = {"patient_id": ["a", "a", "b"]}
+        with pytest.raises(SplitError, match=r"is empty: there are too few groups for its share\. .*allow_empty"):
+            split(frame, THREE, group_by="patient_id")
+        splits = split(frame, THREE, group_by="patient_id", allow_empty=True)
         assert any("is empty: there are too few groups" in concern for concern in splits.concerns())
+
+    def test_every_fold_has_rows(self):
+        frame = {"patient_id": [row // 10 for row in range(1200)]}
+        with pytest.raises(
+            SplitError, match=r"380 of 500 folds are empty \(.*\): there are too few groups for so many"
+        ):
+            split(frame, folds=500, group_by="patient_id")
+        splits = split(frame, folds=500, group_by="patient_id", allow_empty=True)
+        assert any("380 of 500 folds are empty" in concern for concern in splits.concerns())
+        assert len(splits.facts["counts"]["folds"]) == 500
+        assert split(frame, folds=120, group_by="patient_id").concerns() == []
 
     def test_a_row_without_a_group_could_belong_to_any(self):
         frame = {"patient_id": ["a", None, "b", None]}
         with pytest.raises(SplitError, match=r"2 of 4 rows have no patient_id.*patient_id IS NOT NULL"):
             split(frame, THREE, group_by="patient_id")
-        assert len(split(frame, THREE, group_by="patient_id", where="patient_id IS NOT NULL")) == 2
+        assert len(split(frame, {"all": 1}, group_by="patient_id", where="patient_id IS NOT NULL")) == 2
 
 
 class TestRepeatable:

@@ -32,7 +32,7 @@ def test_it_says_the_same_when_it_is_read(path):
         FRAME, {"train": 0.8, "test": 0.2}, group_by="who", stratify="label", folds=3, where="label < 3", seed=7
     )
     found = read(path)
-    assert (found.names, found.every, found.labels) == (made.names, made.every, made.labels)
+    assert (found.names, found.every) == (made.names, made.every)
     assert np.array_equal(found.parts, made.parts)
     assert np.array_equal(found.folds, made.folds)
     assert found.facts == json.loads(json.dumps(made.facts))
@@ -62,19 +62,32 @@ def test_a_split_is_named_behind_the_file(path):
         chosen(str(path))
 
 
-def test_what_is_no_split_file_is_refused(tmp_path):
+def test_what_is_no_split_file_is_refused(path, tmp_path):
     with pytest.raises(SplitError, match="no such file"):
         chosen(f"{tmp_path}/none.parquet:train")
     (tmp_path / "text").write_text("train,test")
     with pytest.raises(SplitError, match="this is no split file"):
         read(tmp_path / "text")
     pa.parquet.write_table(pa.table({"key": ["a"]}), tmp_path / "other.parquet")
-    with pytest.raises(SplitError, match="a Parquet file, but no split file"):
+    with pytest.raises(SplitError, match="this is no split file; `headrace split` makes them"):
         read(tmp_path / "other.parquet")
-    facts = {"headrace.split": json.dumps({"version": 1, "names": ["train"]})}
-    pa.parquet.write_table(pa.table({"key": ["a"], "split": ["x"]}).replace_schema_metadata(facts), tmp_path / "odd")
-    with pytest.raises(SplitError, match="columns are not what they should be"):
-        read(tmp_path / "odd")
+    said = json.loads(pa.parquet.read_schema(path).metadata[b"headrace.split"])
+    facts = {"headrace.split": json.dumps({name: value for name, value in said.items() if name != "digest"})}
+    for columns, complaint in [
+        ({"key": ["a"], "split": ["x"]}, "in splits that it does not name"),
+        ({"key": ["a", "a"], "split": ["train", "test"]}, "has a value twice"),
+        ({"key": [1], "split": ["train"]}, "its keys are no texts"),
+        ({"key": ["a"]}, "columns are not what they should be"),
+        ({"key": ["a"], "split": ["train"], "fold": [3]}, "in folds that it does not name"),
+        ({"key": ["a"], "split": ["train"], "fold": ["0"]}, "in folds that it does not name"),
+    ]:
+        pa.parquet.write_table(pa.table(columns).replace_schema_metadata(facts), tmp_path / "odd")
+        with pytest.raises(SplitError, match=complaint):
+            read(tmp_path / "odd")
+    few = {"headrace.split": json.dumps({"version": 1, "names": ["train"]})}
+    pa.parquet.write_table(pa.table({"key": ["a"], "split": ["train"]}).replace_schema_metadata(few), tmp_path / "few")
+    with pytest.raises(SplitError, match="what it says of itself cannot be read"):
+        read(tmp_path / "few")
     later = {"headrace.split": json.dumps({"version": 9, "names": ["train"]})}
     pa.parquet.write_table(pa.table({"key": ["a"]}).replace_schema_metadata(later), tmp_path / "later")
     with pytest.raises(SplitError, match="has version 9"):
@@ -85,3 +98,50 @@ def test_it_is_written_whole_or_not_at_all(path, tmp_path):
     with pytest.raises(SplitError, match="cannot be written"):
         read(path).save(tmp_path / "no such folder" / "splits.parquet")
     assert [entry.name for entry in tmp_path.iterdir()] == ["splits.parquet"]
+
+
+def test_a_file_that_is_there_is_not_replaced(path):
+    before = path.read_bytes()
+    other = split(FRAME, {"all": 1})
+    with pytest.raises(SplitError, match=r"splits\.parquet: is there already; force=True"):
+        other.save(path)
+    assert path.read_bytes() == before
+    other.save(path, force=True)
+    assert read(path).names == ("all",)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json"])
+@pytest.mark.parametrize("name", [None, "label"])
+def test_all_columns_are_there_whatever_was_asked_for(tmp_path, ending, name):
+    made = split({"key": ["a", "b"], **({} if name is None else {name: [1, 0]})}, {"all": 1})
+    path = tmp_path / f"splits.{ending}"
+    made.save(path)
+    table = json.loads(path.read_text()) if ending == "json" else pa.parquet.read_table(path).to_pydict()
+    label = [None, None] if name is None else [1, 0]
+    assert {column: table[column] for column in ("key", "split", "fold", "label")} == {
+        "key": ["a", "b"],
+        "split": ["all", "all"],
+        "fold": [None, None],
+        "label": label,
+    }
+    assert (read(path).every, read(path).folds) == (["a", "b"], None)
+
+
+def test_json_says_the_same_without_pyarrow(path, tmp_path, monkeypatch):
+    made = split(FRAME, {"train": 0.8, "test": 0.2}, stratify="label", folds=3, seed=7)
+    monkeypatch.setattr("headrace.store.parquet._pyarrow", None)
+    made.save(tmp_path / "splits.json")
+    found, name = chosen(f"{tmp_path}/splits.json:fold1.train")
+    assert found.keys(name) == made.keys(name)
+    assert np.array_equal(found.parts, made.parts)
+    assert np.array_equal(found.folds, made.folds)
+    assert found.facts == json.loads(json.dumps(made.facts))
+    assert not list(tmp_path.glob(".splits*"))
+
+
+def test_a_file_that_was_cut_and_still_has_its_form(path):
+    table = pa.parquet.read_table(path)
+    for rows in (0, 59):
+        pa.parquet.write_table(table.slice(0, rows), path)
+        with pytest.raises(SplitError, match="not as it was written: damaged, or edited"):
+            read(path)

@@ -16,6 +16,7 @@ import numpy as np
 from headrace.trace import format as F
 from headrace.trace.file import Recording, record
 from headrace.trace.hardware.callgrind import measuring
+from headrace.trace.session import COUNTED
 
 TEXT = bytes(range(256)) * 512
 NUMBERS = np.random.default_rng(0).random(60_000)
@@ -29,7 +30,7 @@ OPERATIONS = {
 def work(recording: Recording | None, samples: int) -> None:
     stream = recording.stream() if recording else None
     heads = stream.operations(list(OPERATIONS)) if stream else [0] * len(OPERATIONS)
-    measured = measuring()
+    measured = measuring(os.environ.get(COUNTED, ""))
     for index in range(samples):
         start = before = time.monotonic_ns()
         marks = []

@@ -8,7 +8,7 @@ import pytest
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
 from headrace.trace.file import record
-from headrace.trace.hardware.perf import Sampler
+from headrace.trace.hardware.perf import PerfSampler
 from headrace.trace.reader import Trace, read
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 def sampling(tmp_path_factory) -> None:
     """Skips a test where the kernel does not let us sample."""
     try:
-        Sampler(tmp_path_factory.mktemp("probe") / "probe.hw", None, 100).close()
+        PerfSampler(tmp_path_factory.mktemp("probe") / "probe.hw", None, 100).close()
     except TraceError as error:
         pytest.skip(str(error))
 

@@ -34,10 +34,9 @@ def test_exact_counts_make_a_mapping_too():
     assert (memcpy.belongs_low, memcpy.belongs, memcpy.belongs_high) == (1.0, 1.0, 1.0)
 
 
-def test_a_program_outside_valgrind_is_left_alone(monkeypatch):
-    assert callgrind.measuring() is None
-    monkeypatch.setenv(callgrind.VARIABLE, "3")
-    assert callgrind.measuring() is None
+@pytest.mark.parametrize("limit", ["", "3", "three"])
+def test_a_program_outside_valgrind_is_left_alone(limit):
+    assert callgrind.measuring(limit) is None
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the request is machine code of x86-64")
@@ -58,9 +57,9 @@ def test_a_recorders_probe_measures_its_operations(monkeypatch):
         def leave(self, operation):
             seen.append(("leave", operation))
 
-    monkeypatch.setattr(callgrind, "measuring", Fake)
+    monkeypatch.setattr(callgrind, "measuring", lambda limit: Fake() if limit == "3" else None)
     probe = Probe()
-    callgrind.attach(probe, ["read", "resize"])
+    callgrind.attach(probe, ["read", "resize"], "3")
     assert probe.timed(lambda x: x + 1, 2, 0)(1) == 2
     with pytest.raises(ZeroDivisionError):
         probe.timed(lambda: 1 / 0, 1, 0)()

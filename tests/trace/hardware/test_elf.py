@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.trace.hardware import elf
-from headrace.trace.hardware.elf import Library, opened
+from headrace.trace.hardware.elf import ElfLibrary, opened
 from headrace.trace.hardware.symbols import Function, demangled, part
 
 
@@ -27,7 +27,7 @@ def place(function: object) -> tuple[str, int]:
 @pytest.mark.parametrize("name", ["PyLong_AsLong", "PyDict_GetItem", "PyObject_Repr"])
 def test_a_function_has_its_symbol(name):
     path, offset = place(getattr(ctypes.pythonapi, name))
-    library = Library(path)
+    library = ElfLibrary(path)
     assert library.function(offset) == name
     assert library.function(offset + 3) == name
 
@@ -36,7 +36,7 @@ def test_a_stripped_library_has_ranges(monkeypatch):
     path, offset = place(ctypes.pythonapi.PyDict_GetItem)
     monkeypatch.setattr(elf, "_symbol_tables", lambda *_: [])
     monkeypatch.setattr(elf, "_debug_tables", lambda *_: [])
-    library = Library(path)
+    library = ElfLibrary(path)
     name = library.function(offset)
     kind, _, start = name.partition("@")
     assert kind == "function"
@@ -99,7 +99,7 @@ def test_places_in_the_file_are_not_addresses(tmp_path):
         ("alias", 0x401000, 0x10),
     ]
     path.write_bytes(library(symbols, (0x1000, 0x401000, 0x1000)))
-    found = Library(str(path))
+    found = ElfLibrary(str(path))
     assert found.function(0x1000) == found.function(0x101F) == "sized"  # the longer of two at one address
     assert found.function(0x1020) == "0x401020"
     assert found.function(0x11FF) == "assembly"  # as far as the next: it says no size

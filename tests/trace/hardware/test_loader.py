@@ -11,23 +11,14 @@ from tests.trace.hardware.support import sampling  # noqa: F401  (a fixture)
 PROGRAM = """
 import hashlib, sys, zlib
 import headrace
+from torchvision.transforms import Compose
 
 TEXT = bytes(range(256)) * 256
 
 
-class Compose:
-    def __init__(self, *transforms):
-        self.transforms = list(transforms)
-
-    def __call__(self, sample):
-        for transform in self.transforms:
-            sample = transform(sample)
-        return sample
-
-
 class Texts:
     def __init__(self):
-        self.transform = Compose(zlib.compress, Digest())
+        self.transform = Compose([zlib.compress, Digest()])
 
     def __len__(self):
         return 120

@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.__main__ import main
 from headrace.core.errors import TraceError
 from headrace.trace.hardware import chart, runner
-from headrace.trace.hardware.study import Run, Study
+from headrace.trace.hardware.study import Study, StudyRun
 from tests.trace.hardware.support import PROGRAM, sampling  # noqa: F401  (a fixture)
 
 
@@ -76,8 +76,10 @@ def test_mistakes_are_told_in_one_line(capfd, arguments, message):
 def test_bars_are_as_high_as_their_values():
     found = Study(
         [
-            Run(1, 4.0, 3.0, 4.0, 10.0, {"load <b>": {"cpu_seconds": 3.0, "IPC": 2.0}, "flip": {"cpu_seconds": 1.0}}),
-            Run(8, 1.0, 0.5, 6.0, 40.0, {"load <b>": {"cpu_seconds": 2.0, "IPC": 1.0}}),
+            StudyRun(
+                1, 4.0, 3.0, 4.0, 10.0, {"load <b>": {"cpu_seconds": 3.0, "IPC": 2.0}, "flip": {"cpu_seconds": 1.0}}
+            ),
+            StudyRun(8, 1.0, 0.5, 6.0, 40.0, {"load <b>": {"cpu_seconds": 2.0, "IPC": 1.0}}),
         ]
     )
     drawing = ET.fromstring(chart.figure(found, "CPU", found.cpu, stacked=True)).find("svg")

@@ -2,15 +2,25 @@
 
 import os
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace.core.options import LanesRule
-from headrace.engine.consumer.cores import automatic_workers, free_memory, most_lanes, ranks
-from headrace.plan.lanes import RULES, Observed
+from headrace.engine.consumer.cores import (
+    automatic_workers,
+    free_descriptors,
+    free_memory,
+    free_processes,
+    most_lanes,
+    ranks,
+)
+from headrace.plan.lanes import RULES, LaneRates
 
 RESERVE = 0.1
 """Share of the free memory that lanes leave alone."""
+DESCRIPTORS = 4
+"""Of this process, for each lane, about."""
 
 
 class Automatic:
@@ -18,18 +28,27 @@ class Automatic:
 
     def __init__(self, dataset: Any, rule: LanesRule) -> None:
         """Begins with what was found for the dataset before, or with one lane per core."""
-        most = most_lanes()
-        self._policy, self._dataset = RULES[rule](most), _reference(dataset)
+        self._most = most_lanes()
+        self._policy, self._dataset = RULES[rule](self._most), _reference(dataset)
         _, found = _FOUND.get(id(dataset), (None, automatic_workers()))
-        self.lanes = min(most, found)
+        self.lanes = min(self._most, found)
 
-    def decide(self, observed: Observed) -> int:
+    def bound(self, lanes: int) -> None:
+        """A limit of the system allows no more than these."""
+        self._most = lanes
+        self._keep(lanes)
+
+    def decide(self, observed: LaneRates) -> int:
         """Lanes for the next period."""
-        self.lanes = self._policy.lanes(observed)
+        lanes = self._policy.lanes(replace(observed, affordable=min(observed.affordable, self._most)))
+        self._keep(lanes)
+        return lanes
+
+    def _keep(self, lanes: int) -> None:
+        self.lanes = lanes
         dataset = None if self._dataset is None else self._dataset()
         if self._dataset is not None and dataset is not None:
-            _FOUND[id(dataset)] = self._dataset, self.lanes
-        return self.lanes
+            _FOUND[id(dataset)] = self._dataset, lanes
 
 
 _FOUND: dict[int, tuple["weakref.ref[Any]", int]] = {}
@@ -46,9 +65,13 @@ def _reference(dataset: Any) -> "weakref.ref[Any] | None":
 
 
 def affordable(pids: list[int], batches: int) -> int:
-    """Further lanes that fit into this rank's part of memory, each as large as the largest and with its ``batches``."""
+    """Further lanes that fit into this rank's part of memory, each as large as the largest and with its ``batches``.
+
+    Nor do they take more than half of the descriptors and processes that limits leave.
+    """
     largest = max(map(_own_memory, pids), default=0)
-    return int(free_memory() * (1 - RESERVE)) // ranks() // max(1, largest + batches)
+    room = int(free_memory() * (1 - RESERVE)) // ranks() // max(1, largest + batches)
+    return min(room, free_descriptors() // (2 * DESCRIPTORS), free_processes() // 2 // ranks())
 
 
 def _own_memory(pid: int) -> int:

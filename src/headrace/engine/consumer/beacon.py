@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.limits import explained
 
@@ -79,7 +79,7 @@ class Snapshot:
 class Beacon:
     """The loader's side. Writing takes a microsecond or two, once per batch."""
 
-    def __init__(self, tally: Tally, name: str) -> None:
+    def __init__(self, tally: LoaderTally, name: str) -> None:
         """``name``: of the dataset."""
         with explained("make a page for the loader's figures"):
             file = os.memfd_create(NAME, os.MFD_CLOEXEC)

@@ -20,7 +20,7 @@ class Controller:
 
 
 def controller(name: str, process: Path = Path("/proc/self")) -> Controller | None:
-    """Where ``name`` (memory, cpu) is governed; None where it is not. ``process``: a directory like ``/proc/self``."""
+    """Where ``name`` (cpu, memory, pids) is governed, or None. ``process``: a directory like ``/proc/self``."""
     try:
         member = _membership((process / "cgroup").read_text())
         mounts = list(_mounts((process / "mountinfo").read_text()))
@@ -103,6 +103,16 @@ def _room(group: Path, version: int) -> int | None:
     if limit is None or used is None:
         return None
     return max(0, limit - max(0, used - _sum(group / "memory.stat", [prefix + name for name in RECLAIMABLE])))
+
+
+def processes(pids: Controller | None) -> int | None:
+    """Processes and threads that the groups still allow; None without a limit. Both versions have the same files."""
+    rooms: list[int] = []
+    for group in () if pids is None else pids.groups:
+        limit, used = _number(group / "pids.max"), _number(group / "pids.current")
+        if limit is not None and used is not None:
+            rooms.append(max(0, limit - used))
+    return min(rooms, default=None)
 
 
 def _number(file: Path) -> int | None:

@@ -1,6 +1,7 @@
 """How many workers this process may reasonably start."""
 
 import os
+import resource
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +9,9 @@ from typing import NamedTuple
 from headrace.engine.consumer import cgroup
 
 CEILING = 32
-"""Beyond this many, an automatic choice is more likely to exhaust memory than to help."""
+"""Beyond this many, an automatic choice is more likely to exhaust memory than to help, until it was seen to."""
+MOST = 128
+"""Lanes that are ever tried: address space is reserved for their batches."""
 
 
 def ranks() -> int:
@@ -30,8 +33,13 @@ def automatic_workers() -> int:
 
 
 def most_lanes() -> int:
-    """How far an automatic number of lanes may rise: samples that wait on I/O want more lanes than there are cores."""
-    return min(2 * CEILING, 8 * automatic_workers())
+    """How far an automatic number of lanes may rise where it pays: samples that wait for a network need no cores.
+
+    What memory and other limits allow is asked when lanes are added. Ranks share what there is.
+    """
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        return min(MOST, 8 * automatic_workers())  # address space for every lane's batches is taken at the beginning
+    return min(MOST, max(8 * automatic_workers(), MOST // ranks()))
 
 
 def free_memory() -> int:
@@ -42,6 +50,21 @@ def free_memory() -> int:
             available = int(line.split()[1]) * 1024
     room = cgroup.free(cgroup.controller("memory"))
     return available if room is None else min(available, room)
+
+
+def free_descriptors() -> int:
+    """Files that this process may still open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(0, soft - len(os.listdir("/proc/self/fd")))  # noqa: PTH208  (names are enough)
+
+
+def free_processes() -> int:
+    """Processes that the control groups still allow; a huge number where they say nothing.
+
+    What ``ulimit -u`` allows is not known without counting every thread of the user: whoever starts one finds out.
+    """
+    room = cgroup.processes(cgroup.controller("pids"))
+    return cgroup.UNLIMITED if room is None else room
 
 
 def machine() -> tuple[float, int]:

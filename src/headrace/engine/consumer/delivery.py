@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from headrace.engine.device.pieces import crossing
-from headrace.engine.device.rows import Block, Crossing, Rows
+from headrace.engine.device.rows import Block, Crossing, RowBlock
 from headrace.engine.memory import codec
 from headrace.engine.memory.layouts import REMEMBERED, Layouts
 from headrace.engine.memory.reservation import Reservation
@@ -42,7 +42,7 @@ class Delivery:
         return codec.decode(view[offset:], view)
 
     def batch(self, slot: int, *, keep: list[int] | None = None) -> Any:
-        """The slot's batch; ``keep`` names the rows when some are missing. What goes on to a device may be ``Rows``."""
+        """The slot's batch; ``keep`` names the rows when some are missing. For a device it may be a ``RowBlock``."""
         lend, result = self._slots.spare(), self._view.result(slot)
         if lend and result < 0 and keep is None and self._slots.is_registered:
             rows = self._rows(slot)
@@ -55,7 +55,7 @@ class Delivery:
             self._slots.release(slot)
         return made
 
-    def _rows(self, slot: int) -> Rows | None:
+    def _rows(self, slot: int) -> RowBlock | None:
         """The batch as it lies there, lent; None where it has to be unpacked."""
         key = self._view.layout(slot), self._view.expected(slot)
         known = self._ways.get(slot)
@@ -66,7 +66,7 @@ class Delivery:
         _, way, sources = known
         if way is None:
             return None
-        rows = Rows(way, sources)
+        rows = RowBlock(way, sources)
         self._slots.lend(slot, rows)
         return rows
 

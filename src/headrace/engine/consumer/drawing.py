@@ -15,7 +15,7 @@ from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.writing import IndexWriter
 from headrace.engine.memory.slots import Slots
-from headrace.sched.acts import Act, Terms
+from headrace.sched.acts import Draw, Ring, Terms, Wait
 from headrace.sched.book import Settled
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch
@@ -78,17 +78,17 @@ class Drawing:
         """
         machine = self.machine
         machine.start_ahead(room)
-        while (act := machine.next()) != Act.WAIT:
-            if act == Act.DRAW:
+        while not isinstance(command := machine.next(), Wait):
+            if isinstance(command, Draw):
                 try:
-                    self._draw()
+                    self._draw(must=command.must)
                 except StoreError:
                     machine.stuck()
-            elif act == Act.RING:
-                self._pool.ring(machine.woken)
+            elif isinstance(command, Ring):
+                self._pool.ring(command.lanes)
 
-    def _draw(self) -> None:
-        """The next group of the order, if there is one that can be had now."""
+    def _draw(self, *, must: bool) -> None:
+        """The next group of the order, if there is one that can be had now. ``must``: see ``Draw``."""
         machine = self.machine
         indices = machine.source.head()
         if indices is None:
@@ -96,7 +96,7 @@ class Drawing:
             return
         if indices is NOT_YET:
             self._ask_early()
-        slot = None if indices is NOT_YET else self._slots.acquire(self._is_busy, force=machine.must)
+        slot = None if indices is NOT_YET else self._slots.acquire(self._is_busy, force=must)
         if slot is None or indices is NOT_YET:
             machine.stuck()
             return
@@ -134,11 +134,11 @@ class Drawing:
             self.machine.follower = self._next.machine
         return self._next
 
-    def _draw_early(self) -> None:
-        """Have lanes go on with the next epoch, if that may be begun."""
+    def _draw_early(self, room: int) -> None:
+        """Have lanes go on with ``room`` batches of the next epoch, if that may be begun."""
         following = self._following()
         if following is not None:
-            following.draw_ahead(self.machine.room)
+            following.draw_ahead(room)
 
     def _ask_early(self) -> None:
         """Have rows of the next epoch brought behind the last ones of this."""

@@ -14,12 +14,13 @@ from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
-from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.tally import Errors, LoaderTally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import COLLATION
+from headrace.engine.worker.fitting import LeftOut, fitted
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 
@@ -51,7 +52,7 @@ class InlineRun:
         batched: bool,
         seed: tuple[int, int] | None,
         errors: Errors,
-        tally: Tally,
+        tally: LoaderTally,
         observer: Observer | None,
     ) -> None:
         """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
@@ -59,7 +60,9 @@ class InlineRun:
         ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
         """
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
-        self._seed, self._errors, self._tally = seed, errors, tally
+        self._seed, self._tally = seed, tally
+        self.errors = errors
+        """What becomes of samples that fail."""
         self._observer, self._number = observer, -1
         self.hands: Hands[list[Any]] = deque()
         self._placed = dataset if isinstance(dataset, Staged | Brought) else None
@@ -122,6 +125,8 @@ class InlineRun:
             if not indices or len(samples):
                 delivered = Delivered(self._number + 1, len(samples))
                 batch = self._collated(samples, made, delivered)
+                if isinstance(batch, LeftOut):
+                    batch, delivered = self._without(batch)
                 self._number += 1
                 return Hand((batch,), indices, delivered)
         return None
@@ -134,7 +139,7 @@ class InlineRun:
                 samples = self._made(self._bulk, indices, indices[0] if indices else 0)
             except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
                 for index in indices:
-                    self._errors.failed(index, error, error)
+                    self.errors.failed(index, error, error)
                 return [], []
         else:
             samples, made = [], []
@@ -145,8 +150,8 @@ class InlineRun:
                     samples.append(self._made(self._get, index, index))
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)
-                    self._errors.failed(index, error, error)
-        self._errors.passed(len(samples))
+                    self.errors.failed(index, error, error)
+        self.errors.passed(len(samples))
         self._tally.samples += len(samples)
         return samples, made
 
@@ -162,7 +167,19 @@ class InlineRun:
     def _collated(self, samples: Any, made: list[Any], delivered: Delivered) -> Any:
         if self._seed is not None and made:
             seeding.seed_sample(*self._seed, made[0], COLLATION)
-        return collated(self._collate_fn, samples, self._observer, delivered, batched=self._batched)
+        collate_fn = self._collate_fn
+        if self._batched:
+            dataset, skips = self._dataset, self.errors.skips
+            collate_fn = partial(fitted, self._collate_fn, indices=lambda: made, dataset=dataset, skips=skips)
+        return collated(collate_fn, samples, self._observer, delivered, batched=self._batched)
+
+    def _without(self, left: LeftOut) -> tuple[Any, Delivered]:
+        """The batch, the samples that did not fit counted as failures."""
+        self.errors.passed(-len(left.unfit))
+        self._tally.samples -= len(left.unfit)
+        for index, why in left.unfit:
+            self.errors.failed(index, why, why)
+        return left.batch, Delivered(self._number + 1, left.samples)
 
 
 def _places(indices: list[Any]) -> Sequence[Any]:

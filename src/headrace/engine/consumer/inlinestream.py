@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.engine.consumer.hand import Hand, Hands
 from headrace.engine.consumer.inline import collated
-from headrace.engine.consumer.tally import Errors, Tally
+from headrace.engine.consumer.tally import Errors, LoaderTally
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
@@ -26,7 +26,7 @@ class InlineStream:
         *,
         batch_size: int | None,
         drop_last: bool,
-        tally: Tally,
+        tally: LoaderTally,
         resumed: Resume,
         errors: Errors,
         observer: Observer | None,

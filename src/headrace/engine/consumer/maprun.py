@@ -12,7 +12,22 @@ from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.consumer.watch import Watch
 from headrace.engine.memory.slots import Slots
-from headrace.sched.acts import Act, Ready, Terms
+from headrace.sched.acts import (
+    Command,
+    Deliver,
+    Draw,
+    DrawEarly,
+    End,
+    Examine,
+    Failed,
+    Judge,
+    ReadySlot,
+    Release,
+    Ring,
+    SeeAfterLanes,
+    Terms,
+    Wait,
+)
 from headrace.sched.book import Settled
 from headrace.sched.resume import Resume
 
@@ -36,6 +51,8 @@ class MapRun(Drawing):
         """Hands out work at once, unless it follows another run."""
         super().__init__(pool, slots, groups, terms, staffing, succession)
         self._service, self._tally = service, service.tally
+        self.errors = service.errors
+        """What becomes of samples that fail."""
         self._outcomes = Outcomes(pool.memory, slots, self._ledger, service)
         self._idle_deaths = 0
         self._ledger.seed(succession.seed)
@@ -98,45 +115,44 @@ class MapRun(Drawing):
             self._tally.asked += 1
         waited = 0.0
         machine.start()
-        while (act := machine.next()) != Act.END:
-            if act == Act.WAIT:
+        while not isinstance(command := machine.next(), End):
+            if isinstance(command, Wait):
                 if not block:
                     return NOT_YET
                 waited += self._sleep(deadline)
                 if machine.is_held_back:
                     self._terms.window.waited(waited, self._ledger.idle(self._pool.lanes), self._ledger.limit)
                 machine.start()
-            elif act in (Act.JUDGE, Act.DELIVER):
-                hand = self._failed() if act == Act.JUDGE else self._finished()
+            elif isinstance(command, (Judge, Deliver)):
+                hand = self._failed(command.failed) if isinstance(command, Judge) else self._finished(command.ready)
                 if hand is not None:
                     self.hands.append(hand)
                     return hand
             else:
-                self._do(act)
+                self._do(command)
         self._watch.count()
         self.is_done, self._torn = True, False
         raise StopIteration
 
-    def _do(self, act: Act) -> None:
-        machine = self.machine
-        if act == Act.DRAW:
-            self._draw()
-        elif act == Act.RING:
-            self._pool.ring(machine.woken)
-        elif act == Act.WATCH:
-            self._watch.look(draining=machine.exhausted and self._next is None)
-        elif act == Act.DRAW_EARLY:
-            self._draw_early()
-        elif act == Act.EXAMINE and self._outcomes.cannot_travel(machine.failed):
-            self._begin_again(local=True)
-        elif act == Act.CLOSED:
-            for slot in machine.dropped:
-                self._slots.release(slot)
-            self._pool.ring(machine.woken)
+    def _do(self, command: Command) -> None:
+        match command:
+            case Draw(must=must):
+                self._draw(must=must)
+            case Ring(lanes=lanes):
+                self._pool.ring(lanes)
+            case SeeAfterLanes():
+                self._watch.look(draining=self.machine.exhausted and self._next is None)
+            case DrawEarly(room=room):
+                self._draw_early(room)
+            case Examine(failed=failed) if self._outcomes.cannot_travel(failed):
+                self._begin_again(local=True)
+            case Release(slots=slots, lanes=lanes):
+                for slot in slots:
+                    self._slots.release(slot)
+                self._pool.ring(lanes)
 
-    def _failed(self) -> Hand[Settled] | None:
+    def _failed(self, failed: Failed) -> Hand[Settled] | None:
         """What a sample raises; None where it is only counted."""
-        failed = self.machine.failed[0]
         settled: Settled = [(failed.group, {failed.position})]
         error = self._outcomes.judged(failed)
         if error is not None:
@@ -144,13 +160,12 @@ class MapRun(Drawing):
         self.machine.settle(settled)
         return None
 
-    def _finished(self) -> Hand[Settled] | None:
+    def _finished(self, ready: ReadySlot) -> Hand[Settled] | None:
         """A batch, or why there is none; None where nothing is left of it."""
         machine = self.machine
-        assert isinstance(machine.ready, Ready)
-        made = self._outcomes.batch(machine.ready, machine.lined_up, len(machine.open))
+        made = self._outcomes.batch(ready, machine.lined_up, len(machine.open))
         if made is None:
-            machine.settle(machine.ready.settled)
+            machine.settle(ready.settled)
             return None
         self._watch.delivered(machine.lined_up / machine.share)
         self._idle_deaths = 0

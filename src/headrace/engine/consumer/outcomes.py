@@ -11,7 +11,8 @@ from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.memory.slots import Slots
 from headrace.engine.worker import failure
-from headrace.sched.acts import Failed, Ready
+from headrace.engine.worker.fitting import LeftOut
+from headrace.sched.acts import Failed, ReadySlot
 from headrace.sched.book import Settled
 from headrace.sched.consumer import ConsumerLedger
 
@@ -29,7 +30,7 @@ class Outcomes:
         self._errors, self._tally = service.errors, service.tally
         self._delivery = Delivery(memory, slots)
 
-    def batch(self, ready: Ready, others: int, outstanding: int) -> Hand[Settled] | None:
+    def batch(self, ready: ReadySlot, others: int, outstanding: int) -> Hand[Settled] | None:
         """A complete slot's, or why there is none; None when nothing of it is left.
 
         ``others``: batches that are ready besides, of so many ``outstanding``.
@@ -45,6 +46,13 @@ class Outcomes:
             slots.release(slot)
             return None
         made = self._made(slot, rows if count < expected else None)
+        if isinstance(made, tuple) and isinstance(made[0], LeftOut):
+            left, made = made[0], (made[0].batch,)
+            count = left.samples
+            for index, why in left.unfit:
+                error = self._errors.judged(index, why, why)
+                if error is not None:
+                    return Hand(error, settled, Delivered(0, 0, others, outstanding))
         self._errors.passed(count)
         tally.samples += count
         if delivery.copied:
@@ -64,7 +72,7 @@ class Outcomes:
                 return error
             raise  # a signal handler's, which had nothing to do with it
 
-    def _failure(self, ready: Ready) -> BaseException | None:
+    def _failure(self, ready: ReadySlot) -> BaseException | None:
         """Batches as drawn: failures come out with the batch they belong to. Collation may fail in any."""
         for failed in ready.failed:
             error = self.judged(failed)

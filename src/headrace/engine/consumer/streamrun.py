@@ -11,8 +11,9 @@ from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.slots import Slots
-from headrace.sched.resume import Note, Reading, Resume
-from headrace.sched.streammachine import Made, Place, StreamAct, StreamMachine
+from headrace.sched.acts import End, Ring, Wait
+from headrace.sched.resume import Note, Resume, SlotContents
+from headrace.sched.streammachine import Allow, CloseStream, DeliverMade, Made, StreamMachine, StreamProgress
 from headrace.sched.streams import ConsumerStreams
 
 
@@ -34,7 +35,7 @@ class StreamRun:
         self._pool, self._slots, self._service, self._tally = pool, slots, service, service.tally
         self._ledger = pool.ledger()
         self._delivery = Delivery(pool.memory, slots)
-        self.hands: Hands[Place] = deque()
+        self.hands: Hands[StreamProgress] = deque()
         streams = ConsumerStreams(pool.memory.words, pool.memory.dims, pool.lanes)
         self.machine = StreamMachine(
             self._ledger, streams, resumed, self.hands, in_order=in_order, ahead=ahead, turn=turn
@@ -67,7 +68,7 @@ class StreamRun:
         ]
         return {"streams": streams, "turn": now.turn}
 
-    def next(self, *, block: bool = True) -> Hand[Place] | NotYet:
+    def next(self, *, block: bool = True) -> Hand[StreamProgress] | NotYet:
         """The next batch, or what an item raised, in a hand; raises StopIteration once every stream is exhausted.
 
         With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
@@ -94,39 +95,38 @@ class StreamRun:
         """Have batches made, as many as may be ahead."""
         machine = self.machine
         machine.start_ahead()
-        while (act := machine.next()) != StreamAct.WAIT:
-            if act == StreamAct.ALLOW:
-                slot = self._slots.acquire(self._is_busy, force=machine.must)
+        while not isinstance(command := machine.next(), Wait):
+            if isinstance(command, Allow):
+                slot = self._slots.acquire(self._is_busy, force=command.must)
                 if slot is None:
-                    machine.no_room()
+                    machine.no_room(command.lane)
                 else:
-                    machine.allow(slot)
-            elif act == StreamAct.RING:
-                self._pool.ring(machine.woken)
+                    machine.allow(command.lane, slot)
+            elif isinstance(command, Ring):
+                self._pool.ring(command.lanes)
 
     def _is_busy(self, slot: int) -> bool:
         return self._ledger.is_busy(slot, self._pool.lanes)
 
-    def _take(self, *, block: bool) -> Hand[Place] | NotYet:
+    def _take(self, *, block: bool) -> Hand[StreamProgress] | NotYet:
         machine = self.machine
         deadline = time.monotonic() + self._service.timeout if self._service.timeout else None
         machine.start()
-        while (act := machine.next()) != StreamAct.END:
-            if act == StreamAct.WAIT:
-                if not block:
-                    return NOT_YET
-                self._sleep(deadline)
-                continue
-            assert machine.made is not None
-            if act == StreamAct.CLOSE:
-                self._close(machine.made)
-                continue
-            hand = self._deliver(machine.made)
-            self.hands.append(hand)
-            self._allow()
-            if hand.load is not None:
-                return hand
-            machine.start()
+        while not isinstance(command := machine.next(), End):
+            match command:
+                case Wait():
+                    if not block:
+                        return NOT_YET
+                    self._sleep(deadline)
+                case CloseStream(made=made):
+                    self._close(made)
+                case DeliverMade(made=made):
+                    hand = self._deliver(made)
+                    self.hands.append(hand)
+                    self._allow()
+                    if hand.load is not None:
+                        return hand
+                    machine.start()
         self._torn = False
         raise StopIteration
 
@@ -154,11 +154,15 @@ class StreamRun:
         at = made.outcome.note
         return Note(*self._delivery.state(made.slot, at)) if at >= 0 else None
 
-    def _deliver(self, made: Made) -> Hand[Place]:
+    def _deliver(self, made: Made) -> Hand[StreamProgress]:
         """A batch, or why there is none; an empty hand where that is only counted."""
         if made.outcome.failed:
             return self._failed(made)
-        place, slot, items = self.machine.after(made, Reading(note=self._note(made))), made.slot, made.outcome.items
+        place, slot, items = (
+            self.machine.after(made, SlotContents(note=self._note(made))),
+            made.slot,
+            made.outcome.items,
+        )
         number = self._ledger.number(slot)
         batch = self._delivery.batch(slot)
         delivered = Delivered(number, items, *self.machine.count_ready())
@@ -169,9 +173,9 @@ class StreamRun:
         self._service.errors.passed(items)
         return Hand((batch,), place, delivered)
 
-    def _failed(self, made: Made) -> Hand[Place]:
+    def _failed(self, made: Made) -> Hand[StreamProgress]:
         raised, original, fatal = self._error(made.slot)
-        place = self.machine.after(made, Reading(fatal, self._note(made)))
+        place = self.machine.after(made, SlotContents(fatal, self._note(made)))
         number = self.machine.given.streams[made.lane].batches
         self._slots.release(made.slot)
         judged: BaseException | None = raised
@@ -202,5 +206,5 @@ class StreamRun:
             self._torn = False
             raise WorkerDied(msg)
 
-    def _reading(self, made: Made) -> Reading:
-        return Reading(made.outcome.failed and self._error(made.slot)[2], self._note(made))
+    def _reading(self, made: Made) -> SlotContents:
+        return SlotContents(made.outcome.failed and self._error(made.slot)[2], self._note(made))

@@ -88,7 +88,7 @@ _loaders = count(1)
 
 
 @dataclass(slots=True)
-class Tally(Counters):
+class LoaderTally(Counters):
     """Counts since the loader was made, and what the others in its ``Stats`` are made from."""
 
     number: int = field(default_factory=lambda: next(_loaders))
@@ -131,7 +131,7 @@ PROBATION = 100
 class Errors:
     """What becomes of failed samples in one epoch."""
 
-    def __init__(self, policy: OnError, tally: Tally, epoch_samples: int | None) -> None:
+    def __init__(self, policy: OnError, tally: LoaderTally, epoch_samples: int | None) -> None:
         """``epoch_samples``: how many samples the epoch has, if known."""
         self._policy, self._tally, self._total = policy, tally, epoch_samples
         self._seen = 0

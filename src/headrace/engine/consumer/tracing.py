@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.core.stats import Division
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.trace import format as F
 from headrace.trace.file import Recording
 
@@ -32,7 +32,7 @@ class RunTrace:
     """Records what happens to the batches of one run. ``number`` is what workers call the run."""
 
     def __init__(
-        self, recording: Recording, tally: Tally, dataset: object, number: int, facts: Mapping[str, object]
+        self, recording: Recording, tally: LoaderTally, dataset: object, number: int, facts: Mapping[str, object]
     ) -> None:
         """``facts``: what else the trace says of the loader and the epoch."""
         self.number, self.recording, self._tally = number, recording, tally
@@ -71,6 +71,10 @@ class RunTrace:
     def copied(self, batch: Delivered, size: int, start: int, elapsed: int) -> None:
         """A batch reached the device."""
         self._stream.copy(batch.batch, size, start, elapsed)
+
+    def span(self, name: str, start: int, elapsed: int) -> None:
+        """The device was at this for so long."""
+        self._stream.span(name, start, elapsed)
 
     def ended(self) -> None:
         """The epoch is over."""

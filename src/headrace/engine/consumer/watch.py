@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headrace.core.errors import LimitReached
 from headrace.engine.consumer.automatic import Automatic, affordable
 from headrace.engine.consumer.cores import CoreUse, own_cores
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.plan import cost
-from headrace.plan.lanes import Observed, fullness
+from headrace.plan.lanes import LaneRates, fullness
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.pace import CUT_NS
 from headrace.sched.resume import Resume
@@ -60,7 +61,7 @@ class Watch:
         self,
         pool: Pool,
         ledger: ConsumerLedger,
-        tally: Tally,
+        tally: LoaderTally,
         spares: Callable[[int], int],
         automatic: Automatic | None = None,
     ) -> None:
@@ -122,8 +123,16 @@ class Watch:
         return self._automatic is not None and self._pool.lanes < self._gauges.limit
 
     def _grow(self) -> None:
-        """Start one of the missing: batches that are ready meanwhile need not wait for all of them."""
-        self._pool.add(Resume())
+        """Start one of the missing: batches that are ready meanwhile need not wait for all of them.
+
+        Where a limit of the system forbids it, there are as many as there can be.
+        """
+        try:
+            self._pool.add(Resume())
+        except LimitReached:
+            assert self._automatic is not None
+            self._automatic.bound(self._pool.lanes)
+            self._change(self._pool.lanes)
         if self._period is not None and not self._is_growing():
             self._begin_period(time.monotonic_ns() + SETTLE_NS, PERIOD_NS)
 
@@ -204,7 +213,7 @@ class Watch:
             return
         self._measure(now)
         seconds = elapsed / 1e9
-        observed = Observed(
+        observed = LaneRates(
             lanes=lanes,
             rate=finished / seconds,
             waited=min(1.0, period.waited / seconds),

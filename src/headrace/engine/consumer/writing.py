@@ -9,7 +9,7 @@ from headrace.engine.memory.reservation import BLOB, Reservation
 from headrace.engine.staging.plans import Allotted
 from headrace.sched.book import Group
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.publication import Kind
+from headrace.sched.publication import IndexKind
 
 
 class IndexWriter:
@@ -19,7 +19,7 @@ class IndexWriter:
         """Writes nothing yet."""
         self._memory, self._ledger = memory, ledger
 
-    def write(self, group: Group) -> tuple[Kind, int]:
+    def write(self, group: Group) -> tuple[IndexKind, int]:
         """How its indices are written now, and bytes that its blob begins with."""
         memory, number, indices = self._memory, group.number, group.indices
         if len(indices) > memory.dims.rows:
@@ -36,7 +36,7 @@ class IndexWriter:
             else:
                 self._ledger.write_indices(number, written)
                 plain = not isinstance(indices, (Planned, Allotted))
-                return (Kind.INTEGERS, 64) if plain else self._planned(group, Kind.INTEGERS, 0)
+                return (IndexKind.INTEGERS, 64) if plain else self._planned(group, IndexKind.INTEGERS, 0)
         packed = pickle.dumps(list(indices))
         size = -(-(8 + len(packed)) // 64) * 64
         if size > BLOB:
@@ -45,9 +45,9 @@ class IndexWriter:
         at = memory.blob(number)
         memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
         memory.bytes[at + 8 : at + 8 + len(packed)] = packed
-        return self._planned(group, Kind.PICKLED, size)
+        return self._planned(group, IndexKind.PICKLED, size)
 
-    def _planned(self, group: Group, kind: Kind, used: int) -> tuple[Kind, int]:
+    def _planned(self, group: Group, kind: IndexKind, used: int) -> tuple[IndexKind, int]:
         """Behind the ``used`` bytes of the blob, what the group's samples are made of: rows brought, or a cache's."""
         if not isinstance(group.indices, (Planned, Allotted)):
             return kind, max(64, used)
@@ -57,4 +57,4 @@ class IndexWriter:
             msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"
             raise SlabError(msg)
         self._memory.bytes[at : at + len(packed)] = packed
-        return kind | Kind.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)
+        return kind | IndexKind.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)

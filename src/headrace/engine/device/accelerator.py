@@ -32,14 +32,20 @@ class Carrier(Protocol):
     def is_light(self, mark: Any) -> bool:
         """Whether the batch is so small that it makes no difference how many like it are there early."""
 
-    def hand_over(self, batch: Any, mark: Any) -> None:
-        """Whoever asked last may use the batch from now on. Does nothing new when it is called again."""
+    def hand_over(self, batch: Any, mark: Any) -> Any:
+        """Whoever asked last may use the batch from now on: what it is then. Does nothing new when called again.
+
+        Where it could not be made there, an error, or ``GONE`` where nothing of it is left.
+        """
 
     def reached(self, mark: Any) -> bool:
         """Whether the copy is done, without waiting."""
 
     def took(self, mark: Any) -> int | None:
         """Nanoseconds that a copy took which is done; None where that is not known."""
+
+    def spans(self, mark: Any) -> list[tuple[str, int]]:
+        """What else was done for a batch that is there, in this order, with the nanoseconds it took."""
 
     def release(self, mark: Any) -> None:
         """Nobody asks for this mark any more: it was reached and its batch handed over."""
@@ -168,7 +174,7 @@ class Cuda:
         """See ``Carrier``."""
         return mark.among
 
-    def hand_over(self, batch: Any, mark: Mark) -> None:
+    def hand_over(self, batch: Any, mark: Mark) -> Any:
         """See ``Carrier``."""
         stream = self._current()
         same = stream is mark.consumer or stream == mark.consumer  # another object after ``finish``
@@ -177,6 +183,7 @@ class Cuda:
         if not same:
             for tensor in tensors(batch):
                 tensor.record_stream(stream)
+        return batch
 
     def reached(self, mark: Mark) -> bool:
         """See ``Carrier``."""
@@ -185,6 +192,10 @@ class Cuda:
     def took(self, mark: Mark) -> int | None:
         """See ``Carrier``."""
         return None if mark.began is None else int(mark.began.elapsed_time(mark.done) * 1e6)
+
+    def spans(self, mark: Mark) -> list[tuple[str, int]]:
+        """See ``Carrier``: nothing."""
+        return []
 
     def release(self, mark: Mark) -> None:
         """See ``Carrier``."""

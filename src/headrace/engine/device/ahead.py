@@ -16,6 +16,10 @@ LIGHT = 4
 time, between which the trainer's own work drives all of this out of the processor's caches."""
 
 
+GONE = object()
+"""Handed over in place of a batch of which no sample is left."""
+
+
 class Parcel:
     """A batch that is on its way, and what its copy needs until it is there."""
 
@@ -62,17 +66,22 @@ class Ahead:
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch in its hand, there or on its way. Errors of samples wait for the batches before them."""
-        hands = self._sent()
-        if len(hands) < self._ahead:
-            hands = self._fill(hands, block=block)
-        if not hands:
-            return NOT_YET
-        last = hands[-1].load
-        hand = hands[-1 if isinstance(last, BaseException) and not isinstance(last, Exception) else 0]
-        if isinstance(hand.load, tuple):
-            there, parcel = hand.load
-            self._carrier.hand_over(there, parcel.mark)
-        return hand
+        while True:
+            hands = self._sent()
+            if len(hands) < self._ahead:
+                hands = self._fill(hands, block=block)
+            if not hands:
+                return NOT_YET
+            last = hands[-1].load
+            hand = hands[-1 if isinstance(last, BaseException) and not isinstance(last, Exception) else 0]
+            if isinstance(hand.load, tuple):
+                there, parcel = hand.load
+                made = self._carrier.hand_over(there, parcel.mark)
+                if made is GONE:
+                    hand.load = None
+                    continue
+                hand.load = made if isinstance(made, BaseException) else (made, parcel)
+            return hand
 
     def _sent(self) -> list[Hand[Any]]:
         """What waits to be delivered, all of it on its way."""
@@ -133,6 +142,9 @@ class Ahead:
     def _note(self, parcel: Parcel) -> None:
         if self._trace is None:
             return
-        took = self._carrier.took(parcel.mark)
-        elapsed = time.monotonic_ns() - parcel.began if took is None else took
-        self._trace.copied(parcel.hand.delivered, nbytes(parcel.host), parcel.began, elapsed)
+        took, start = self._carrier.took(parcel.mark), parcel.began
+        elapsed = time.monotonic_ns() - start if took is None else took
+        self._trace.copied(parcel.hand.delivered, nbytes(parcel.host), start, elapsed)
+        for name, spent in self._carrier.spans(parcel.mark):
+            self._trace.span(name, start, spent)
+            start += spent

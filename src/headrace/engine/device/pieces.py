@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from headrace.engine.device.containers import mapped, tensors
-from headrace.engine.device.rows import Allocate, Block, Crossing, Move, Rows
+from headrace.engine.device.rows import Allocate, Block, Crossing, Move, RowBlock
 from headrace.engine.memory.layout import Layout, Leaf, Node
 
 TOGETHER = 64 << 10
@@ -61,7 +61,7 @@ def moved(
 
     ``block`` allocates memory there; ``alone`` sees to a tensor that does not lie flat in the slab.
     """
-    if type(batch) is Rows:
+    if type(batch) is RowBlock:
         return batch.moved(block)
     found = tensors(batch, pinning=pinning)
     there: list[torch.Tensor | None] = [None] * len(found)
@@ -84,7 +84,7 @@ def moved(
 
 def nbytes(batch: Any) -> int:
     """Of its tensors."""
-    return batch.crossing.nbytes if type(batch) is Rows else sum(tensor.nbytes for tensor in tensors(batch))
+    return batch.crossing.nbytes if type(batch) is RowBlock else sum(tensor.nbytes for tensor in tensors(batch))
 
 
 def crossing(layout: Layout, rows: int) -> Crossing | None:

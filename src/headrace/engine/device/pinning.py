@@ -88,11 +88,12 @@ class Pinning:
         """See ``Carrier``."""
         return mark is _DONE
 
-    def hand_over(self, batch: Any, mark: Copying) -> None:
+    def hand_over(self, batch: Any, mark: Copying) -> Any:
         """See ``Carrier``: the user may read it at once, so this waits."""
         mark.done.wait()
         if mark.error is not None:
             raise mark.error
+        return batch
 
     def reached(self, mark: Copying) -> bool:
         """See ``Carrier``."""
@@ -101,6 +102,10 @@ class Pinning:
     def took(self, mark: Copying) -> int | None:
         """See ``Carrier``; not known."""
         return None
+
+    def spans(self, mark: Copying) -> list[tuple[str, int]]:
+        """See ``Carrier``: nothing."""
+        return []
 
     def release(self, mark: Copying) -> None:
         """See ``Carrier``; there is nothing to use again."""

@@ -35,7 +35,7 @@ class Crossing:
         self.blocks, self.count, self.nbytes, self.build = blocks, count, nbytes, build
 
 
-class Rows:
+class RowBlock:
     """A batch in its slot, which is lent to this object and to nothing else.
 
     ``sources``: what the slot holds, one tensor for each block. They do not keep the slot.

@@ -11,8 +11,8 @@ from multiprocessing import reduction
 from typing import Any
 
 from headrace.core.errors import SlabError
-from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import BLOB_LABEL, NUMBER_LABEL, Arrived
+from headrace.store import failures
 from headrace.store.base import Label, Row
 
 PULSE = mmap.PAGESIZE
@@ -65,12 +65,18 @@ class Arena:
             label = bytes(self._view[end : end + place.label])
         payload = bytes(self._view[place.offset : end])
         if place.failed:
-            raise wire.rebuilt(json.loads(payload))
+            raise failures.rebuilt(json.loads(payload))
         return Row(key, payload, label)
 
     def empty(self) -> None:
-        """Nobody needs what lies here: the memory is the system's again, until something is written."""
-        self._map.madvise(mmap.MADV_REMOVE, 0, self.size)
+        """Nobody needs what lies here."""
+        self.give_back(0, self.size)
+
+    def give_back(self, offset: int, size: int) -> None:
+        """Nobody needs what lies there: whole pages of it are the system's again, until something is written."""
+        begin, end = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > begin:
+            self._map.madvise(mmap.MADV_REMOVE, begin, end - begin)
 
     def close(self) -> None:
         """Forget it; idempotent."""

@@ -1,6 +1,7 @@
 """Space in the arena where payloads wait for a worker: who owns it decides here where each of them lies.
 
-Free space is kept by size class, four to a doubling, so that a payload that stays long keeps nobody else's space.
+What is freed becomes one with the free space beside it, so any of it can be used for anything, and is found by size in
+a few steps. Memory that was written to stays taken until it is given back: ``surplus`` says what to give.
 Pure: offsets in, offsets out. One owner; others only say what may be used again.
 """
 
@@ -9,11 +10,15 @@ from collections.abc import Iterable
 ALIGN = 64
 
 
-def size_class(size: int) -> int:
-    """The size that is set aside for ``size`` bytes: at most a quarter more, beyond small ones."""
-    blocks = max(1, -(-size // ALIGN))
-    step = 1 << max(0, blocks.bit_length() - 3)
-    return -(-blocks // step) * step * ALIGN
+def rounded(size: int) -> int:
+    """What is set aside for ``size`` bytes."""
+    return max(1, -(-size // ALIGN)) * ALIGN
+
+
+def _bin(size: int) -> int:
+    """Free pieces of like sizes are kept together, four kinds to a doubling; larger ones have larger numbers."""
+    doubling = size.bit_length()
+    return 4 * doubling + (size >> max(0, doubling - 3) & 3)
 
 
 class Extents:
@@ -22,35 +27,45 @@ class Extents:
     def __init__(self, capacity: int, live: Iterable[tuple[int, int]] = ()) -> None:
         """``live``: (offset, size) of pieces that are in use already, given out by an owner before this one."""
         self.capacity = capacity
-        self._used: dict[int, int] = {}  # offset -> what was set aside
-        self._free: dict[int, list[int]] = {}  # size class -> offsets
-        self._end = 0
         self.used = 0
-        for offset, size in live:
-            self._hold(offset, size_class(size))
-            self._end = max(self._end, offset + size_class(size))
+        self.touched = 0
+        """Bytes that are free and may have been written to, at most."""
+        self._used: dict[int, int] = {}  # offset -> what was set aside
+        self._free: dict[int, tuple[int, int]] = {}  # offset -> size, and how much of it may have been written to
+        self._ends: dict[int, int] = {}  # where a free piece ends -> offset
+        self._bins: dict[int, dict[int, None]] = {}  # kind of size -> offsets of free pieces
+        self._filled = 0  # a bit for every kind of which there are some
+        at = 0
+        for offset, size in sorted(live):
+            if offset > at:
+                self._put(at, offset - at, offset - at)
+            at = offset + rounded(size)
+            self._hold(offset, rounded(size))
+        if at < capacity:
+            self._put(at, capacity - at, 0)
 
     def _hold(self, offset: int, size: int) -> None:
         self._used[offset] = size
         self.used += size
 
     def allocate(self, size: int) -> int | None:
-        """Where ``size`` bytes may be written; None while there is no room."""
-        wanted = size_class(size)
-        offsets = self._free.get(wanted)
-        if offsets:
-            offset = offsets.pop()
-        elif self._end + wanted <= self.capacity:
-            offset = self._end
-            self._end += wanted
-        else:
-            larger = [known for known, free in self._free.items() if known > wanted and free]
-            if not larger:
-                return None
-            wanted = min(larger)
-            offset = self._free[wanted].pop()
+        """Where ``size`` bytes may be written; None where no free piece is that large."""
+        wanted = rounded(size)
+        offset = self._found(wanted)
+        if offset is None:
+            return None
+        found, touched = self._take(offset)
+        if found > wanted:
+            self._put(offset + wanted, found - wanted, min(touched, found - wanted))
         self._hold(offset, wanted)
         return offset
+
+    def _found(self, wanted: int) -> int | None:
+        kind = _bin(wanted)
+        larger = self._filled >> (kind + 1) << (kind + 1)  # any of these is large enough
+        if larger:
+            return next(iter(self._bins[(larger & -larger).bit_length() - 1]))
+        return next((offset for offset in self._bins.get(kind, ()) if self._free[offset][0] >= wanted), None)
 
     def free(self, offset: int) -> None:
         """Nobody reads what lies there any more. Unknown offsets are ignored: it may have been said twice."""
@@ -58,7 +73,38 @@ class Extents:
         if size is None:
             return
         self.used -= size
-        self._free.setdefault(size, []).append(offset)
-        if not self._used:  # begin anew, so that a change of sizes leaves nothing behind
-            self._free.clear()
-            self._end = 0
+        touched = size
+        before = self._ends.get(offset)
+        if before is not None:
+            more, of_it = self._take(before)
+            offset, size, touched = before, size + more, touched + of_it
+        if offset + size in self._free:
+            more, of_it = self._take(offset + size)
+            size, touched = size + more, touched + of_it
+        self._put(offset, size, touched)
+
+    def surplus(self) -> list[tuple[int, int]]:
+        """(offset, size) of all that is free and may have been written to: it counts as given back from now on."""
+        found = [(offset, size) for offset, (size, touched) in self._free.items() if touched]
+        for offset, size in found:
+            self._free[offset] = size, 0
+        self.touched = 0
+        return found
+
+    def _put(self, offset: int, size: int, touched: int) -> None:
+        kind = _bin(size)
+        self._free[offset] = size, touched
+        self._ends[offset + size] = offset
+        self._bins.setdefault(kind, {})[offset] = None
+        self._filled |= 1 << kind
+        self.touched += touched
+
+    def _take(self, offset: int) -> tuple[int, int]:
+        size, touched = self._free.pop(offset)
+        del self._ends[offset + size]
+        kind = _bin(size)
+        del self._bins[kind][offset]
+        if not self._bins[kind]:
+            self._filled &= ~(1 << kind)
+        self.touched -= touched
+        return size, touched

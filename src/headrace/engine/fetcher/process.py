@@ -6,22 +6,26 @@ It reads its orders from a socket and ends when that is closed, so it does not o
 import asyncio
 import contextlib
 import gc
+import heapq
 import json
 import os
-import pickle
 import signal
 import socket
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 
+from headrace.core.errors import StoreError
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import PULSE, Arena
 from headrace.engine.fetcher.extents import Extents
-from headrace.engine.fetcher.wire import Arrived, Kind
+from headrace.engine.fetcher.room import Room
+from headrace.engine.fetcher.wire import Arrived, MessageKind
+from headrace.store import disposable, failures
 from headrace.store.base import RemoteStore, Row, Session
 from headrace.store.events import Event, Retried, Tally
+from headrace.store.interpreter import unpacked
 from headrace.store.window import Window
 from headrace.store.wrappers import Observed, Retrying
 
@@ -33,6 +37,8 @@ COLLECT_EVERY = 20_000
 """Objects more than were freed, before the garbage collector looks: a row in flight is a dozen, and none is a cycle."""
 FOR_ERRORS = 1 << 20
 """Bytes of the arena that payloads leave free."""
+SLACK = 4
+"""So small a share of the memory may lie unused, beyond what is allowed, before it is given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Orders:
 
 def main(connection: int, arena: int) -> None:
     """Run until the socket ``connection`` is closed. ``arena``: where to put what arrives."""
+    disposable.declare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process decides
     gc.freeze()  # what was imported stays
     gc.set_threshold(COLLECT_EVERY)
@@ -62,13 +69,17 @@ def main(connection: int, arena: int) -> None:
 async def _serve(connection: socket.socket, arena: Arena) -> None:
     connection.setblocking(False)
     loop, frames = asyncio.get_running_loop(), wire.Frames()
-    _live(loop, arena)
-    fetching: Fetching | None = None
+    fetching: FetchLoop | None = None
     while data := await loop.sock_recv(connection, 1 << 18):
         for kind, body in frames.feed(data):
-            if kind is Kind.OPEN:
-                orders = pickle.loads(body)  # noqa: S301  (from the process that started this one)
-                fetching = Fetching(connection, arena, orders)
+            if kind is MessageKind.OPEN:
+                try:
+                    orders: Orders = unpacked(body)
+                except StoreError as error:
+                    await loop.sock_sendall(connection, wire.facts(MessageKind.FATAL, failures.described(error)))
+                    continue
+                fetching = FetchLoop(connection, arena, orders)
+                _live(loop, arena)  # not before: to load a program may take longer than a pulse may be missed
             elif fetching is not None:
                 fetching.told(kind, body)
 
@@ -78,22 +89,22 @@ def _live(loop: asyncio.AbstractEventLoop, arena: Arena) -> None:
     loop.call_later(PULSE_SECONDS, _live, loop, arena)
 
 
-class Fetching:
+class FetchLoop:
     """Asks for rows as far as the window and the memory allow, puts them into the arena, tells where they lie."""
 
     def __init__(self, connection: socket.socket, arena: Arena, orders: Orders) -> None:
         """Connects at once."""
         self._connection, self._arena = connection, arena
-        self._extents = Extents(arena.size, orders.live)
+        self._extents, self._memory = Extents(arena.size, orders.live), orders.prefetch.memory
+        self._room = Room(self._memory)
         self._window, self._batch = Window(orders.prefetch, orders.batch), orders.batch
         self._tally = Tally()
         self._retried: Counter[str] = Counter()
         self._store = Retrying(Observed(orders.store, self._tally), orders.retry, self._noted)
-        self._queue: deque[tuple[int, str]] = deque()
+        self._queue: list[tuple[int, str]] = []  # a heap: the oldest first
         self._flying: dict[int, asyncio.Task[None]] = {}
-        self._least = 1  # rows that are needed at once: nothing is taken before they are all here
-        self._held: set[int] = set()  # offsets of what arrived and is not said to be taken
-        self._taken: set[int] = set()  # and of what is, until it is said to be free
+        self._held: dict[int, int] = {}  # offsets of what arrived and is not said to be taken, and its numbers
+        self._taken: dict[int, int] = {}  # and of what is, until it is said to be free
         self._arrived: list[Arrived] = []
         self._outbox = bytearray()
         self._telling: asyncio.TimerHandle | None = None
@@ -107,59 +118,74 @@ class Fetching:
         if isinstance(event, Retried) and event.key is not None:
             self._retried[event.key] += 1
 
-    def told(self, kind: Kind, body: bytes) -> None:
+    def told(self, kind: MessageKind, body: bytes) -> None:
         """What the training process says."""
-        if kind is Kind.ASK:
+        if kind is MessageKind.ASK:
             wanted, group = wire.read_asks(body)
-            self._queue.extend(wanted)
-            self._least = max(self._least, group)
-        elif kind is Kind.FREE:
-            offsets = wire.read_numbers(body)
-            for offset in offsets:
-                self._extents.free(offset)
-            consumed = self._taken.intersection(offsets)  # others were brought by a fetcher before this one
-            self._taken -= consumed
-            self._window.consumed(len(consumed))
-        elif kind is Kind.TAKEN:
-            taken = self._held.intersection(wire.read_numbers(body))
-            self._held -= taken
-            self._taken |= taken
+            for item in wanted:
+                self._room.add(item[0])
+                heapq.heappush(self._queue, item)
+            self._room.group = max(self._room.group, group)
+        elif kind is MessageKind.FREE:
+            self._free(wire.read_numbers(body))
+        elif kind is MessageKind.TAKEN:
+            taken = self._held.keys() & wire.read_numbers(body)
+            self._taken.update((offset, self._held.pop(offset)) for offset in taken)
             self._window.taken(len(taken))
-        elif kind is Kind.WAITS:
+        elif kind is MessageKind.WAITS:
             self._window.waited()
-        elif kind is Kind.DROP:
+        elif kind is MessageKind.DROP:
             self._drop(set(wire.read_numbers(body)))
         self._wake.set()
 
+    def _free(self, offsets: list[int]) -> None:
+        consumed = 0
+        for offset in offsets:
+            self._extents.free(offset)
+            number = self._taken.pop(offset, None)  # others were brought by a fetcher before this one
+            if number is not None:
+                consumed += 1
+                self._room.end(number)
+        self._window.consumed(consumed)
+        if self._extents.used + self._extents.touched > self._memory + self._memory // SLACK:
+            for offset, size in self._extents.surplus():
+                self._arena.give_back(offset, size)
+
     def _drop(self, numbers: set[int]) -> None:
-        self._queue = deque(item for item in self._queue if item[0] not in numbers)
-        for number in numbers & self._flying.keys():
-            self._flying.pop(number).cancel()
-            self._window.dropped()
+        self._queue = [item for item in self._queue if item[0] not in numbers]
+        heapq.heapify(self._queue)
+        for number in numbers:
+            self._room.end(number)
+            if number in self._flying:
+                self._flying.pop(number).cancel()
+                self._window.dropped()
 
     async def _run(self) -> None:
         """Connect, then ask as long as there is room."""
         try:
             session = await self._store.connect()
         except Exception as error:  # noqa: BLE001  (raised again in the training process)
-            self._send(wire.facts(Kind.FATAL, wire.described(error)))
+            self._send(wire.facts(MessageKind.FATAL, failures.described(error)))
             return
         while True:
             self._wake.clear()
-            while self._queue and (self._window.room or self._is_short):
-                number, key = self._queue.popleft()
+            while self._queue and self._may_ask(self._queue[0][0]):
+                number, key = heapq.heappop(self._queue)
                 self._window.requested()
+                self._room.asked(number)
                 self._flying[number] = asyncio.create_task(self._fetch(session, number, key))
             await self._wake.wait()
 
-    @property
-    def _is_short(self) -> bool:
-        """Whether the next group could not be had, whatever window and memory say.
+    def _may_ask(self, number: int) -> bool:
+        """As window and memory say; but those of the next group always, or it could not be had.
 
         One that is being worked on may have lost samples, and wait for the next one to be filled up.
         """
-        coming = len(self._flying) + len(self._held)
-        return coming < self._least and self._window.outstanding < 2 * self._least
+        coming, group = len(self._flying) + len(self._held), self._room.group
+        is_short = coming < group and self._window.outstanding < 2 * group
+        if is_short or self._room.owes(number):
+            return True
+        return bool(self._window.room) and self._room.allows(number, self._extents.used)
 
     async def _fetch(self, session: Session, number: int, key: str) -> None:
         began = time.monotonic_ns()
@@ -168,7 +194,7 @@ class Fetching:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  (raised again where the sample is asked for)
-            self._place(number, began, Row(key, json.dumps(wire.described(error)).encode(), None), failed=True)
+            self._place(number, began, Row(key, json.dumps(failures.described(error)).encode(), None), failed=True)
         else:
             self._place(number, began, row, failed=False)
 
@@ -180,22 +206,29 @@ class Fetching:
         elif row.label is not None:
             kind, label, blob = wire.BLOB_LABEL, len(row.label), row.label
         size = len(row.payload)
+        self._flying.pop(number, None)
+        if failed:
+            self._room.landed(number)
+        else:
+            self._window.arrived(now / 1e9, (now - began) / 1e9, size)
+            if not self._room.keeps(number, size + len(blob), self._extents.used):
+                self._window.dropped()
+                heapq.heappush(self._queue, (number, row.key))
+                self._wake.set()
+                return
         fits = failed or self._extents.used + size + len(blob) <= self._arena.size - FOR_ERRORS
         offset = self._extents.allocate(size + len(blob)) if fits else None
         if offset is None and not failed:
             words = (
                 f"{self._store.name}: the row {row.key!r} has {size} bytes and finds no room among the payloads "
-                f"that wait; use a larger Prefetch(memory=...)"
+                f"that are needed with it; use a larger Prefetch(memory=...)"
             )
             self._place(number, began, Row(row.key, _words(words, self._store.name, row.key), None), failed=True)
             return
         assert offset is not None, "an error message finds room: payloads never fill the arena to its end"
         retries = min(31, self._retried.pop(row.key, 0))
         self._arena.write(offset, row.payload, blob)
-        self._flying.pop(number, None)
-        self._held.add(offset)
-        if not failed:
-            self._window.arrived(now / 1e9, (now - began) / 1e9, size)
+        self._held[offset] = number
         self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._tell)
@@ -211,7 +244,7 @@ class Fetching:
             "window": size,
             "in_flight": len(self._flying),
         }
-        self._send(wire.rows(arrived) + wire.facts(Kind.FACTS, counts))
+        self._send(wire.rows(arrived) + wire.facts(MessageKind.FACTS, counts))
 
     def _send(self, data: bytes) -> None:
         self._outbox += data

@@ -10,18 +10,16 @@ import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from headrace.core import errors
-
 _HEAD = struct.Struct("<IB")
 _ASK = struct.Struct("<QI")
 _NUMBER = struct.Struct("<Q")
 _ROW = struct.Struct("<QBBqqqqqq")
 
 
-class Kind(enum.IntEnum):
+class MessageKind(enum.IntEnum):
     """What a frame is about."""
 
-    OPEN = 1  # to the fetcher: what to read, as a pickle
+    OPEN = 1  # to the fetcher: what to read, ``packed``
     ASK = 2  # to the fetcher: numbers and keys
     FREE = 3  # to the fetcher: offsets of payloads that nobody needs any more
     TAKEN = 4  # to the fetcher: offsets of payloads that somebody works on now
@@ -52,7 +50,7 @@ NO_LABEL, NUMBER_LABEL, BLOB_LABEL = 0, 1, 2
 NOWHERE = Arrived(0, failed=False, label_kind=NO_LABEL, offset=-1, size=0, label=0, began=0, took=0, retries=0)
 
 
-def frame(kind: Kind, body: bytes) -> bytes:
+def frame(kind: MessageKind, body: bytes) -> bytes:
     """A frame, ready to be sent."""
     return _HEAD.pack(len(body), kind) + body
 
@@ -63,7 +61,7 @@ def asks(wanted: Iterable[tuple[int, str]], group: int) -> bytes:
     for number, key in wanted:
         text = key.encode()
         parts += [_ASK.pack(number, len(text)), text]
-    return frame(Kind.ASK, b"".join(parts))
+    return frame(MessageKind.ASK, b"".join(parts))
 
 
 def read_asks(body: bytes) -> tuple[list[tuple[int, str]], int]:
@@ -77,7 +75,7 @@ def read_asks(body: bytes) -> tuple[list[tuple[int, str]], int]:
     return found, group
 
 
-def numbers(kind: Kind, values: Iterable[int]) -> bytes:
+def numbers(kind: MessageKind, values: Iterable[int]) -> bytes:
     """Offsets or numbers."""
     return frame(kind, b"".join(map(_NUMBER.pack, values)))
 
@@ -89,7 +87,7 @@ def read_numbers(body: bytes) -> list[int]:
 
 def rows(arrived: Iterable[Arrived]) -> bytes:
     """What arrived."""
-    return frame(Kind.ROWS, b"".join(_ROW.pack(*row) for row in arrived))
+    return frame(MessageKind.ROWS, b"".join(_ROW.pack(*row) for row in arrived))
 
 
 def read_rows(body: bytes) -> list[Arrived]:
@@ -112,29 +110,9 @@ def read_places(body: memoryview, count: int) -> list[Arrived | None]:
     return [None if place.offset < 0 else place for place in found]
 
 
-def facts(kind: Kind, values: dict[str, Any]) -> bytes:
+def facts(kind: MessageKind, values: dict[str, Any]) -> bytes:
     """Counts, or an error as ``described``."""
     return frame(kind, json.dumps(values).encode())
-
-
-def described(error: BaseException) -> dict[str, Any]:
-    """An error as plain values: its class if it is one of ours, its words, the key and the server."""
-    known = type(error).__name__ if isinstance(error, errors.StoreError) else "StoreError"
-    words = str(error) if isinstance(error, errors.StoreError) else f"{type(error).__name__}: {error}"
-    return {
-        "error": known,
-        "message": words,
-        "server": getattr(error, "server", None),
-        "key": getattr(error, "key", None),
-    }
-
-
-def rebuilt(values: dict[str, Any]) -> errors.StoreError:
-    """The error that was ``described``."""
-    kind = getattr(errors, str(values.get("error")), None)
-    if not (isinstance(kind, type) and issubclass(kind, errors.StoreError)):
-        kind = errors.StoreError
-    return kind(str(values.get("message")), server=values.get("server"), key=values.get("key"))
 
 
 class Frames:
@@ -144,7 +122,7 @@ class Frames:
         """Nothing yet."""
         self._held = bytearray()
 
-    def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
+    def feed(self, data: bytes) -> list[tuple[MessageKind, bytes]]:
         """The frames that ``data`` completes. Raises ValueError for what is no frame."""
         self._held += data
         found, at = [], 0
@@ -153,6 +131,6 @@ class Frames:
             if len(self._held) - at - _HEAD.size < size:
                 break
             at += _HEAD.size + size
-            found.append((Kind(kind), bytes(self._held[at - size : at])))
+            found.append((MessageKind(kind), bytes(self._held[at - size : at])))
         del self._held[:at]
         return found

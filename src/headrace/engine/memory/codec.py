@@ -17,7 +17,7 @@ from headrace.engine.memory.layout import ALIGN
 Locate = Callable[[torch.Tensor], int | None]
 
 
-class Encoded:
+class EncodedObject:
     """An object ready to be written: ``size`` bytes, in one piece."""
 
     def __init__(self, value: Any, locate: Locate | None = None) -> None:

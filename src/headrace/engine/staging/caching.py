@@ -1,7 +1,8 @@
 """What a process must know to use a loader's cache. Crosses the process boundary with the dataset."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headrace.cache.company import Unit
 from headrace.cache.options import Cache
 from headrace.engine.staging.stages import Scopes
 
@@ -13,3 +14,7 @@ class Caching:
     options: Cache
     scopes: Scopes
     samples: int
+    unit: Unit = field(default=Unit("", ""), compare=False)
+    """For whom samples are made."""
+    counts: str = field(default="", compare=False)
+    """Where to count what was found, see ``Counts``."""

@@ -4,31 +4,25 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-LOOK = 7
-"""Stands for a form: look for the sample in the cache, which may or may not have it."""
-_BADGE, _PLAN = struct.Struct("<qQ"), struct.Struct("<BB")
+LOOK = (1 << 64) - 1
+"""Stands for a word: look for the sample in the cache, which may or may not have it."""
+_PLAN = struct.Struct("<QB")
 
 
 class Plan(NamedTuple):
-    """Of one sample: the form to begin with and the form to keep it in, 0 for none, and for whom it is kept."""
+    """Of one sample: the word of the entry to begin with, and the form to keep it in; 0 for none."""
 
-    form: int
+    word: int
     keep: int
-    badge: tuple[int, int]
 
 
 class Allotted(list[Any]):
     """Indices of a group, with a plan for each."""
 
-    def __init__(self, indices: Sequence[Any], forms: Sequence[tuple[int, int]], badge: tuple[int, int]) -> None:
-        """``forms``: to begin with and to keep; ``badge``: of the rank that was served them."""
+    def __init__(self, indices: Sequence[Any], plans: Sequence[Plan]) -> None:
+        """One plan for each."""
         super().__init__(indices)
-        self._forms, self._badge = forms, badge
-
-    @property
-    def plans(self) -> list[Plan]:
-        """One for each index."""
-        return [Plan(form, keep, self._badge) for form, keep in self._forms]
+        self.plans = plans
 
     def packed(self) -> bytes:
         """The plans, for another process."""
@@ -36,13 +30,10 @@ class Allotted(list[Any]):
 
 
 def pack(plans: Sequence[Plan]) -> bytes:
-    """For another process. Plans of one group are kept under one badge, the newest."""
-    badge = plans[-1].badge if plans else (-1, 0)
-    return _BADGE.pack(*badge) + b"".join(_PLAN.pack(plan.form, plan.keep) for plan in plans)
+    """For another process."""
+    return b"".join(_PLAN.pack(*plan) for plan in plans)
 
 
 def read(body: memoryview, count: int) -> list[Plan]:
     """The plans of ``count`` samples that ``pack`` wrote."""
-    badge = _BADGE.unpack_from(body)
-    forms = _PLAN.iter_unpack(body[_BADGE.size : _BADGE.size + count * _PLAN.size])
-    return [Plan(form, keep, badge) for form, keep in forms]
+    return [Plan(*found) for found in _PLAN.iter_unpack(body[: count * _PLAN.size])]

@@ -1,13 +1,13 @@
 """The part of a pipeline that always gives the same, which is what a cache can keep for more than one epoch."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import torch
 
-from headrace.engine.staging.lists import steps
+from headrace.engine.staging.lists import known, steps
 
-MARK = "__headrace_deterministic__"
+MARK, VERSION = "__headrace_deterministic__", "__headrace_version__"
 KNOWN = frozenset(
     {
         *("CenterCrop", "ConvertBoundingBoxFormat", "ConvertImageDtype", "FiveCrop", "Grayscale", "Identity"),
@@ -28,21 +28,38 @@ class _Marked:
 
     def __init__(self, operation: Callable[..., Any]) -> None:
         self.operation = operation
-        setattr(self, MARK, True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.operation(*args, **kwargs)
 
 
-def deterministic(operation: _F) -> _F:
+@overload
+def deterministic(operation: _F, *, version: str | int | None = None) -> _F: ...
+
+
+@overload
+def deterministic(*, version: str | int | None = None) -> Callable[[_F], _F]: ...
+
+
+def deterministic(operation: _F | None = None, *, version: str | int | None = None) -> _F | Callable[[_F], _F]:
     """Say that an operation of one's own always gives the same for the same input; usable as a decorator.
 
     A class marked so marks all its objects. What is returned stands for ``operation``, and is it where possible.
+    ``version`` tells a cache which operation it is, in place of its code and all that it holds: another one, another
+    version. It is for operations of which that cannot be told.
     """
+    if operation is None:
+        return lambda given: deterministic(given, version=version)
     try:
-        setattr(operation, MARK, True)
+        return _marked(operation, version)
     except (AttributeError, TypeError):  # a built-in function, a bound method
-        return _Marked(operation)  # type: ignore[return-value]  # called alike
+        return _marked(cast("_F", _Marked(operation)), version)  # called alike
+
+
+def _marked(operation: _F, version: str | int | None) -> _F:
+    setattr(operation, MARK, True)
+    if version is not None:
+        setattr(operation, VERSION, version)
     return operation
 
 
@@ -51,10 +68,11 @@ def is_deterministic(operation: Any) -> bool:
     if getattr(operation, MARK, False):
         return True
     kind = type(operation)
-    return kind.__name__ in KNOWN and kind.__module__.startswith("torchvision.transforms.")
+    name, module = kind.__name__, kind.__module__
+    return name in KNOWN and module.startswith("torchvision.transforms.") and known(kind, name, module)
 
 
-class Parts(NamedTuple):
+class PipelineParts(NamedTuple):
     """The operations of a pipeline: those whose result is kept, and those that follow."""
 
     kept: tuple[Any, ...]
@@ -63,7 +81,7 @@ class Parts(NamedTuple):
     """Whether anything in the rest is."""
 
 
-def cut(transform: Any) -> Parts:
+def cut(transform: Any) -> PipelineParts:
     """Cut a pipeline at the end of its deterministic prefix, or before what would make floats of bytes.
 
     Pictures are kept as bytes: as floats they take four times the memory, and making floats is cheap.
@@ -73,7 +91,7 @@ def cut(transform: Any) -> Parts:
     while at < len(operations) and is_deterministic(operations[at]) and not _enlarges(operations[at]):
         at += 1
     rest = operations[at:]
-    return Parts(operations[:at], rest, not all(map(is_deterministic, rest)))
+    return PipelineParts(operations[:at], rest, not all(map(is_deterministic, rest)))
 
 
 def _enlarges(operation: Any) -> bool:

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from headrace.cache import words as W
-from headrace.cache.fingerprint import fingerprint
+from headrace.cache.code import title
+from headrace.cache.fingerprint import Held, Method, fingerprint
+from headrace.cache.state import held
 from headrace.core.errors import CacheError
-from headrace.engine.staging.kinds import picture
+from headrace.engine.staging.images import picture
 from headrace.engine.staging.lists import HOLDERS
 from headrace.engine.staging.prefix import apply, cut
 
@@ -78,10 +80,12 @@ def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
         and type(dataset).__getitem__ is torch.utils.data.Subset.__getitem__
     ):
         return _subset(staged(dataset.dataset, scopes), dataset.indices)
+    if callable(getattr(type(dataset), "stages", None)):  # one that stands for another
+        within: Stages = dataset.stages(scopes)
+        return within
     if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
         return _own(dataset, scopes or _own_scopes(dataset))
-    getter = getattr(type(dataset), "__getitem__", None)
-    if getattr(getter, "__module__", "") == "torchvision.datasets.folder" and hasattr(dataset, "samples"):
+    if is_folder(dataset):
         return _folder(dataset, scopes)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         msg = f"a cache needs a dataset with indices, and {type(dataset).__name__} is iterable only"
@@ -90,9 +94,51 @@ def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
     raise CacheError(msg)
 
 
+def is_folder(dataset: Any) -> bool:
+    """Whether it is one of torchvision's folders of pictures, and makes samples as they do."""
+    getter = getattr(type(dataset), "__getitem__", None)
+    return getattr(getter, "__module__", "") == "torchvision.datasets.folder" and hasattr(dataset, "samples")
+
+
+def opens(folder: Any) -> bool:
+    """Whether a folder's files are opened by torchvision's own loader, so that they may be read by others."""
+    loader = folder.loader
+    ours = getattr(loader, "__module__", "") == "torchvision.datasets.folder"
+    return ours and loader.__name__ in {"default_loader", "pil_loader"}
+
+
+def unasked(dataset: Any) -> str:
+    """A fingerprint of a dataset, in which objects that say themselves what they are, as stores do, are not asked."""
+    return fingerprint(*_parts(dataset), asks=False)
+
+
+def revision(dataset: Any) -> Any:
+    """What a dataset says of the state of its data, which others may change between epochs; None: nothing."""
+    told = getattr(_whole(dataset), "revision", None)
+    return told() if callable(told) else None
+
+
+def _whole(dataset: Any) -> Any:
+    """That of which a dataset is a part, or for which it stands."""
+    while isinstance(dataset, torch.utils.data.Subset) or callable(getattr(type(dataset), "stages", None)):
+        dataset = dataset.dataset
+    return dataset
+
+
+def _parts(dataset: Any) -> tuple[Any, ...]:
+    dataset = _whole(dataset)
+    if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
+        return tuple(part for parts in _own_parts(dataset) for part in parts)
+    return _folder_parts(dataset, _Folder(dataset))
+
+
 def check_staged(dataset: Any) -> None:
-    """Raises ``CacheError`` for a dataset that has no stages; its fingerprint is left for later."""
+    """Raises ``CacheError`` for a dataset that has no stages, or of which something cannot be told.
+
+    The fingerprint itself is left for later: stores are not asked yet.
+    """
     staged(dataset, ("", "", ""))
+    unasked(dataset)
 
 
 def _subset(whole: Stages, indices: Any) -> Stages:
@@ -108,11 +154,16 @@ def _subset(whole: Stages, indices: Any) -> Stages:
 
 
 def _own_scopes(dataset: Any) -> Scopes:
-    kind, scopes = type(dataset), [fingerprint(f"{type(dataset).__module__}.{type(dataset).__qualname__}")]
-    known = _known(dataset)
-    for name in STAGES:
-        scopes.append(fingerprint(scopes[-1], getattr(kind, name), known.get(name)))
+    scopes = [fingerprint(title(type(dataset)))]
+    for parts in _own_parts(dataset):
+        scopes.append(fingerprint(scopes[-1], *parts))
     return scopes[1], scopes[2], scopes[3]
+
+
+def _own_parts(dataset: Any) -> list[tuple[Any, ...]]:
+    """For each stage: the method, with all that it reaches, and what of the dataset it depends on."""
+    known = _known(dataset)
+    return [(Method(type(dataset), name), known.get(name)) for name in STAGES]
 
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
@@ -127,8 +178,11 @@ def _known(dataset: Any) -> Mapping[str, Any]:
     """
     told = getattr(dataset, "cache_fingerprint", None)
     if not callable(told):
-        held = {name: value for name, value in vars(dataset).items() if name not in HOLDERS}
-        return {"fetch": held, "decode": [getattr(dataset, name, None) for name in HOLDERS]}
+        kind, attributes = type(dataset), held(dataset)
+        return {
+            "fetch": Held(kind, {name: value for name, value in attributes.items() if name not in HOLDERS}),
+            "decode": Held(kind, {name: value for name, value in attributes.items() if name in HOLDERS}),
+        }
     found = told()
     return found if isinstance(found, Mapping) and set(found) == set(STAGES) else {"fetch": found}
 
@@ -143,9 +197,7 @@ class _Folder:
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
         self.kept, self.rest, _ = cut(dataset.transform)
-        self.opens = getattr(dataset.loader, "__module__", "") == "torchvision.datasets.folder" and (
-            dataset.loader.__name__ in {"default_loader", "pil_loader"}
-        )
+        self.opens = opens(dataset)
 
     def fetch(self, index: int) -> Any:
         path, target = self.dataset.samples[index]
@@ -168,11 +220,19 @@ class _Folder:
 
 def _folder_scopes(dataset: Any, folder: _Folder) -> Scopes:
     root = os.fspath(getattr(dataset, "root", ""))
-    names = [os.path.relpath(path, root) if root else path for path, _ in dataset.samples]
+    within = os.path.join(root, "")  # noqa: PTH118  (paths are texts here, and a million of them)
+    names = [path.removeprefix(within) for path, _ in dataset.samples]
     targets = np.array([target for _, target in dataset.samples])
     data = fingerprint("folder", os.path.realpath(root), names, targets)
-    decoded = fingerprint(data, dataset.loader, folder.kept)
-    return data, decoded, fingerprint(decoded, folder.rest, dataset.target_transform)
+    loader, kept, rest, change = _folder_parts(dataset, folder)
+    decoded = fingerprint(data, loader, kept)
+    return data, decoded, fingerprint(decoded, rest, change)
+
+
+def _folder_parts(dataset: Any, folder: _Folder) -> tuple[Any, ...]:
+    """What opens a file, what is kept of its picture, what is made of that, and of the target."""
+    loader = (picture, "as torchvision opens it") if folder.opens else dataset.loader
+    return loader, folder.kept, folder.rest, dataset.target_transform
 
 
 def _folder(dataset: Any, scopes: Scopes | None) -> Stages:

@@ -8,6 +8,7 @@ from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.pixels.bundle import named
 from headrace.engine.worker.observer import Observer
 from headrace.store.base import RemoteStore, Row
 
@@ -62,9 +63,9 @@ class Rows:
         """Whether the dataset can go on from a row with ``decode``, as from what it fetches itself."""
         return callable(getattr(self._dataset, "encoded_of", None))
 
-    def encoded(self, row: Row) -> Any:
+    def encoded(self, index: Any, row: Row) -> Any:
         """What the dataset's ``fetch`` gives, made of its row."""
-        return self._dataset.encoded_of(row)  # type: ignore[attr-defined]  # asked for by ``staged``
+        return self._dataset.encoded_of(self._inner(index), row)  # type: ignore[attr-defined]  # asked for by ``staged``
 
     def _inner(self, index: Any) -> Any:
         return index if self._indices is None else self._indices[index]
@@ -84,7 +85,7 @@ class Brought:
         """The sample. A row that could not be read raises the store's error."""
         place, self.place = self.place, None
         if place is None or self._arena is None or self._rows is None:
-            return self._dataset[index]
+            return named(index, self._dataset[index])
         if self.observer is not None:
             self.observer.brought(place.size, place.retries, place.began, place.took)
-        return self._rows.sample(index, self._arena.read(place, self._rows.key(index)))
+        return named(index, self._rows.sample(index, self._arena.read(place, self._rows.key(index))))

@@ -39,6 +39,11 @@ def _no_memory(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:  #
 _allocate: Allocate = _no_memory
 
 
+def allocated(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
+    """Memory where the batch being collated will be sent from; None where there is none."""
+    return _allocate(shape, dtype)
+
+
 def _stack(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
     first = batch[0]
     if first.is_nested or first.layout is not torch.strided or not first.is_cpu:

@@ -1,11 +1,13 @@
 """Running a collate function in a worker, its result written where the consumer reads it."""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.engine.memory import codec
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.fitting import fitted
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 
@@ -19,13 +21,17 @@ class Collator:
         """Keeps no sample."""
         self._stream = observer.stream
         self._desk, self._collate_fn = desk, job.task.collate_fn
+        self._dataset, self._skips = job.task.dataset, job.task.keep_partial
         self._batched, self._seeded = job.task.batched, job.task.seed_samples
         self._where = f"in DataLoader worker process {job.lane}"
 
-    def collate(self, slot: int, samples: Any, seed: Any) -> tuple[int, int, bool]:
+    def collate(
+        self, slot: int, samples: Any, seed: Any, indices: Callable[[], Sequence[Any]] | None = None
+    ) -> tuple[int, int, bool]:
         """(offset, size, failed) of what was written to the slot; without samples (None) an empty result.
 
         ``samples`` may be a function that reads them from the slot: what it returns is gone when this returns.
+        ``indices``: of the samples, where they have some; asked where one of them does not fit.
         """
         desk = self._desk
         try:
@@ -35,7 +41,7 @@ class Collator:
                 if self._seeded and seed is not None:
                     seeding.seed_sample(desk.ledger.seed, desk.ledger.slot_epoch(slot), seed, COLLATION)
                 began = time.monotonic_ns()
-                encoded = codec.Encoded(self._collated(samples), desk.locate)
+                encoded = codec.EncodedObject(self._collated(samples, indices), desk.locate)
                 offset, size = desk.write_object(slot, encoded), encoded.size
                 if self._stream is not None:
                     many = 0 if samples is None else len(samples)
@@ -47,7 +53,9 @@ class Collator:
             return *desk.write_error(slot, failure.pack(error, self._where)), True
         return offset, size, False
 
-    def _collated(self, samples: Any) -> Any:
+    def _collated(self, samples: Any, indices: Callable[[], Sequence[Any]] | None) -> Any:
         if samples is None:
             return None
-        return self._collate_fn(samples if self._batched else samples[0])
+        if indices is None or not self._batched:
+            return self._collate_fn(samples if self._batched else samples[0])
+        return fitted(self._collate_fn, samples, indices, self._dataset, skips=self._skips)

@@ -19,7 +19,7 @@ from headrace.engine.worker import failure
 from headrace.engine.worker.job import Job
 from headrace.sched import twin
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import File, Rows
+from headrace.sched.moves import File, RowSpan
 from headrace.sched.streams import LaneStream
 
 CROWDED = BLOB - 4096
@@ -86,7 +86,7 @@ class Desk:
             msg = f"a batch of {size >> 20} MiB is larger than the {self.memory.slot_bytes >> 20} MiB a batch may have"
             raise SlabError(msg + self.memory.shortage)
 
-    def write_rows(self, rows: Rows, layout: Layout, columns: list[Sequence[Any]]) -> None:
+    def write_rows(self, rows: RowSpan, layout: Layout, columns: list[Sequence[Any]]) -> None:
         """Samples, leaf by leaf, into their rows; ``layout`` is that of ``rows``."""
         first, end = rows.first, rows.first + rows.count
         views = self.views(rows.slot, rows.layout, layout)
@@ -103,7 +103,7 @@ class Desk:
             else:
                 view[first:end] = values
 
-    def write_object(self, slot: int, encoded: codec.Encoded) -> int:
+    def write_object(self, slot: int, encoded: codec.EncodedObject) -> int:
         """An encoded object into a slot's free space; its offset there."""
         offset = self.ledger.reserve(slot, encoded.size, self.memory.slot_bytes - ERROR_ROOM)
         self.check_room(offset + encoded.size)
@@ -113,10 +113,10 @@ class Desk:
 
     def write_error(self, slot: int, packed: bytes) -> tuple[int, int]:
         """The error that a batch is instead, into its slot; (offset, size)."""
-        encoded = codec.Encoded(packed)
+        encoded = codec.EncodedObject(packed)
         offset = self.ledger.reserve(slot, encoded.size)
         if offset + encoded.size > self.memory.slot_bytes:
-            encoded = codec.Encoded(failure.within(packed, ERROR_ROOM - 4096))
+            encoded = codec.EncodedObject(failure.within(packed, ERROR_ROOM - 4096))
             offset = self.memory.slot_bytes - ERROR_ROOM
         at = self.memory.slot(slot) + offset
         encoded.write(self.memory.bytes[at : at + encoded.size])

@@ -98,7 +98,7 @@ _TWISTS = 64
 """How often a Mersenne twister is turned over to see whether it was only drawn from: some 40,000 numbers."""
 
 
-class Watch:
+class SeedWatch:
     """Tells whether the generators were seeded since it was made, as opposed to drawn from."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class Task:
     drop_last: bool
     seed_samples: bool
     keep_partial: bool
-    """Iterable datasets: items read before one that failed stay in the batch, since the failure will be skipped."""
+    """Failures are skipped: what was made beside one stays in the batch."""
     recording: Recording | None
     """The trace, if there is one."""
     arena: Arena | None

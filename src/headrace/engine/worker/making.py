@@ -55,7 +55,7 @@ class SampleMaker:
         self._collator = Collator(job, desk, observer)
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
         self._places: Sequence[Any] = []  # of the rows for them, where some were brought; plans, where there is a cache
-        self._whole: tuple[Any, int, Any] = ([], 0, None)  # a batch made alone, its samples, the first of its indices
+        self._whole: tuple[Any, list[Any]] = ([], [])  # the samples of a batch made alone, and their indices
 
     def run(self) -> None:
         """Until the stop flag is set."""
@@ -183,7 +183,7 @@ class SampleMaker:
         if in_rows:
             self._placer.take([(0, samples)])
         elif made:
-            self._whole = samples, len(made), indices[made[0]]
+            self._whole = samples, [indices[position] for position in made]
         self._observer.tell(count, self._placer.size)
         machine.made_whole(made, failed, elapsed, collate=not in_rows)
 
@@ -196,11 +196,11 @@ class SampleMaker:
 
     def _collate_whole(self) -> None:
         """Collate the batch that was made alone."""
-        slot, (samples, count, first) = self._machine.slot, self._whole
-        self._whole = [], 0, None
+        slot, (samples, indices) = self._machine.slot, self._whole
+        self._whole, count = ([], []), len(indices)
         if self._stream is not None:
             self._stream.rows(self._ledger.number(slot), 0, count, time.monotonic_ns(), 0)
-        offset, size, bad = self._collator.collate(slot, samples, first)
+        offset, size, bad = self._collator.collate(slot, samples, indices[0] if count else None, lambda: indices)
         self._placer.size = size // count
         self._machine.collated(offset, size, bad)
 
@@ -217,4 +217,8 @@ class SampleMaker:
         def samples() -> list[Any]:
             return [self._desk.read_sample(slot, row) for row in present]
 
-        self._machine.collated(*self._collator.collate(slot, None if empty else samples, seed))
+        def drawn() -> list[Any]:
+            places = [ledger.ticket(slot, row) for row in present]
+            return [self._index_list(group)[position] for group, position in places]
+
+        self._machine.collated(*self._collator.collate(slot, None if empty else samples, seed, drawn))

@@ -42,13 +42,13 @@ def tend(channel: socket.socket, context: BaseContext, job: Job, workers: list[i
     gc.freeze()
     gc.disable()
     _set_name(NAME)
-    ended = _Nursery(channel, context, job, collects=collects).run()
+    ended = _ForkServer(channel, context, job, collects=collects).run()
     for worker in workers if ended else ():
         with suppress(OSError):  # it has ended
             signal.pidfd_send_signal(worker, signal.SIGKILL)
 
 
-class _Nursery:
+class _ForkServer:
     def __init__(self, channel: socket.socket, context: BaseContext, job: Job, *, collects: bool) -> None:
         self._channel, self._context, self._job, self._collects = channel, context, job, collects
         self._streams = sys.stdout, sys.stderr

@@ -13,15 +13,13 @@ from headrace.engine.worker.operations import Operations
 from headrace.plan import operations
 from headrace.trace import format as F
 from headrace.trace.file import Recording
-from headrace.trace.hardware import callgrind
 from headrace.trace.probe import Probe
-from headrace.trace.stream import Stream
+from headrace.trace.session import count_instructions
+from headrace.trace.stream import TraceStream
 
 Get = Callable[[Any], Any]
 CPU_WORTH_NS = 20_000
 """While samples take less, they wait for nothing, and reading the CPU clock twice would cost a tenth of them."""
-NETWORK = "network"
-"""The span from asking for a row to having it."""
 TELL_NS = 100_000_000
 """The account is for people to look at: it need not be newer than this."""
 
@@ -40,7 +38,7 @@ class Observer:
         self._ledger = None if desk is None else desk.ledger
         lane = worker if desk is None else desk.number
         self.probe = Probe(None if desk is None else desk.ledger.operation)
-        self.stream: Stream | None = None
+        self.stream: TraceStream | None = None
         self.repeated = False
         """Whether the next sample is made again, after a death."""
         found = Operations(dataset)
@@ -50,8 +48,8 @@ class Observer:
             self.stream = recording.stream()
             self.stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
             heads = self.stream.operations(self.names)
+            count_instructions(self.probe, self.names)
         self.undo = found.install(self.probe, heads)
-        callgrind.attach(self.probe, self.names)
         self._retries = 0
         self.tier = 0
         """The form in which a cache had the sample being made."""
@@ -120,7 +118,7 @@ class Observer:
         self.probe.bytes_in += size
         self._retries = retries
         if self.stream is not None:
-            self.stream.span(NETWORK, began, took)
+            self.stream.span(F.NETWORK, began, took)
 
     def tell(self, samples: int, size: int) -> None:
         """So many samples of about that many bytes were made; the account is brought up to date now and then."""
@@ -140,7 +138,7 @@ class Observer:
             self._shared[:] = array("q", self._account)
             self._told, self._news = time.monotonic_ns(), False
 
-    def _recorded(self, get: Get, stream: Stream) -> Get:
+    def _recorded(self, get: Get, stream: TraceStream) -> Get:
         probe, marks, ledger, pending, run = self.probe, self.probe.marks, self._ledger, self._pending, self._run
         begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
 

@@ -119,6 +119,8 @@ def _of_dataset(dataset: Any, depth: int) -> Iterator[Place]:
     for stage in STAGES:
         if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
             yield Place(stage, dataset, stage, reads=stage == "fetch")
+    if callable(getattr(type(dataset), "stages", None)):  # it stands for another, whose own operations are not run
+        return
     if hasattr(dataset, "samples") and callable(getattr(dataset, "loader", None)):
         yield Place("Loader", dataset, "loader", reads=True)
     for key in HOLDERS:

@@ -11,8 +11,8 @@ from headrace.engine.memory.layout import Layout
 from headrace.engine.worker import failure
 from headrace.engine.worker.desk import Desk
 from headrace.sched.lanemachine import LaneMachine
-from headrace.sched.moves import Rows
-from headrace.trace.stream import Stream
+from headrace.sched.moves import RowSpan
+from headrace.trace.stream import TraceStream
 
 Run = tuple[int, Sequence[Any]]
 """Samples of consecutive positions, and the first of these."""
@@ -21,7 +21,9 @@ Run = tuple[int, Sequence[Any]]
 class Placer:
     """What one worker has made and not handed over yet."""
 
-    def __init__(self, machine: LaneMachine, desk: Desk, stream: Stream | None, where: str, *, standard: bool) -> None:
+    def __init__(
+        self, machine: LaneMachine, desk: Desk, stream: TraceStream | None, where: str, *, standard: bool
+    ) -> None:
         """``standard``: samples with a layout go into rows. ``where``: says which worker could not send one."""
         self._machine, self._desk, self._stream, self._where = machine, desk, stream, where
         self._standard = standard
@@ -30,7 +32,7 @@ class Placer:
         self._runs: deque[Run] = deque()
         self._layout: tuple[int, Layout] | None = None
         self._columns: list[Sequence[Any]] | None = None  # what is to be written: the first samples, leaf by leaf
-        self._encoded: codec.Encoded | None = None  # or the first one as an object
+        self._encoded: codec.EncodedObject | None = None  # or the first one as an object
         self._odd = 0  # so many of the first samples have a layout and do not fit it
 
     def take(self, runs: Iterable[Run]) -> None:
@@ -66,7 +68,7 @@ class Placer:
 
     def _place_object(self, position: int, sample: Any) -> None:
         try:
-            self._encoded = codec.Encoded(sample)
+            self._encoded = codec.EncodedObject(sample)
         except HeadraceError as error:  # it cannot be sent
             self._refuse(position, error)
         else:
@@ -96,7 +98,7 @@ class Placer:
         self._drop(rows.count)
         self._machine.wrote(objects, elapsed)
 
-    def _write_rows(self, rows: Rows, columns: list[Sequence[Any]]) -> tuple[list[int] | None, int]:
+    def _write_rows(self, rows: RowSpan, columns: list[Sequence[Any]]) -> tuple[list[int] | None, int]:
         """Samples of the current layout; where they stand if the slot has another, and what it took."""
         assert self._layout is not None
         number, layout = self._layout
@@ -106,10 +108,10 @@ class Placer:
             self.size = layout.row_bytes
         else:
             values = [layout.sample(leaves) for leaves in zip(*columns, strict=True)]
-            objects = [self._desk.write_object(rows.slot, codec.Encoded(value)) for value in values]
+            objects = [self._desk.write_object(rows.slot, codec.EncodedObject(value)) for value in values]
         return objects, self._record(rows, began)
 
-    def _write_object(self, rows: Rows) -> None:
+    def _write_object(self, rows: RowSpan) -> None:
         """A sample without a layout."""
         assert self._encoded is not None
         encoded, self._encoded = self._encoded, None
@@ -124,7 +126,7 @@ class Placer:
         self._drop(1)
         self._machine.wrote([offset], elapsed)
 
-    def _record(self, rows: Rows, began: int) -> int:
+    def _record(self, rows: RowSpan, began: int) -> int:
         """Samples were written to rows, in how long; they are in the trace before anybody can see them."""
         elapsed = time.monotonic_ns() - began
         if self._stream is not None:

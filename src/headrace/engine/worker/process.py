@@ -13,7 +13,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from headrace.core.errors import CacheError
 from headrace.engine.staging import stages
-from headrace.engine.staging.caching import Caching
+from headrace.engine.staging.counts import Counter
 from headrace.engine.worker import collation, failure, generators, signals
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
@@ -40,15 +40,16 @@ def main(job: Job) -> None:
     desk = Desk(job)
     desk.ledger.initialize()
     collation.install(desk.allocate)
-    seeds = generators.Watch()
+    seeds = generators.SeedWatch()
+    told = stages.unasked(task.dataset) if task.caching is not None and task.worker_init_fn is not None else None
     refusal = _refusal(job, task.worker_init_fn)
     if task.worker_init_fn is not None and task.seed_samples and seeds.seeded():
         task = replace(task, seed_samples=False)  # the user has seeded this worker: its samples draw from that
         job = replace(job, task=task)
     staged = None
     if task.caching is not None:
-        refusal = refusal or _changed(job, task.caching)
-        staged = Staged(task.dataset, task.caching, arena=task.arena)
+        refusal = refusal or _changed(job, told)
+        staged = Staged(task.dataset, task.caching, Counter.of_worker(task.caching.counts, job.lane), arena=task.arena)
     observer = Observer(task.dataset, task.recording, desk)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     if task.iterable:
@@ -71,9 +72,9 @@ def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
     return None
 
 
-def _changed(job: Job, caching: Caching) -> bytes | None:
+def _changed(job: Job, told: str | None) -> bytes | None:
     """Why this worker must not use the cache: ``worker_init_fn`` made another dataset of the one it was told of."""
-    if job.task.worker_init_fn is None or stages.staged(job.task.dataset).scopes == caching.scopes:
+    if told is None or stages.unasked(job.task.dataset) == told:
         return None
     msg = (
         "worker_init_fn changes what the dataset's samples are, and with cache= all workers must agree about that: "

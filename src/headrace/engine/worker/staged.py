@@ -5,15 +5,18 @@ import time
 from typing import Any
 
 from headrace.cache import words as W
-from headrace.cache.codec import Codec, Corrupt
-from headrace.cache.options import open_share, open_tier
+from headrace.cache.backend import Entry
+from headrace.cache.codec import Codec, Corrupt, NotKept
+from headrace.cache.options import open_share
 from headrace.cache.share import Share
 from headrace.core.errors import CacheError
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.pixels.bundle import named
 from headrace.engine.staging import plans
 from headrace.engine.staging.caching import Caching
+from headrace.engine.staging.counts import Counter
 from headrace.engine.staging.kinds import codec
 from headrace.engine.staging.plans import LOOK, Plan
 from headrace.engine.staging.stages import Stages, staged
@@ -26,15 +29,21 @@ log = logging.getLogger("headrace.cache")
 Place = tuple[Plan, Arrived | None]
 ROW = len(wire.places([None]))
 """Bytes that the place of a row takes in front of the plans."""
-PAUSE = 10.0
-"""Seconds before a worker that could not have the cache tries again."""
+PAUSE, LONGEST = 2.0, 30.0
+"""Seconds before a worker that could not have the cache tries again: the first time, and at most."""
+
+_refused: set[str] = set()
+"""What this process has said that it cannot keep."""
 
 
 class Staged:
     """``dataset[index]``, from what the cache has of it where it has something; what is worth keeping is kept."""
 
-    def __init__(self, dataset: Any, caching: Caching, share: Share | None = None, arena: Arena | None = None) -> None:
-        """``share``: the rank's own, in its own process; a worker opens one for itself, with the first plan.
+    def __init__(
+        self, dataset: Any, caching: Caching, counter: Counter, share: Share | None = None, arena: Arena | None = None
+    ) -> None:
+        """``counter``: of what samples begin with. ``share``: the rank's own, in its own process; a worker opens one
+        for itself, with the first plan.
         ``arena``: where rows lie that a fetcher has brought, if one does.
 
         To be made before the dataset's operations are noted, see ``staged``.
@@ -45,8 +54,9 @@ class Staged:
         """Who is told what samples are made of."""
         self._codec: Codec = codec()
         self._share, self._own = share, share is None
-        self._badge, self._again = (-1, 0), 0.0
+        self._again, self._pause = 0.0, PAUSE
         self._times = StageTimes(self._codec)
+        self._counter = counter
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
         self.place: Place | None = None
@@ -62,10 +72,12 @@ class Staged:
     def __call__(self, index: Any) -> Any:
         """The sample."""
         (plan, row), self.place = self.place or (None, None), None
-        share = None if plan is None else self._opened(plan.badge)
+        share = None if plan is None else self._opened()
         if plan is None or share is None:
-            return self._dataset[index] if row is None else self._made_of(index, row)
+            self._counter.found(W.NOWHERE)
+            return named(index, self._dataset[index] if row is None else self._made_of(index, row))
         form, value = self._found(share, index, plan)
+        self._counter.found(form)
         if self.observer is not None:
             self.observer.tier = form
         stamp = self._stamp(index) if plan.keep else None
@@ -79,7 +91,7 @@ class Staged:
             if plan.keep == stage.form and stage.keeps:
                 self._keep(share, index, stage.form, (stamp, value))
         self._times.tell(share)
-        return value
+        return named(index, value)
 
     def _made_of(self, index: Any, row: Arrived) -> Any:
         """The sample, without a cache."""
@@ -94,54 +106,42 @@ class Staged:
         assert self._rows is not None
         if self.observer is not None:
             self.observer.brought(row.size, row.retries, row.began, row.took)
-        return self._rows.encoded(self._arena.read(row, self._rows.key(index)))
+        return self._rows.encoded(index, self._arena.read(row, self._rows.key(index)))
 
-    def _opened(self, badge: tuple[int, int]) -> Share | None:
+    def _opened(self) -> Share | None:
         """The share; None where the cache cannot be had in this process: samples then come from the store."""
-        if not self._own:
-            return self._share
-        if badge[0] < 0:  # the rank itself has no seat
-            return None
         if self._share is None and time.monotonic() >= self._again:
-            self._open()
-        if self._share is not None and badge != self._badge:
-            self._share.book.stand_in(badge)
-            self._badge = badge
-        return self._share
-
-    def _open(self) -> None:
-        caching = self._caching
-        try:
-            tier = open_tier(caching.options)
+            caching = self._caching
             try:
-                self._share = open_share(caching.options, tier, caching.scopes, caching.samples)
-            except BaseException:
-                tier.close()
-                raise
-        except CacheError as error:
-            self._again = time.monotonic() + PAUSE
-            log.warning("this worker goes on without the cache for %d seconds: %s", PAUSE, error)
+                self._share = open_share(caching.options, caching.scopes, caching.samples, caching.unit)
+            except CacheError as error:
+                self._again = time.monotonic() + self._pause
+                if self._pause == PAUSE:
+                    log.warning("a worker goes on without the cache, and tries again now and then: %s", error)
+                self._pause = min(LONGEST, 2 * self._pause)
+        return self._share
 
     def _found(self, share: Share, index: Any, plan: Plan) -> tuple[int, Any]:
         """What the cache has of a sample: the form and the value; ``NOWHERE`` and the index, where it has nothing."""
-        forms = (W.DECODED, W.ENCODED) if plan.form == LOOK else (plan.form,) if plan.form else ()
+        if not plan.word:
+            return W.NOWHERE, index
+        began, used = clock(), cpu_clock()
         sample = self._stages.origin(index)
-        for form in forms:
-            began, used = clock(), cpu_clock()
-            with share.reading() as reading:
-                view = reading.get([share.key(sample, form)])[0]
-                entry = None if view is None else bytearray(view)  # what follows may change it, and must not be torn
-                del view
-            try:
-                if entry is not None:
-                    stamp, value = self._codec.decode(entry, own=True)
-                    if stamp == self._stamp(index):
-                        self._times.read(clock() - began, cpu_clock() - used, len(entry))
-                        return form, value
-            except (Corrupt, TypeError, ValueError):
-                entry = bytearray()
-            if plan.form != LOOK or entry is not None:
-                share.lost(sample, form)
+        entry = Entry(sample, share.word(sample) if plan.word == LOOK else plan.word)
+        form = W.form_of(entry.word)
+        if plan.word == LOOK and form == W.AUGMENTED:
+            return W.NOWHERE, index
+        found = share.read(entry)
+        if found is None:
+            return W.NOWHERE, index
+        try:
+            stamp, value = self._codec.rebuild(*found)
+            if stamp == self._stamp(index):
+                self._times.read(clock() - began, cpu_clock() - used, len(found[1]))
+                return form, value
+        except (Corrupt, TypeError, ValueError):
+            pass
+        share.lost(entry)
         return W.NOWHERE, index
 
     def _stamp(self, index: Any) -> list[int] | None:
@@ -152,4 +152,12 @@ class Staged:
         return None if found is None else list(found)
 
     def _keep(self, share: Share, index: Any, form: int, value: Any) -> None:
-        share.keep(self._stages.origin(index), form, self._codec.encode(value))
+        try:
+            described = self._codec.describe(value)
+        except NotKept as error:
+            error.path = error.path.removeprefix("[1]")  # beside its stamp
+            if error.reason not in _refused:
+                _refused.add(error.reason)
+                log.warning("what %s gives is not kept: %s", self._stages.steps[form - 1].name, str(error))
+            return
+        share.keep(self._stages.origin(index), form, described)

@@ -11,14 +11,14 @@ from headrace.cache.share import Share
 from headrace.engine.staging.stages import Stage
 
 TELL_NS = 1_000_000_000
-SIZED = 8
+SIZED = 32
 """Of the samples made from the store, every so manieth is measured in all its forms; the first ones are, each."""
-FIRST = 4
+FIRST = 8
 NEVER = 1 << 50
 """Bytes of what cannot be kept."""
 
 
-class _Names(NamedTuple):
+class _StageNames(NamedTuple):
     """Of the sums that are kept of a stage, beside the time it took, which has the stage's name."""
 
     runs: str
@@ -28,9 +28,9 @@ class _Names(NamedTuple):
 
 
 _SUMS = {
-    "fetch": _Names("fetched", "fetch_cpu", "encoded_bytes", "encoded_sized"),
-    "decode": _Names("decoded", "decode_cpu", "decoded_bytes", "decoded_sized"),
-    "augment": _Names("augmented", "augment_cpu", "augmented_bytes", "augmented_sized"),
+    "fetch": _StageNames("fetched", "fetch_cpu", "encoded_bytes", "encoded_sized"),
+    "decode": _StageNames("decoded", "decode_cpu", "decoded_bytes", "decoded_sized"),
+    "augment": _StageNames("augmented", "augment_cpu", "augmented_bytes", "augmented_sized"),
 }
 
 
@@ -68,7 +68,7 @@ class StageTimes:
         size = NEVER
         if stage.keeps:
             with suppress(NotKept):
-                size = share.footprint(self._codec.encode(value).size)
+                size = share.footprint(self._codec.describe(value))
         self._sums[_SUMS[stage.name].bytes] += size
         self._sums[_SUMS[stage.name].sized] += 1
 
@@ -78,9 +78,10 @@ class StageTimes:
         if now - self._told > TELL_NS:
             used, queued, sums = time.process_time_ns(), _queued(), Sums(**self._sums)
             others = max(0, used - self._used - sums.cpu)
-            share.book.measure(sums._replace(other_cpu=others, queued=queued - self._queued))
-            self._used, self._queued, self._told = used, queued, now
-            self._sums = dict.fromkeys(Sums._fields, 0)
+            self._told = now
+            if share.measure(sums._replace(other_cpu=others, queued=queued - self._queued)):
+                self._used, self._queued = used, queued
+                self._sums = dict.fromkeys(Sums._fields, 0)
 
 
 def _queued() -> int:

@@ -106,4 +106,4 @@ class StreamMaker:
         if not self._noted and after == (None, None, None):
             return -1
         self._noted = True
-        return self._desk.write_object(slot, codec.Encoded(after))
+        return self._desk.write_object(slot, codec.EncodedObject(after))

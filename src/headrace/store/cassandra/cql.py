@@ -19,6 +19,8 @@ NO_COMPRESSION = "WITH compression = {'enabled': 'false'}"
 
 COLUMNS_OF = "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
 KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?"
+TABLE_ID = "SELECT id FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
+CLUSTER = "SELECT cluster_name FROM system.local"
 DATA_CENTRE = "SELECT data_center FROM system.local"
 VERSIONS = ("SELECT schema_version FROM system.local", "SELECT schema_version FROM system.peers")
 
@@ -77,6 +79,32 @@ def add_column(tables: Tables, name: str, kind: Kind) -> str:
     return f"ALTER TABLE {table(tables.keyspace, tables.metadata)} ADD {quoted(name)} {TYPES[kind]}"
 
 
+def state_table(tables: Tables) -> str:
+    """Where the revision of the rows is."""
+    return table(tables.keyspace, f"{tables.metadata}_state")
+
+
+def create_state(tables: Tables) -> str:
+    """One row, which every write changes."""
+    return f"CREATE TABLE IF NOT EXISTS {state_table(tables)} (name text PRIMARY KEY, value text)"
+
+
+def write_revision(tables: Tables) -> str:
+    """Another one."""
+    return f"INSERT INTO {state_table(tables)} (name, value) VALUES ('revision', ?)"
+
+
+def read_revision(tables: Tables) -> str:
+    """The present one."""
+    return f"SELECT value FROM {state_table(tables)} WHERE name = 'revision'"
+
+
+def write_times(name: str, id_column: str, column: str) -> str:
+    """Of one arc of the ring: how many rows there are, and when the latest was written."""
+    by = f"token({quoted(id_column)})"
+    return f"SELECT count(*), max(writetime({quoted(column)})) FROM {name} WHERE {by} > ? AND {by} <= ?"
+
+
 def read_row(tables: Tables, labels: LabelKind) -> str:
     """Label and payload together, by id."""
     label = "" if labels is LabelKind.NONE else f"{quoted(tables.label_column)}, "
@@ -101,6 +129,21 @@ def is_present(tables: Tables) -> str:
     """Whether a row is there, without looking at its payload."""
     id_column = quoted(tables.metadata_id_column)
     return f"SELECT {id_column} FROM {table(tables.keyspace, tables.metadata)} WHERE {id_column} = ?"
+
+
+def read_metadata(tables: Tables, columns: Sequence[str]) -> str:
+    """Of one row, in the order of ``columns``."""
+    wanted = ", ".join(map(quoted, columns))
+    source = table(tables.keyspace, tables.metadata)
+    return f"SELECT {wanted} FROM {source} WHERE {quoted(tables.metadata_id_column)} = ?"
+
+
+def remove(tables: Tables) -> tuple[str, str]:
+    """The payload, and what is known of it."""
+    return (
+        f"DELETE FROM {table(tables.keyspace, tables.data)} WHERE {quoted(tables.id_column)} = ?",
+        f"DELETE FROM {table(tables.keyspace, tables.metadata)} WHERE {quoted(tables.metadata_id_column)} = ?",
+    )
 
 
 def scan(name: str, id_column: str, columns: Sequence[str]) -> str:

@@ -1,12 +1,13 @@
 """The only module that knows the driver: a cluster from our options, its errors in our words."""
 
 import asyncio
-import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from headrace.core.errors import MissingDriver, StoreError, StoreRefused, StoreUnavailable
+from headrace.store import disposable
 from headrace.store.cassandra.options import Options, Tls, file_text
 
 try:
@@ -17,8 +18,6 @@ except ImportError as error:
     raise MissingDriver(message) from error
 
 errors = acsylla.errors
-
-_creating = threading.Lock()
 
 VERIFY = {"certificate": 1, "address": 1 | 2, "name": 1 | 4}
 """The C++ driver's bits: a certificate we trust, for this address, for this name. The Python enumeration of acsylla 1.2
@@ -58,34 +57,34 @@ class Login:
         return "Login(***)"
 
 
+_kept: list[Any] = []
+"""Sessions, whatever became of them, until the process ends: to free one waits for its threads with the interpreter's
+lock held, for ever if it is still connected, and those of one that could not connect may use it after it is gone."""
+CLOSE_SECONDS = 5.0
+CONNECT_STEPS = 3
+"""So many times the time limit of a request may pass before there is a connection."""
+
+
 class Connection:
-    """A driver's session, with what it leaves behind.
+    """A driver's session."""
 
-    acsylla wakes the event loop through pairs of sockets, one pair per cluster and purpose, and leaves them to the
-    garbage collector after the loop has ended: a loop that connects again and again would run out of descriptors.
-    They are closed here, once the session is, because nobody writes to them any more.
-    """
-
-    def __init__(self, session: Any, wakeups: list[Any]) -> None:
+    def __init__(self, session: Any) -> None:
         self.query = session.query
         self.create_prepared = session.create_prepared
         self.execute = session.execute
         self.metrics = session.metrics
         self._session = session
-        self._wakeups = wakeups
 
     async def close(self) -> None:
-        """Ends all connections after what is in flight. May be called twice."""
-        await self._session.close()
-        _close(self._wakeups)
-
-
-SETTLE_SECONDS = 0.1
-"""For the threads of a session that could not be opened."""
+        """Ends all connections after what is in flight, if that is soon. May be called twice."""
+        with suppress(errors.CassException, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._session.close()
 
 
 async def connect(reach: Options, login: Login, store: str) -> Connection:
-    """Connects. The keyspace is not chosen: statements name it."""
+    """Connects, in a process that may be killed. The keyspace is not chosen: statements name it."""
+    assert disposable.here(), "the driver may stop or crash the process it runs in"
     settings: dict[str, Any] = {} if reach.tls is None else _tls(reach.tls, store)
     if login.user is not None:
         settings |= {"username": login.user, "password": login.password or ""}
@@ -93,10 +92,9 @@ async def connect(reach: Options, login: Login, store: str) -> Connection:
         settings["load_balance_dc_aware"] = reach.dc
     if reach.consistency is not None:
         settings["consistency"] = acsylla.Consistency[reach.consistency]
-    wakeups: list[Any] = []
+    patience = CONNECT_STEPS * float(reach.timeout)
     try:
-        cluster = _create_cluster(
-            wakeups,
+        cluster = acsylla.create_cluster(
             list(reach.hosts),
             port=reach.port,
             connect_timeout=min(5.0, float(reach.timeout)),
@@ -115,16 +113,15 @@ async def connect(reach: Options, login: Login, store: str) -> Connection:
             application_name="headrace",
             **settings,
         )
-        return Connection(await cluster.create_session(), wakeups)
-    except BaseException as error:
-        if isinstance(error, errors.CassException):
-            # The session goes with the error, and waits for its threads while it holds the interpreter lock, which one
-            # of them may still want: they are given a moment to end by themselves.
-            await asyncio.sleep(SETTLE_SECONDS)
-            _close(wakeups)
-            raise told(error, store) from error
-        _close(wakeups)
-        raise
+        session = cyacsylla.Session(cluster, None)
+        _kept.append(session)
+        async with asyncio.timeout(patience):
+            await session._connect()  # noqa: SLF001  (``create_session`` would free one that cannot connect)
+    except errors.CassException as error:
+        raise told(error, store) from error
+    except TimeoutError as error:
+        raise StoreUnavailable(f"{store}: no connection within {patience:g} s", server=store) from error
+    return Connection(session)
 
 
 def told(error: Exception, store: str, key: str | None = None) -> StoreError:
@@ -134,31 +131,6 @@ def told(error: Exception, store: str, key: str | None = None) -> StoreError:
     at = "" if key is None else f", key {key!r}"
     name = type(error).__name__.removeprefix("CassError").removeprefix("CassException")
     return kind(f"{store}{at}: {str(error) or 'no reason given'} ({name})", server=store, key=key)
-
-
-def _create_cluster(wakeups: list[Any], *arguments: Any, **settings: Any) -> Any:
-    """A cluster, and in ``wakeups`` the pairs of sockets made for it."""
-    with _creating:
-        make = cyacsylla._wakeup_socketpair  # noqa: SLF001  (the only place where the pairs can be had)
-
-        def kept() -> Any:
-            wakeups.append(make())
-            return wakeups[-1]
-
-        cyacsylla._wakeup_socketpair = kept  # noqa: SLF001
-        try:
-            return acsylla.create_cluster(*arguments, **settings)
-        finally:
-            cyacsylla._wakeup_socketpair = make  # noqa: SLF001
-
-
-def _close(wakeups: list[Any]) -> None:
-    loop = asyncio.get_running_loop()
-    while wakeups:
-        reader, writer = wakeups.pop()
-        loop.remove_reader(reader)
-        reader.close()
-        writer.close()
 
 
 def _tls(tls: Tls, store: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ ID_TYPES = {"text", "varchar", "ascii", "uuid", "timeuuid", *cql.INTEGERS}
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """What is there: the type of ids, the kind of labels, and the columns of the catalogue by our names."""
 
     id_type: str
@@ -52,7 +52,7 @@ async def agreed(connection: driver.Connection) -> None:
         await asyncio.sleep(pause)
 
 
-async def shape_of(connection: driver.Connection, tables: Tables, store: str) -> Shape:
+async def shape_of(connection: driver.Connection, tables: Tables, store: str) -> TableShape:
     """Raises ``StoreRefused`` when a table or column that the URL names is not there, or is of another type."""
     try:
         data, metadata = await asyncio.gather(
@@ -83,7 +83,7 @@ async def shape_of(connection: driver.Connection, tables: Tables, store: str) ->
         kinds |= dict(sorted(others.items()))
     elif labels is LabelKind.INTEGER:
         kinds["label"] = Kind.INTEGER
-    return Shape(data[tables.id_column], labels, bool(metadata), kinds)
+    return TableShape(data[tables.id_column], labels, bool(metadata), kinds)
 
 
 class CassandraSession:
@@ -92,7 +92,9 @@ class CassandraSession:
     ``surer``: the consistency at which a row that one replica has not is asked for again, before it counts as missing.
     """
 
-    def __init__(self, connection: driver.Connection, read: Any, shape: Shape, store: str, surer: Any | None) -> None:
+    def __init__(
+        self, connection: driver.Connection, read: Any, shape: TableShape, store: str, surer: Any | None
+    ) -> None:
         self._connection = connection
         self._surer = surer
         self._read = read

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Retry
-from headrace.store.background import Background
-from headrace.store.base import LabelKind, Record
+from headrace.store.base import Kind, LabelKind, Record, Schema
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import Tables
-from headrace.store.cassandra.session import Shape, bound_id
-from headrace.store.columns import check_record
+from headrace.store.cassandra.session import TableShape, bound_id
 from headrace.store.perseverance import Perseverance
+from headrace.store.provenance import next_revision
 
 IN_FLIGHT = 32
 
@@ -20,41 +20,82 @@ T = TypeVar("T")
 
 
 class CassandraWriter:
-    """Writes in a loop of its own. Inserting a row again is the same row, so what failed in passing is tried again.
+    """Inserting a row again is the same row, so what failed in passing is tried again.
 
     A row counts as written when most of its replicas have it, unless the URL names a consistency.
     """
 
     quorum = True
 
-    def __init__(self, connection: driver.Connection, shape: Shape, background: Background, store: str) -> None:
+    def __init__(self, connection: driver.Connection, shape: TableShape, store: str) -> None:
         self._connection = connection
         self._shape = shape
-        self._background = background
         self._store = store
         self._columns = [name for name in shape.kinds if name != "key"]
+        self.schema = Schema(shape.labels, {name: shape.kinds[name] for name in self._columns})
         self._again = Perseverance(store, Retry(), None)
         self._row: Any = None
         self._metadata: Any = None
         self._present: Any = None
+        self._read: Any = None
+        self._revision: Any = None
+        self._remove: list[Any] = []
 
     async def prepare(self, tables: Tables) -> None:
         """Raises what the driver raises."""
         self._row = await self._connection.create_prepared(cql.write_row(tables, self._shape.labels))
         self._metadata = await self._connection.create_prepared(cql.write_metadata(tables, self._columns))
         self._present = await self._connection.create_prepared(cql.is_present(tables))
+        self._read = await self._connection.create_prepared(cql.read_metadata(tables, self._columns))
+        with suppress(driver.NotThere):  # tables of an older release: their rows' write times tell
+            self._revision = await self._connection.create_prepared(cql.write_revision(tables))
+        self._remove = [await self._connection.create_prepared(text) for text in cql.remove(tables)]
 
-    def put(self, records: Sequence[Record]) -> None:
+    async def put(self, records: Sequence[Record]) -> None:
         for record in records:
-            check_record(record, self._shape.labels, self._columns, self._store)
             if bound_id(record.key, self._shape.id_type) is None:
                 message = f"{self._store}: {record.key!r} is no {self._shape.id_type}, as keys of this table are"
                 raise StoreError(message, server=self._store, key=record.key)
-        self._background.run(self._each(self._put, records))
+        await self._advance()
+        await self._each(self._put, records)
+        await self._advance()  # who read the first one may have read rows of before
 
-    def present(self, keys: Sequence[str]) -> set[str]:
-        found = self._background.run(self._each(self._is_present, keys))
+    async def _advance(self) -> None:
+        """Before rows are written, so that a death in between is noticed too, and after."""
+        if self._revision is not None:
+            await self._run("", self._revision, [next_revision("")])
+
+    async def present(self, keys: Sequence[str]) -> set[str]:
+        found = await self._each(self._is_present, keys)
         return {key for key, there in zip(keys, found, strict=True) if there}
+
+    async def stored(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The metadata, label and size among them, of those that are there."""
+        rows = await self._each(self._metadata_of, keys)
+        return {key: row for key, row in zip(keys, rows, strict=True) if row is not None}
+
+    async def _metadata_of(self, key: str) -> dict[str, Any] | None:
+        bound = bound_id(key, self._shape.id_type)
+        found = None if bound is None else (await self._run(key, self._read, [bound])).first()
+        if found is None:
+            return None
+        values = dict(zip(self._columns, found.as_tuple(), strict=True))
+        texts = (name for name, kind in self._shape.kinds.items() if kind is Kind.TEXT and name in values)
+        for name in texts:
+            values[name] = None if values[name] is None else str(values[name])
+        return values
+
+    async def remove(self, keys: Sequence[str]) -> int:
+        """The payload first: what is interrupted is still listed, and can be removed again."""
+        there = sorted(await self.present(keys))
+        await self._advance()
+        await self._each(self._remove_one, there)
+        await self._advance()
+        return len(there)
+
+    async def _remove_one(self, key: str) -> None:
+        for prepared in self._remove:
+            await self._run(key, prepared, [bound_id(key, self._shape.id_type)])
 
     async def _each(self, work: Callable[[Any], Awaitable[T]], items: Sequence[Any]) -> list[T]:
         """All of them, some at once; the first error ends the rest."""

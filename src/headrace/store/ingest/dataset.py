@@ -12,8 +12,8 @@ import numpy as np
 from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
-from headrace.store.ingest.options import Reading
-from headrace.store.ingest.source import Item, Loaded, Shape
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
 
 INDEX = "index"
 LOOKED_AT = 100
@@ -30,7 +30,7 @@ class MapDataset:
     or picture. They are read as the dataset gives them, transforms included.
     """
 
-    def __init__(self, text: str, reading: Reading) -> None:
+    def __init__(self, text: str, reading: ReadOptions) -> None:
         for name in ("label", "label_files", "key", "root", "types", "extensions", "payload"):
             if getattr(reading, name):
                 raise IngestError(
@@ -42,10 +42,11 @@ class MapDataset:
         self._arguments = {name: _argument(value) for name, value in parse_qsl(query, keep_blank_values=True)}
         identifying = [f"{name}={value}" for name, value in self._arguments.items() if name not in _ELSEWHERE]
         self._ident = ":".join([target, *identifying])
+        self.where = Where(self._ident)
         self._reading = reading
         self._made: Any = None
 
-    def shape(self) -> Shape:
+    def shape(self) -> SourceShape:
         dataset = self._dataset()
         number = len(dataset)
         if not number:
@@ -56,7 +57,8 @@ class MapDataset:
         if classes is not None:
             kinds[CLASS] = Kind.TEXT
         labels = LabelKind.NONE if label is None else LabelKind.BLOB if _integer(label) is None else LabelKind.INTEGER
-        return Shape(labels, kinds, classes, number)
+        numbers = {name: place for place, name in enumerate(classes or ())}
+        return SourceShape(labels, kinds, classes, number, numbers)
 
     def _first_label(self, dataset: Any, number: int) -> Any:
         """The label of the first sample that can be read: it stands for all."""
@@ -80,6 +82,9 @@ class MapDataset:
         if number is None:
             return Loaded(_content(content), None if label is None else _content(label))
         return Loaded(_content(content), names[number] if names is not None and number < len(names) else number)
+
+    def left_out(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         """The dataset goes with its source."""

@@ -8,8 +8,9 @@ from typing import Any
 from headrace.core.errors import IngestError, MissingDriver
 from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
-from headrace.store.ingest.options import Reading
-from headrace.store.ingest.source import Item, Loaded, Shape
+from headrace.store.files import read_file
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
 
 SPLIT = "split"
 BATCH = 1000
@@ -23,18 +24,19 @@ class Saved:
     holds classes, or ``label``; other plain columns are metadata. Of several splits all are taken, and named.
     """
 
-    def __init__(self, path: str, reading: Reading) -> None:
+    def __init__(self, path: str, reading: ReadOptions) -> None:
         for name in ("root", "types", "extensions"):
             if getattr(reading, name):
                 raise IngestError(f"{name} is not for datasets of Hugging Face")
         self.name = path
+        self.where = Where(str(Path(path).absolute()))
         self._reading = reading
         self._splits: dict[str, Any] | None = None
         self._payload = ""
         self._label: str | None = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
 
-    def shape(self) -> Shape:
+    def shape(self) -> SourceShape:
         first = next(iter(self._opened().values()))
         features = first.features
         label = None if self._label is None else features[self._label]
@@ -49,7 +51,8 @@ class Saved:
         else:
             labels = LabelKind.NONE if label is None else LabelKind.INTEGER
         count = sum(len(each) for each in self._opened().values())
-        return Shape(labels, kinds, self._classes(label), count)
+        numbers = {name: place for place, name in enumerate(names or ())}
+        return SourceShape(labels, kinds, self._classes(label), count, numbers)
 
     def items(self) -> Iterator[Item]:
         several = len(self._opened()) > 1
@@ -75,6 +78,9 @@ class Saved:
         [row] = self._opened()[split][index].to_pylist()
         files = self._reading.label_files
         return Loaded(_content(row[self._payload]), None if files is None else _content(row[files]))
+
+    def left_out(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         """Its files are mapped, and go with it."""
@@ -162,7 +168,7 @@ def _content(value: Any) -> bytes:
     if isinstance(value, dict) and ("bytes" in value or "path" in value):
         if value.get("bytes") is not None:
             return bytes(value["bytes"])
-        return Path(value["path"]).read_bytes()
+        return read_file(value["path"])
     if isinstance(value, bytes):
         return value
     raise TypeError(f"a {type(value).__name__} is neither bytes, a picture nor sound")

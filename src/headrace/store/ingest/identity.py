@@ -2,6 +2,7 @@
 
 import hashlib
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 _PERSON = b"headrace ingest"
@@ -14,6 +15,15 @@ def key(ident: str, content: Any, tag: str) -> str:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return str(uuid.UUID(bytes=digest.digest(), version=5))
+
+
+def digest(contents: Iterable[Any]) -> bytes:
+    """Of contents alone, wherever they lie."""
+    whole = hashlib.sha256()  # processors have instructions for it
+    for part in (part for content in contents for part in _parts(content)):
+        whole.update(len(part).to_bytes(8, "little"))
+        whole.update(part)
+    return whole.digest()[:16]
 
 
 def _parts(content: Any) -> list[Any]:

@@ -5,8 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.core.errors import IngestError
 
 
-def numbered(names: Iterable[str], used: Mapping[str, int], order: Sequence[str] = ()) -> dict[str, int]:
-    """The number of each class: what the store uses, what ``order`` says, else free numbers in the order of the names.
+def numbered(
+    names: Iterable[str], used: Mapping[str, int], order: Sequence[str] = (), own: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The number of each class: what the store uses, what ``order`` says, what the source itself has (``own``) if that
+    is free, else free numbers in the order of the names.
 
     An ingest that was interrupted numbers the rest as it would have done: the free numbers are what was left over.
     """
@@ -18,6 +21,9 @@ def numbered(names: Iterable[str], used: Mapping[str, int], order: Sequence[str]
     for name, number in known.items():
         if taken.setdefault(number, name) != name:
             raise IngestError(f"classes: {taken[number]} and {name} both have the number {number}")
+    for name, number in ({} if order else own or {}).items():
+        if name not in known and number not in taken:
+            known[name], taken[number] = number, name
     free = (number for number in range(len(known) + 2**31) if number not in taken)
     for name in sorted(set(names) - set(known)):
         if order:

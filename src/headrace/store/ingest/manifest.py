@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from headrace.core.errors import IngestError
 from headrace.store import parquet
 from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
+from headrace.store.files import read_file
 from headrace.store.ingest.kinds import Guess, converted
-from headrace.store.ingest.options import Reading
-from headrace.store.ingest.source import Item, Loaded, Shape
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
+from headrace.store.wording import one_line
 
 PATH, LABEL, KEY = "path", "label", "key"
 
@@ -20,19 +23,21 @@ PATH, LABEL, KEY = "path", "label", "key"
 class Manifest:
     """Paths are relative to the manifest's folder, or to ``root``."""
 
-    def __init__(self, path: str, reading: Reading) -> None:
+    def __init__(self, path: str, reading: ReadOptions) -> None:
         for name in ("payload", "extensions"):
             if getattr(reading, name):
                 raise IngestError(f"{name} is not for manifests: {path} says itself which files are samples")
         self.name = path
         self._path = Path(path)
         self._root = Path(reading.root) if reading.root else self._path.parent
+        self._within = os.path.realpath(self._root)
+        self.where = Where(str(self._path.absolute()), str(self._root.absolute()), threads=True)
         self._reading = reading
         self._known: _Columns | None = None
 
-    def shape(self) -> Shape:
+    def shape(self) -> SourceShape:
         known = self._columns()
-        return Shape(known.labels, known.kinds, known.classes, known.count)
+        return SourceShape(known.labels, known.kinds, known.classes, known.count)
 
     def items(self) -> Iterator[Item]:
         known = self._columns()
@@ -48,13 +53,21 @@ class Manifest:
 
     def load(self, item: Item) -> Loaded:
         path, label_path = item.place
-        return Loaded(self._content(path), None if label_path is None else self._content(label_path))
+        if label_path is None:
+            return Loaded(self._content(path), None, path)
+        return Loaded(self._content(path), self._content(label_path), path, label_path)
+
+    def left_out(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         """Nothing is held open."""
 
     def _content(self, path: str) -> bytes:
-        return (self._root / path).read_bytes()
+        where = os.path.realpath(self._root / path)
+        if not self._reading.allow_outside and os.path.commonpath([where, self._within]) != self._within:
+            raise ValueError(f"{path} lies outside {self._within}: --allow-outside reads it nevertheless")
+        return read_file(where)
 
     def _item(self, row: Mapping[str, Any], known: "_Columns", number: int) -> Item:
         path = row.get(PATH)
@@ -92,7 +105,7 @@ class Manifest:
             with self._path.open(newline="", encoding="utf-8-sig") as file:
                 yield from csv.DictReader(file, delimiter="\t" if self._path.suffix.lower() == ".tsv" else ",")
         except (OSError, UnicodeDecodeError, csv.Error, parquet.NotParquet) as error:
-            raise IngestError(f"{self.name}: cannot be read ({error})") from error
+            raise IngestError(f"{self.name}: cannot be read ({one_line(str(error))})") from error
 
     def _columns(self) -> "_Columns":
         if self._known is None:
@@ -103,7 +116,7 @@ class Manifest:
 class _Columns:
     """What the columns of a manifest hold, from one look at all its rows."""
 
-    def __init__(self, name: str, reading: Reading, rows: Iterator[Mapping[str, Any]]) -> None:
+    def __init__(self, name: str, reading: ReadOptions, rows: Iterator[Mapping[str, Any]]) -> None:
         guesses: dict[str, Guess] = {}
         values: set[str] = set()
         self.count = 0
@@ -132,13 +145,13 @@ class _Columns:
         if self.classes is not None:
             self.kinds[CLASS] = Kind.TEXT
 
-    def _refuse(self, name: str, reading: Reading, there: Mapping[str, Any]) -> None:
+    def _refuse(self, name: str, reading: ReadOptions, there: Mapping[str, Any]) -> None:
         if PATH not in there:
-            raise IngestError(f"{name} has no column 'path'; it has {', '.join(there)}")
+            raise IngestError(f"{name} has no column 'path'; it has {one_line(', '.join(there))}")
         wanted = [reading.label, reading.label_files, reading.key, *(reading.columns or ()), *reading.types]
         for column in wanted:
             if column is not None and column not in there:
-                raise IngestError(f"{name} has no column {column!r}; it has {', '.join(there)}")
+                raise IngestError(f"{name} has no column {column!r}; it has {one_line(', '.join(there))}")
 
 
 def _text(value: Any) -> str:

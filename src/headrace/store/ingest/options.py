@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.store.base import Kind
+from headrace.store.pictures import Check
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """How a source is read.
 
     ``label``: the column of the labels, ``label`` or the dataset's own by default. ``label_files``: the column that has
@@ -15,7 +16,8 @@ class Reading:
     derived from the content and its place in the source. ``columns``: the metadata to keep, all by default. ``types``:
     what columns of a CSV file hold, where guessing would guess wrong. ``root``: where the paths of a manifest begin,
     its own folder by default. ``classes``: names of classes in the order of their numbers. ``payload``: the column that
-    is the sample itself. ``extensions``: the files of a folder that are samples.
+    is the sample itself. ``extensions``: the files of a folder that are samples. ``check``: how closely pictures are
+    looked at. ``allow_outside``: whether the paths of a manifest may lead out of its folder, or out of ``root``.
     """
 
     label: str | None = None
@@ -27,3 +29,5 @@ class Reading:
     classes: tuple[str, ...] = ()
     payload: str | None = None
     extensions: tuple[str, ...] = ()
+    check: Check = Check.STRUCTURE
+    allow_outside: bool = False

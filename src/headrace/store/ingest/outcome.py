@@ -1,11 +1,13 @@
 """What came of an ingest, part by part and in all. Values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+MOST_EXAMPLES = 3
 
-class Failure(NamedTuple):
+
+class IngestFailure(NamedTuple):
     """An item that was not stored, and why."""
 
     item: str
@@ -13,25 +15,85 @@ class Failure(NamedTuple):
 
 
 @dataclass
-class Tally:
+class Noted:
+    """How often something was seen, and some examples of it."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, other: "Noted") -> None:
+        self.count += other.count
+        self.examples = [*self.examples, *other.examples][:MOST_EXAMPLES]
+
+    def told(self) -> str:
+        """The examples, in words."""
+        return ", ".join(self.examples) + (", ..." if self.count > len(self.examples) else "")
+
+
+@dataclass
+class Notes:
+    """Things seen, by name."""
+
+    seen: dict[str, Noted] = field(default_factory=dict)
+
+    def note(self, what: str, example: str | None = None, count: int = 1) -> None:
+        self.seen.setdefault(what, Noted()).add(Noted(count, [] if example is None else [example]))
+
+    def add(self, other: "Notes") -> None:
+        for what, noted in other.seen.items():
+            self.seen.setdefault(what, Noted()).add(noted)
+
+    def data(self) -> dict[str, Any]:
+        """JSON."""
+        return {what: {"count": noted.count, "examples": noted.examples} for what, noted in self.seen.items()}
+
+
+@dataclass
+class IngestTally:
     """Numbers of items, and the failures among them; parts add up."""
 
     written: int = 0
     present: int = 0
-    """Already stored, or there twice in the source."""
+    """Already stored, and the same as far as was seen."""
+    unseen: int = 0
+    """Of these, the ones of which only the key was compared, since the store does not say more."""
+    repeated: int = 0
+    """There more than once in the source, and the same each time."""
     payload_bytes: int = 0
     """Of what was written."""
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[IngestFailure] = field(default_factory=list)
+    differ: int = 0
+    """Already stored, and left as they are there, though the source has them otherwise."""
+    differing: Notes = field(default_factory=Notes)
+    """The same, by what differs; one row may differ in several ways."""
+    doubled: Notes = field(default_factory=Notes)
+    """Written, though the store has them under another key: by what has changed since."""
+    forms: Notes = field(default_factory=Notes)
+    """Written, by what they are: pictures, arrays, others."""
 
     @property
     def items(self) -> int:
-        return self.written + self.present + len(self.failures)
+        return self.written + self.present + self.repeated + len(self.failures) + self.differ
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "IngestTally") -> None:
         self.written += other.written
         self.present += other.present
+        self.unseen += other.unseen
+        self.repeated += other.repeated
         self.payload_bytes += other.payload_bytes
         self.failures += other.failures
+        self.differ += other.differ
+        self.differing.add(other.differing)
+        self.doubled.add(other.doubled)
+        self.forms.add(other.forms)
+
+
+_DOUBLED = {
+    "encoding": "are stored twice under other keys: they were there with another --resize or --encode",
+    "content": "are stored twice under other keys: their files were replaced since; headrace store prune removes the "
+    "older ones",
+    "place": "are stored twice under other keys: an earlier ingest stored the same content from another place",
+}
 
 
 @dataclass(frozen=True)
@@ -40,11 +102,61 @@ class Outcome:
 
     source: str
     store: str
-    written: int
-    present: int
-    payload_bytes: int
-    failures: tuple[Failure, ...]
+    tally: IngestTally
+    left_out: tuple[str, ...]
+    """Files of a folder that are no samples by their names, or no files."""
+    settled: bool
+    """Whether all rows are in the store's own file, where it is one."""
     seconds: float
+
+    @property
+    def written(self) -> int:
+        return self.tally.written
+
+    @property
+    def present(self) -> int:
+        return self.tally.present
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.tally.payload_bytes
+
+    @property
+    def failures(self) -> tuple[IngestFailure, ...]:
+        return tuple(self.tally.failures)
+
+    @property
+    def differing(self) -> Mapping[str, int]:
+        """Rows that the source has otherwise than the store, by what differs; they were left as they are."""
+        return {what: noted.count for what, noted in self.tally.differing.seen.items()}
+
+    @property
+    def whole(self) -> bool:
+        """Whether the store now has every sample of the source as the source has it."""
+        return not self.tally.failures and not self.tally.differ
+
+    def concerns(self) -> Iterator[str]:
+        """What the numbers alone do not say, in sentences."""
+        for what, noted in self.tally.differing.seen.items():
+            yield f"{noted.count} differ in {what} from what is stored, and were left: --rewrite ({noted.told()})"
+        for what, noted in self.tally.doubled.seen.items():
+            yield f"{noted.count} {_DOUBLED[what]} ({noted.told()})"
+        forms = self.tally.forms.seen
+        if len(forms) > 1:
+            most = max(forms, key=lambda form: forms[form].count)
+            for form, noted in forms.items():
+                if form != most:
+                    told = "neither pictures nor arrays" if form == "other" else f"{form}s"
+                    yield f"{noted.count} are {told}, as the others are {most}s ({noted.told()})"
+        if self.left_out:
+            shown = Noted(len(self.left_out), list(self.left_out[:MOST_EXAMPLES]))
+            yield f"{shown.count} files are no samples by their names or kinds, and were left out ({shown.told()})"
+        if self.tally.repeated:
+            yield f"{self.tally.repeated} are there twice in the source, and the same: stored once"
+        if self.tally.unseen:
+            yield f"{self.tally.unseen} were there by their keys; this store tells no labels or metadata: --rewrite"
+        if not self.settled:
+            yield f"others use {self.store}: until they are done, its newest rows lie in the file beside it, -wal"
 
     def data(self) -> dict[str, Any]:
         """JSON."""
@@ -54,11 +166,17 @@ class Outcome:
             "samples": self.written + self.present,
             "written": self.written,
             "present": self.present,
+            "repeated": self.tally.repeated,
             "payload_bytes": self.payload_bytes,
             "failed": [failure._asdict() for failure in self.failures],
+            "differ": self.tally.differ,
+            "differ_in": self.tally.differing.data(),
+            "stored_twice": self.tally.doubled.data(),
+            "left_out": list(self.left_out),
+            "settled": self.settled,
             "seconds": round(self.seconds, 3),
         }
 
 
-Progress = Callable[[Tally, int | None], None]
+Progress = Callable[[IngestTally, int | None], None]
 """Told of the tally so far and the number of items, where that is known."""

@@ -15,11 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
 
 from headrace.core.errors import HeadraceError, IngestError
-from headrace.store.ingest.job import Ingester, Job
-from headrace.store.ingest.outcome import Failure, Tally
+from headrace.store.ingest.job import Ingester, IngestJob
+from headrace.store.ingest.outcome import IngestFailure, IngestTally
 from headrace.store.ingest.source import Item
 
 DEATHS = 2
@@ -31,21 +30,21 @@ GRACE_S = 5.0
 
 
 @dataclass
-class _Chunk:
+class _Portion:
     items: Sequence[Item]
     deaths: int = 0
 
 
 @dataclass
-class _Hand:
+class _IngestWorker:
     """A process, the pipe to it, and what it is at."""
 
     process: SpawnProcess
     pipe: Connection
-    chunk: _Chunk | None = None
+    chunk: _Portion | None = None
 
 
-def by_processes(job: Job, chunks: Iterator[Sequence[Item]], workers: int) -> Iterator[Tally]:
+def by_processes(job: IngestJob, chunks: Iterator[Sequence[Item]], workers: int) -> Iterator[IngestTally]:
     """Tallies as they come. Its processes end with it, also when it is closed early."""
     crew = _Crew(job, chunks)
     try:
@@ -57,11 +56,11 @@ def by_processes(job: Job, chunks: Iterator[Sequence[Item]], workers: int) -> It
 
 
 class _Crew:
-    def __init__(self, job: Job, chunks: Iterator[Sequence[Item]]) -> None:
+    def __init__(self, job: IngestJob, chunks: Iterator[Sequence[Item]]) -> None:
         self._job, self._chunks = job, chunks
         self._context = multiprocessing.get_context("spawn")
-        self._hands: list[_Hand] = []
-        self._again: deque[_Chunk] = deque()
+        self._hands: list[_IngestWorker] = []
+        self._again: deque[_Portion] = deque()
 
     def hire(self) -> None:
         """One more process, at work."""
@@ -69,10 +68,10 @@ class _Crew:
         process = self._context.Process(target=_work, args=(self._job, theirs), name="headrace-ingest", daemon=True)
         process.start()
         theirs.close()
-        self._hands.append(_Hand(process, ours))
+        self._hands.append(_IngestWorker(process, ours))
         self._give(self._hands[-1])
 
-    def tallies(self, workers: int) -> Iterator[Tally]:
+    def tallies(self, workers: int) -> Iterator[IngestTally]:
         """Until nothing is left to do."""
         deaths = 0
         while busy := [hand for hand in self._hands if hand.chunk is not None]:
@@ -106,17 +105,17 @@ class _Crew:
             hand.process.close()
         self._hands.clear()
 
-    def _give(self, hand: _Hand) -> None:
+    def _give(self, hand: _IngestWorker) -> None:
         if self._again:
             hand.chunk = self._again.popleft()
         else:
             items = next(self._chunks, None)
-            hand.chunk = None if items is None else _Chunk(items)
+            hand.chunk = None if items is None else _Portion(items)
         if hand.chunk is not None:
             with suppress(BrokenPipeError):  # it is dead, and its pipe will tell
-                hand.pipe.send(hand.chunk.items)
+                hand.pipe.send((hand.chunk.items, hand.chunk.deaths > 0))
 
-    def _buried(self, hand: _Hand) -> Iterator[Tally]:
+    def _buried(self, hand: _IngestWorker) -> Iterator[IngestTally]:
         """A process is gone. Its items are tried again, one by one if it happens again, and in the end are failures."""
         hand.process.join()
         code = hand.process.exitcode
@@ -129,12 +128,14 @@ class _Crew:
         if chunk.deaths < DEATHS:
             self._again.append(chunk)
         elif len(chunk.items) > 1:
-            self._again.extend(_Chunk([item]) for item in chunk.items)
+            self._again.extend(_Portion([item], deaths=1) for item in chunk.items)
         else:
-            yield Tally(failures=[Failure(chunk.items[0].ident, f"its process died twice (exit code {code})")])
+            yield IngestTally(
+                failures=[IngestFailure(chunk.items[0].ident, f"its process died twice (exit code {code})")]
+            )
 
 
-def _work(job: Job, pipe: Connection) -> None:
+def _work(job: IngestJob, pipe: Connection) -> None:
     """A process's life: chunks until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that began it, which ends this one
     threading.Thread(target=_follow, daemon=True).start()
@@ -142,8 +143,8 @@ def _work(job: Job, pipe: Connection) -> None:
         try:
             with Ingester(job) as ingester:
                 while True:
-                    items: Any = pipe.recv()
-                    pipe.send(ingester.take(items))
+                    items, again = pipe.recv()
+                    pipe.send(ingester.take(items, again=again))
         except HeadraceError as error:
             pipe.send(error)
 

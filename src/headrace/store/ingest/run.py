@@ -2,21 +2,24 @@
 
 import itertools
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+import uuid
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from headrace.core.errors import IngestError
-from headrace.store.base import Schema, WritableStore
+from headrace.core.errors import IngestError, StoreError
+from headrace.store.base import Schema, SettlingStore, WritableStore
 from headrace.store.columns import CLASS
-from headrace.store.ingest.job import Ingester, Job
+from headrace.store.ingest.job import Ingester, IngestJob
 from headrace.store.ingest.labels import numbered
-from headrace.store.ingest.options import Reading
-from headrace.store.ingest.outcome import Outcome, Progress, Tally
+from headrace.store.ingest.once import Once
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.outcome import IngestTally, Outcome, Progress
 from headrace.store.ingest.processes import by_processes
-from headrace.store.ingest.source import Item, Shape, Source, open_source
+from headrace.store.ingest.source import IngestSource, Item, SourceShape, open_source
 from headrace.store.ingest.spark import by_spark
 from headrace.store.locate import open_writable
+from headrace.store.origin import NamingStore
 from headrace.store.pictures import Encoding
 from headrace.store.url import StoreUrl
 
@@ -26,7 +29,11 @@ CHUNK = 64
 
 @dataclass(frozen=True)
 class Working:
-    """Who does it: this process, ``workers`` processes, or the Spark cluster at ``spark``."""
+    """Who does it: this process, ``workers`` processes, or the Spark cluster at ``spark``.
+
+    Where files are only copied, ``workers`` are threads of this process that read: to start processes would take
+    longer than they save, and a database file has one writer at a time.
+    """
 
     workers: int = 0
     spark: str | None = None
@@ -45,7 +52,7 @@ class Working:
 def ingest(
     source: str,
     url: str,
-    reading: Reading | None = None,
+    reading: ReadOptions | None = None,
     encoding: Encoding | None = None,
     working: Working | None = None,
     progress: Progress | None = None,
@@ -53,38 +60,46 @@ def ingest(
     """Store every sample of a source. Begun again after an interruption, it goes on; done twice, it is done once.
 
     Items that cannot be read or stored are in the outcome and stop nothing. What is wrong with the source or the store
-    as a whole is raised: ``IngestError``, ``StoreError``.
+    as a whole is raised: ``IngestError``, ``StoreError``. However it ends, what was written is in the store's file.
     """
     began = time.monotonic()
     working = working or Working()
-    reading = reading or Reading()
+    reading = reading or ReadOptions()
     store = open_writable(url)
     opened = open_source(source, reading)
-    try:
+    tally = IngestTally()
+    with ExitStack() as stack:
+        stack.callback(_settled, store)
+        stack.callback(store.close)
+        stack.callback(opened.close)
         shape = opened.shape()
         classes = _prepared(store, shape, reading)
-        job = Job(source, url, reading, encoding or Encoding(), shape.labels, classes, working.rewrite)
-        tally = Tally()
-        with closing(_done(job, _chunks(opened.items()), working, opened)) as parts:
-            for part in parts:
-                tally.add(part)
-                if progress is not None:
-                    progress(tally, shape.count)
-    finally:
+        run = uuid.uuid4().hex
+        job = IngestJob(source, url, reading, encoding or Encoding(), shape.labels, classes, working.rewrite, run)
+        once = Once(opened, distinct=shape.distinct)
+        for items in (once.first, lambda: once.others(rewrite=working.rewrite)):
+            with closing(_done(job, items(), working, opened)) as parts:
+                for part in parts:
+                    tally.add(part)
+                    if progress is not None:
+                        progress(tally, shape.count)
+        tally.add(once.tally)
+        left_out = tuple(opened.left_out())
         opened.close()
         store.close()
-    return Outcome(
-        source=opened.name,
-        store=StoreUrl.parse(url).redacted,
-        written=tally.written,
-        present=tally.present,
-        payload_bytes=tally.payload_bytes,
-        failures=tuple(tally.failures),
-        seconds=time.monotonic() - began,
-    )
+        settled = _settled(store)
+    return Outcome(opened.name, StoreUrl.parse(url).redacted, tally, left_out, settled, time.monotonic() - began)
 
 
-def _prepared(store: WritableStore, shape: Shape, reading: Reading) -> dict[str, int]:
+def _settled(store: WritableStore) -> bool:
+    """Whether the store's file has all of it; also at the end of an ingest that was interrupted, or failed."""
+    try:
+        return not isinstance(store, SettlingStore) or store.settle()
+    except StoreError:
+        return False
+
+
+def _prepared(store: WritableStore, shape: SourceShape, reading: ReadOptions) -> dict[str, int]:
     """Tables and columns made where they are missing; the numbers of the classes, those in the store unchanged."""
     store.create(Schema(shape.labels, shape.columns))
     if shape.classes is None:
@@ -94,18 +109,31 @@ def _prepared(store: WritableStore, shape: Shape, reading: Reading) -> dict[str,
     there = store.columns([CLASS, "label"])
     pairs = dict(zip(there[CLASS].tolist(), there["label"].tolist(), strict=True))
     used = {str(name): int(number) for name, number in pairs.items() if name is not None}
-    return numbered(shape.classes, used, reading.classes)
+    if not isinstance(store, NamingStore):
+        return numbered(shape.classes, used, reading.classes, shape.numbers)
+    known = store.class_numbers()
+    numbers = numbered(shape.classes, {**known, **used}, reading.classes, shape.numbers)
+    if numbers != known:
+        store.name_classes(numbers)
+    return numbers
 
 
-def _done(job: Job, chunks: Iterator[Sequence[Item]], working: Working, source: Source) -> Generator[Tally, None, None]:
+def _done(
+    job: IngestJob, items: Iterable[Item], working: Working, source: IngestSource
+) -> Generator[IngestTally, None, None]:
+    chunks = _chunks(iter(items))
+    first = next(chunks, None)
+    if first is None:
+        return
+    chunks = itertools.chain([first], chunks)
     if working.spark is not None:
         yield from by_spark(job, chunks, working.spark, working.spark_settings)
-    elif working.workers:
+    elif working.workers and not (job.copies and source.where.threads):
         yield from by_processes(job, chunks, working.workers)
     else:
-        with Ingester(job, source) as ingester:
-            for items in chunks:
-                yield ingester.take(items)
+        with Ingester(job, source, working.workers) as ingester:
+            for chunk in chunks:
+                yield ingester.take(chunk)
 
 
 def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
-from headrace.store.ingest.options import Reading
+from headrace.store.ingest.options import ReadOptions
 
 Content = Any
 """Encoded bytes, a picture of Pillow's, or a numpy array."""
@@ -35,10 +35,24 @@ class Loaded(NamedTuple):
 
     content: Content
     label: Content = None
+    name: str = ""
+    """What the content's file is called, which says what it has to be; nothing where it is no file."""
+    label_name: str = ""
+
+
+class Where(NamedTuple):
+    """Which source it is, whatever it is called by today."""
+
+    name: str
+    """Absolute; no credentials."""
+    root: str | None = None
+    """The folder in which an item's ``ident``, up to a NUL, is the path of its file; None where it is no file."""
+    threads: bool = False
+    """Whether threads may load items together; nobody else's code runs then, which might take its process down."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class SourceShape:
     """What a source holds, known without reading contents."""
 
     labels: LabelKind
@@ -46,15 +60,20 @@ class Shape:
     classes: tuple[str, ...] | None = None
     """Names, where labels are given by name."""
     count: int | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """What the source itself numbers classes with, where it does."""
+    distinct: bool = False
+    """Whether all its keys are known to be different."""
 
 
-class Source(Protocol):
+class IngestSource(Protocol):
     """Made cheaply in every process that reads items; ``shape`` and ``items`` are asked for in one of them."""
 
     name: str
     """For people; no credentials."""
+    where: Where
 
-    def shape(self) -> Shape: ...
+    def shape(self) -> SourceShape: ...
 
     def items(self) -> Iterator[Item]:
         """Every item once, in the same order each time."""
@@ -64,12 +83,18 @@ class Source(Protocol):
         """Its content. Whatever is raised is this item's fault alone."""
         ...
 
+    def left_out(self) -> list[str]:
+        """Files that might have been taken for samples, and are none; known once all items were listed."""
+        ...
+
     def close(self) -> None: ...
 
 
-def open_source(text: str, reading: Reading) -> Source:
+def open_source(text: str, reading: ReadOptions) -> IngestSource:
     """The source a text names. Raises ``IngestError`` where it names none."""
     module, arguments = _kind(text)
+    if reading.allow_outside and module != "manifest":
+        raise IngestError(f"allow-outside is about the paths in a manifest, and {arguments[0]} is none")
     return _made(module, [*arguments, reading])
 
 
@@ -120,7 +145,7 @@ _CLASSES = {
 }
 
 
-def _made(module: str, arguments: list[Any]) -> Source:
+def _made(module: str, arguments: list[Any]) -> IngestSource:
     kind = getattr(importlib.import_module(f"headrace.store.ingest.{module}"), _CLASSES[module])
-    made: Source = kind(*arguments)
+    made: IngestSource = kind(*arguments)
     return made

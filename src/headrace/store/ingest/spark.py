@@ -13,15 +13,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.core.errors import HeadraceError, IngestError, MissingDriver
-from headrace.store.ingest.job import Ingester, Job
-from headrace.store.ingest.outcome import Tally
+from headrace.store.ingest.job import Ingester, IngestJob
+from headrace.store.ingest.outcome import IngestTally
 from headrace.store.ingest.source import Item
 
 CHUNKS_PER_CORE = 8
 """Chunks in one Spark job: enough to even out, few enough that progress is seen and little is held here."""
 
 
-def by_spark(job: Job, chunks: Iterator[Sequence[Item]], master: str, settings: Mapping[str, str]) -> Iterator[Tally]:
+def by_spark(
+    job: IngestJob, chunks: Iterator[Sequence[Item]], master: str, settings: Mapping[str, str]
+) -> Iterator[IngestTally]:
     """Tallies as Spark jobs end. The Spark session is stopped at the end, or when this is closed early."""
     with _context(master, settings) as context:
         wave = max(1, context.defaultParallelism) * CHUNKS_PER_CORE
@@ -30,7 +32,7 @@ def by_spark(job: Job, chunks: Iterator[Sequence[Item]], master: str, settings: 
             yield from _run(context.parallelize(several, slices).mapPartitions(_partition(job)))
 
 
-def _run(tasks: Any) -> Iterator[Tally]:
+def _run(tasks: Any) -> Iterator[IngestTally]:
     try:
         answers = tasks.collect()
     except HeadraceError:
@@ -43,8 +45,8 @@ def _run(tasks: Any) -> Iterator[Tally]:
         yield answer
 
 
-def _partition(job: Job) -> Any:
-    def take(chunks: Iterator[Sequence[Item]]) -> Iterator[Tally | HeadraceError]:
+def _partition(job: IngestJob) -> Any:
+    def take(chunks: Iterator[Sequence[Item]]) -> Iterator[IngestTally | HeadraceError]:
         try:
             with Ingester(job) as ingester:
                 for items in chunks:

@@ -8,9 +8,11 @@ from headrace.core.errors import IngestError, StoreError
 from headrace.store.base import Columns, Kind, LabelKind, LocalStore
 from headrace.store.bridges import Blocking
 from headrace.store.columns import CLASS
-from headrace.store.ingest.options import Reading
-from headrace.store.ingest.source import Item, Loaded, Shape
+from headrace.store.folder import FolderStore
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
 from headrace.store.locate import open_store
+from headrace.store.origin import NamingStore
 from headrace.store.url import StoreUrl
 
 FILES = {"file", "wds", "mds"}
@@ -23,7 +25,7 @@ PATH = "path"
 class StoredSource:
     """A store as a source. Classes are taken by name where it has names for them."""
 
-    def __init__(self, url: str, reading: Reading) -> None:
+    def __init__(self, url: str, reading: ReadOptions) -> None:
         given = [name for name in ("label", "label_files", "root", "types") if getattr(reading, name)]
         if given:
             raise IngestError(
@@ -36,27 +38,36 @@ class StoredSource:
             parsed = replace(parsed, options={**parsed.options, "extensions": ",".join(reading.extensions)})
         self.name = parsed.redacted
         self._files = parsed.scheme in FILES
-        self._base = parsed.path.rstrip("/").rpartition("/")[2]
+        folder, _, self._base = parsed.path.rstrip("/").rpartition("/")
+        self._named = parsed.scheme == "file"
+        root = (folder or "/") if self._named else None
+        self.where = Where(self.name, root, threads=parsed.scheme in {"file", "sqlite"})
         self._reading = reading
         store = open_store(parsed)
         self._store: LocalStore = store if isinstance(store, LocalStore) else Blocking(store)
         self._columns: Columns | None = None
 
-    def shape(self) -> Shape:
+    def shape(self) -> SourceShape:
         info = self._store.info()
         named = CLASS in info.columns and info.labels is LabelKind.INTEGER
         columns = self._table()
         kinds = {name: kind for name, kind in info.columns.items() if self._kept(name)}
         if self._files:
             kinds[PATH] = Kind.TEXT
-        classes = tuple(sorted({str(name) for name in columns[CLASS].tolist()})) if named else None
-        return Shape(info.labels, kinds, classes, info.rows)
+        if not named:
+            return SourceShape(info.labels, kinds, None, info.rows, distinct=self._reading.key is None)
+        pairs = zip(columns[CLASS].tolist(), columns["label"].tolist(), strict=True)
+        numbers = {name: number for name, number in pairs if name is not None}
+        if isinstance(self._store, NamingStore):
+            numbers = {**self._store.class_numbers(), **numbers}
+        return SourceShape(info.labels, kinds, tuple(sorted(numbers)), info.rows, numbers, self._reading.key is None)
 
     def items(self) -> Iterator[Item]:
         columns = self._table()
         lists = {name: values.tolist() for name, values in columns.items()}
         metadata = [name for name in lists if name not in OWN and self._kept(name)]
-        labels: list[Any] | None = lists.get(CLASS, lists.get("label")) if "label" in lists else None
+        labels: list[Any] | None = lists.get("label")
+        names: list[Any] = lists.get(CLASS) or [None] * len(lists["key"])
         for row, key in enumerate(lists["key"]):
             values = {name: _plain(lists[name][row]) for name in metadata}
             if self._files:
@@ -65,11 +76,16 @@ class StoredSource:
             own = None if self._files else key
             if self._reading.key is not None:
                 own = str(values.get(self._reading.key) or "") or None
-            yield Item(ident, key, None if labels is None else labels[row], values, own)
+            label = None if labels is None else labels[row] if names[row] is None else names[row]
+            yield Item(ident, key, label, values, own)
 
     def load(self, item: Item) -> Loaded:
         row = self._store.get(item.place)
-        return Loaded(bytes(row.payload), row.label if isinstance(row.label, bytes) else None)
+        label = row.label if isinstance(row.label, bytes) else None
+        return Loaded(bytes(row.payload), label, item.place if self._named else "")
+
+    def left_out(self) -> list[str]:
+        return self._store.left_out() if isinstance(self._store, FolderStore) else []
 
     def close(self) -> None:
         self._store.close()

@@ -6,7 +6,6 @@ or a shard that is broken is a failure of its own.
 
 import json
 import re
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from glob import glob
@@ -18,17 +17,20 @@ from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
 from headrace.store.ingest.kinds import Guess, converted
-from headrace.store.ingest.options import Reading
-from headrace.store.ingest.source import Item, Loaded, Shape
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
+from headrace.store.tar import BadTar, members
 
 CLS, JSON, TEXT = "cls", "json", "txt"
+KEY = "key"
+"""What is called so among the metadata is the key, as in manifests."""
 LONGEST = 1 << 20
 """Bytes of a label or of metadata; what is longer is no such thing."""
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 @dataclass
-class _Group:
+class _TarSample:
     """One sample: where each of its members begins, and how long it is, by extension."""
 
     shard: Path
@@ -44,18 +46,19 @@ class Tars:
     the labels themselves. The plain values in ``json`` and the text in ``txt`` are metadata.
     """
 
-    def __init__(self, text: str, reading: Reading) -> None:
+    def __init__(self, text: str, reading: ReadOptions) -> None:
         for name in ("root", "extensions"):
             if getattr(reading, name):
                 raise IngestError(f"{name} is not for tars")
         self.name = text
+        self.where = Where(str(Path(text).absolute()), threads=True)
         self._reading = reading
         self._shards = _shards(text)
-        self._known: _Columns | None = None
+        self._known: _TarColumns | None = None
 
-    def shape(self) -> Shape:
+    def shape(self) -> SourceShape:
         known = self._columns()
-        return Shape(known.labels, known.kinds, known.classes, known.count)
+        return SourceShape(known.labels, known.kinds, known.classes, known.count)
 
     def items(self) -> Iterator[Item]:
         known = self._columns()
@@ -63,18 +66,22 @@ class Tars:
             try:
                 for group in _groups(shard):
                     yield self._item(group, known)
-            except (tarfile.TarError, OSError) as error:
+            except (BadTar, OSError) as error:
                 yield Item(shard.name, None, problem=f"the tar cannot be read to its end: {error}")
 
     def load(self, item: Item) -> Loaded:
         shard, payload, label = item.place
         with open(shard, "rb") as file:  # noqa: PTH123  (a text, as it was sent)
-            return Loaded(_read(file, payload), None if label is None else _read(file, label))
+            content, name = _read(file, payload[:2]), f"x.{payload[2]}"
+            return Loaded(content, None if label is None else _read(file, label), name)
+
+    def left_out(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _item(self, group: _Group, known: "_Columns") -> Item:
+    def _item(self, group: _TarSample, known: "_TarColumns") -> Item:
         ident = f"{group.shard.name}/{group.key}"
         try:
             place, label_place = known.places(group)
@@ -84,23 +91,23 @@ class Tars:
             }
             metadata["path"] = ident
             label = known.label_of(fields)
-            key = None if self._reading.key is None else _text(fields.get(self._reading.key))
+            key = None if known.key is None else _text(fields.get(known.key))
             if key == "":
-                raise ValueError(f"it has no {self._reading.key}")
+                raise ValueError(f"it has no {known.key}")
         except (ValueError, OSError) as error:
             return Item(ident, None, problem=str(error))
         return Item(ident, (str(group.shard), place, label_place), label, metadata, key)
 
-    def _columns(self) -> "_Columns":
+    def _columns(self) -> "_TarColumns":
         if self._known is None:
-            self._known = _Columns(self.name, self._reading, self._shards)
+            self._known = _TarColumns(self.name, self._reading, self._shards)
         return self._known
 
 
-class _Columns:
+class _TarColumns:
     """What the samples of all shards have, from one look at their headers, labels and metadata."""
 
-    def __init__(self, name: str, reading: Reading, shards: list[Path]) -> None:
+    def __init__(self, name: str, reading: ReadOptions, shards: list[Path]) -> None:
         self._reading = reading
         self.label = None if reading.label_files else reading.label or CLS
         guesses: dict[str, Guess] = {}
@@ -119,7 +126,9 @@ class _Columns:
                 guesses.setdefault(column, Guess()).see([_text(value)])
         if not self.count:
             raise IngestError(f"{name}: there is no sample in it")
-        wanted = [column for column in guesses if reading.columns is None or column in reading.columns]
+        self.key = reading.key or (KEY if KEY in guesses else None)
+        metadata = [column for column in guesses if column != KEY or self.key != KEY]
+        wanted = [column for column in metadata if reading.columns is None or column in reading.columns]
         for column in [*(reading.columns or ()), *reading.types, *filter(None, [reading.key])]:
             if column not in guesses:
                 raise IngestError(f"{name} has no metadata {column!r}; it has {', '.join(guesses) or 'none'}")
@@ -130,7 +139,7 @@ class _Columns:
             self.kinds[CLASS] = Kind.TEXT
         self.labels = LabelKind.BLOB if reading.label_files else LabelKind.INTEGER if names else LabelKind.NONE
 
-    def places(self, group: _Group) -> tuple[tuple[int, int], tuple[int, int] | None]:
+    def places(self, group: _TarSample) -> tuple[tuple[int, int, str], tuple[int, int] | None]:
         """Where the sample and a label that is a file are. Raises ``ValueError`` where one is not there."""
         apart = {JSON, TEXT, CLS, self.label, self._reading.label_files}
         wanted = self._reading.payload or next((each for each in group.members if each not in apart), None)
@@ -139,7 +148,7 @@ class _Columns:
         files = self._reading.label_files
         if files is not None and files not in group.members:
             raise ValueError(f"it has no member .{files}")
-        return group.members[wanted], None if files is None else group.members[files]
+        return (*group.members[wanted], wanted), None if files is None else group.members[files]
 
     def label_of(self, fields: Mapping[str, Any]) -> int | str | None:
         """A number, or the name of a class."""
@@ -169,35 +178,33 @@ def _shards(text: str) -> list[Path]:
     return found
 
 
-def _readable(shards: list[Path]) -> Iterator[_Group]:
+def _readable(shards: list[Path]) -> Iterator[_TarSample]:
     for shard in shards:
         try:
             yield from _groups(shard)
-        except (tarfile.TarError, OSError):
+        except (BadTar, OSError):
             continue
 
 
-def _groups(shard: Path) -> Iterator[_Group]:
-    """Members of one sample stand together. Only headers are read."""
-    group: _Group | None = None
-    with tarfile.open(shard, "r:") as tar:
-        for member in tar:
-            folder, _, name = member.name.removeprefix("./").rpartition("/")
-            stem, dot, extension = name.partition(".")
-            if not member.isreg() or member.issparse() or not stem or not dot:
-                continue
-            key = f"{folder}/{stem}" if folder else stem
+def _groups(shard: Path) -> Iterator[_TarSample]:
+    """Members of one sample stand together. Only headers are read. One of which a part is cut off is none."""
+    group: _TarSample | None = None
+    try:
+        for key, extension, offset, size in members(shard):
             if group is None or group.key != key:
                 if group is not None:
                     yield group
-                group = _Group(shard, key)
-            group.members[extension.lower()] = member.offset_data, member.size
-            tar.members = []  # type: ignore[attr-defined]  # it would keep all of them
+                group = _TarSample(shard, key)
+            group.members[extension] = offset, size
+    except BadTar as error:
+        if group is not None and error.within not in (None, group.key):
+            yield group
+        raise
     if group is not None:
         yield group
 
 
-def _fields(group: _Group, label: str | None) -> dict[str, Any]:
+def _fields(group: _TarSample, label: str | None) -> dict[str, Any]:
     """The label, and the metadata: plain values of the JSON member, and the text. Raises ``ValueError``."""
     small = [each for each in (label, JSON, TEXT) if each is not None and each in group.members]
     if not small:

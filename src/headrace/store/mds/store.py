@@ -1,13 +1,16 @@
 """The store over a folder of MDS shards. Keys are the samples' numbers, with leading zeros."""
 
+import os
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreError, StoreRefused
 from headrace.store.base import Columns, Info, Kind, Label, LabelKind, LocalStore, Row
 from headrace.store.columns import chosen, column, describe
-from headrace.store.mds.shard import Damaged, Shard, decoded, kind_of, read_index
+from headrace.store.mds.shard import DamagedShard, Shard, decoded, kind_of, read_index
+from headrace.store.provenance import Provenance, of_files
 from headrace.store.url import StoreUrl
 
 DIGITS = 9
@@ -28,6 +31,8 @@ class MdsStore(LocalStore):
         self._url = url
         self._shards: list[Shard] | None = None
         self._starts: list[int] = []
+        self._stamp: tuple[int, int] | None = None  # of the index that was read
+        self._looked = False  # whether that is the one that is there
 
     @property
     def name(self) -> str:
@@ -45,7 +50,7 @@ class MdsStore(LocalStore):
             shard, at = self._locate(number)
             found = shard.columns(at, [data] if label is None else [data, label])
             return Row(key, found[data], None if label is None else self._label(shard, label, found[label]))
-        except (Damaged, OSError, LookupError) as error:
+        except (DamagedShard, OSError, LookupError) as error:
             raise BadRow(f"{self.name}: sample {key!r} cannot be read: {error}", server=self.name, key=key) from error
 
     def keys(self) -> list[str]:
@@ -62,11 +67,11 @@ class MdsStore(LocalStore):
             shard, at = self._locate(number)
             try:
                 raw = shard.columns(at, list(sources.values()))
-            except (Damaged, OSError) as error:
-                raise StoreError(f"{self.name}: {error}", server=self.name) from error
-            for name, source in sources.items():
-                encoding = shard.encodings[shard.names.index(source)]
-                found[name].append(decoded(raw[source], encoding))
+                for name, source in sources.items():
+                    found[name].append(decoded(raw[source], self._encoding(shard, source)))
+            except (DamagedShard, OSError, LookupError) as error:
+                message = f"{self.name}: sample {found['key'][number]!r} cannot be read: {error}"
+                raise StoreError(message, server=self.name) from error
         return {name: column(found[name], kinds[name]) for name in wanted}
 
     def info(self) -> Info:
@@ -75,24 +80,36 @@ class MdsStore(LocalStore):
         kind = self._label_kind(label)
         return describe(self.name, self.columns(["label"] if kind is LabelKind.INTEGER else []), kind, own)
 
+    def provenance(self) -> Provenance:
+        """The shards' place, the columns that are read, and the sizes and times of index and shards."""
+        folder = Path(self._url.path)
+        try:
+            files = [folder / "index.json", *(shard.path for shard in read_index(folder))]
+            return of_files(f"mds:{os.path.realpath(folder)}:{self._roles()}", files)
+        except (DamagedShard, OSError) as error:
+            raise StoreRefused(f"{self.name}: its shards cannot be looked at: {error}", server=self.name) from error
+
     def close(self) -> None:
-        """Shards are opened for each read. The index is read again when it is needed."""
-        self._shards = None
+        """Shards are opened for each read. The index is read again where it has changed."""
+        self._looked = False
 
     def _all(self) -> list[Shard]:
-        if self._shards is None:
+        if self._shards is None or not self._looked:
             folder = Path(self._url.path)
             try:
-                shards = read_index(folder)
-            except (Damaged, OSError) as error:
+                found = (folder / "index.json").stat()
+                if self._shards is None or self._stamp != (found.st_size, found.st_mtime_ns):
+                    self._shards = read_index(folder)
+                    self._starts = list(accumulate((shard.samples for shard in self._shards), initial=0))
+                    self._stamp = found.st_size, found.st_mtime_ns
+            except (DamagedShard, OSError) as error:
                 raise StoreRefused(f"{self.name}: no MDS shards can be read: {error}", server=self.name) from error
-            self._starts = [sum(shard.samples for shard in shards[:number]) for number in range(len(shards))]
-            self._shards = shards
+            self._looked = True
         return self._shards
 
     def _count(self) -> int:
-        shards = self._all()
-        return self._starts[-1] + shards[-1].samples if shards else 0
+        self._all()
+        return self._starts[-1]
 
     def _locate(self, number: int) -> tuple[Shard, int]:
         shards = self._all()
@@ -123,8 +140,18 @@ class MdsStore(LocalStore):
         return LabelKind.INTEGER if kind_of(encoding) is Kind.INTEGER else LabelKind.BLOB
 
     def _label(self, shard: Shard, name: str, raw: bytes) -> Label:
-        value = decoded(raw, shard.encodings[shard.names.index(name)]) if self._integer(name) else raw
+        value = decoded(raw, self._encoding(shard, name)) if self._integer(name) else raw
         return value if isinstance(value, (int, bytes)) else raw
+
+    def _encoding(self, shard: Shard, name: str) -> str:
+        """Of a column, in the shard that has the sample: it holds what the column holds in all of them."""
+        found = shard.encodings[shard.names.index(name)]
+        first = self._all()[0]
+        if kind_of(found) is not kind_of(first.encodings[first.names.index(name)]):
+            raise DamagedShard(
+                f"column {name!r} is {found!r} in {shard.path.name!r} and another kind in the first shard"
+            )
+        return found
 
     def _integer(self, label: str) -> bool:
         return self._label_kind(label) is LabelKind.INTEGER

@@ -54,6 +54,15 @@ class Bucket:
         except (FileNotFoundError, exceptions.BaseError) as error:
             raise self._told(error) from error
 
+    async def delete(self, path: str) -> None:
+        """Removes an object; one that is not there is removed already."""
+        try:
+            await obstore.delete_async(self._held.get(), path)
+        except (FileNotFoundError, exceptions.NotFoundError):
+            return
+        except exceptions.BaseError as error:
+            raise self._told(error) from error
+
     async def names(self, prefix: str) -> list[str]:
         """The objects below a prefix, sorted."""
         try:
@@ -61,6 +70,15 @@ class Bucket:
             return sorted([entry["path"] async for part in listed for entry in part])
         except (FileNotFoundError, exceptions.BaseError) as error:
             raise self._told(error) from error
+
+    async def states(self, prefix: str) -> list[str]:
+        """The objects below a prefix, sorted, each with its size and what tells one content of it from another."""
+        try:
+            listed = obstore.list(self._held.get(), prefix)
+            found = [entry async for part in listed for entry in part]
+        except (FileNotFoundError, exceptions.BaseError) as error:
+            raise self._told(error) from error
+        return sorted(f"{each['path']} {each['size']} {each['e_tag'] or each['last_modified']}" for each in found)
 
     def close(self) -> None:
         """Lets go of this process's connections."""

@@ -2,15 +2,15 @@
 
 Below the prefix lie ``headrace.json``, which says what the labels and columns are; ``data/KEY``, the payloads, with an
 integer label as an attribute of the object; ``labels/KEY``, labels that are blobs; and ``metadata/…jsonl``, parts of
-the metadata, one for each batch that was written, of which the last that names a key counts. A part is written after
-the objects it names: what has metadata is there.
+the metadata, one for each batch that was written or removed, of which the last that names a key counts. A part is
+written after the objects it names: what has metadata is there.
 """
 
 import asyncio
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -20,14 +20,18 @@ from headrace.core.options import Retry
 from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, RemoteStore, Row, Schema, Session
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
+from headrace.store.objects import metadata
 from headrace.store.objects.driver import Bucket
 from headrace.store.perseverance import Perseverance
+from headrace.store.provenance import Provenance, digest_of, new_identity
 from headrace.store.url import StoreUrl
 
 ABOUT = "headrace.json"
 FORMAT = 1
 LABEL = "headrace-label"
 IN_FLIGHT = 32
+AT_ONCE = 500
+"""Rows that are removed together."""
 
 T = TypeVar("T")
 
@@ -61,6 +65,13 @@ class ObjectStore(RemoteStore):
         columns, schema = run_here(self._columns(None))
         return describe(self.name, columns, schema.labels, schema.columns)
 
+    def provenance(self) -> Provenance:
+        """What was given to it when it was made, and the parts of its metadata: every write by a writer adds one.
+
+        Payloads that others exchange, without a part of the metadata, are not noticed.
+        """
+        return run_here(self._provenance())
+
     def close(self) -> None:
         self._bucket.close()
 
@@ -73,10 +84,23 @@ class ObjectStore(RemoteStore):
         background = Background()
         try:
             schema = background.run(self._schema())
-            rows = background.run(self._rows())
-            yield ObjectWriter(self._bucket, schema, set(rows), background, self.name)
+            there = background.run(self._keys())
+            yield ObjectWriter(self._bucket, schema, there, background, self.name)
         finally:
             background.close()
+
+    def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
+        wanted = list(keys)
+        with self.writer() as writer:
+            for start in range(0, len(wanted), AT_ONCE):
+                yield writer.remove(wanted[start : start + AT_ONCE])
+
+    async def _provenance(self) -> Provenance:
+        again = Perseverance(self.name, Retry(), None)
+        about = await again.run(None, self._told_about) or {}
+        where = f"s3:{self._url.options.get('endpoint', '')}:{self._url.hosts[0][0]}:{self._url.path.strip('/')}"
+        states = await again.run(None, lambda: self._bucket.states(metadata.FOLDER))
+        return Provenance(str(about.get("identity", where)), digest_of("\n".join(states)))
 
     async def _create(self, schema: Schema) -> None:
         there = await self._about()
@@ -88,6 +112,7 @@ class ObjectStore(RemoteStore):
             columns = known | {name: schema.columns[name] for name in missing}
             about = {
                 "format": FORMAT,
+                "identity": (await self._told_about() or {}).get("identity", new_identity()),
                 "labels": schema.labels.value,
                 "columns": {name: kind.value for name, kind in columns.items()},
             }
@@ -99,12 +124,22 @@ class ObjectStore(RemoteStore):
             raise StoreRefused(f"{self.name}: there is no {ABOUT}: nothing was stored there yet", server=self.name)
         return found
 
-    async def _about(self) -> Schema | None:
+    async def _told_about(self) -> dict[str, Any] | None:
         found = await self._bucket.get(ABOUT)
         if found is None:
             return None
         try:
-            about = json.loads(bytes(found[0]))
+            about: dict[str, Any] = json.loads(bytes(found[0]))
+            about.get("identity")
+        except (ValueError, AttributeError) as error:
+            raise StoreRefused(f"{self.name}: {ABOUT} makes no sense: {error}", server=self.name) from error
+        return about
+
+    async def _about(self) -> Schema | None:
+        about = await self._told_about()
+        if about is None:
+            return None
+        try:
             if about["format"] != FORMAT:
                 message = f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}"
                 raise StoreRefused(message, server=self.name)
@@ -118,25 +153,14 @@ class ObjectStore(RemoteStore):
         own = {"label": Kind.INTEGER} if schema.labels is LabelKind.INTEGER else {}
         kinds = {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
         wanted = chosen(names, kinds, self.name)
-        rows = sorted((await self._rows()).items())
-        found = {"key": column([key for key, _ in rows], Kind.TEXT)}
-        for name in wanted[1:]:
-            found[name] = column([row.get(name) for _, row in rows], kinds[name])
-        return found, schema
+        values = await metadata.lists(self._bucket, self.name, wanted)
+        return {name: column(values[name], kinds[name]) for name in wanted}, schema
 
-    async def _rows(self) -> dict[str, dict[str, Any]]:
-        again = Perseverance(self.name, Retry(), None)
-        names = await again.run(None, lambda: self._bucket.names("metadata"))
-        parts = await each(lambda name: again.run(None, lambda: self._bucket.get(name)), names)
-        rows: dict[str, dict[str, Any]] = {}
-        try:
-            for part in parts:
-                for line in bytes(part[0]).splitlines() if part is not None else ():
-                    row = json.loads(line)
-                    rows[row.pop("key")] = row
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise StoreRefused(f"{self.name}: a part of the metadata is damaged: {error}", server=self.name) from error
-        return rows
+    async def _keys(self) -> metadata.KnownKeys:
+        found = metadata.KnownKeys()
+        async for row in metadata.rows(self._bucket, self.name):
+            found.note([row["key"]], there=metadata.REMOVED not in row)
+        return found
 
 
 class ObjectSession:
@@ -180,7 +204,9 @@ class ObjectSession:
 class ObjectWriter:
     """Writes objects, then the part of the metadata that names them."""
 
-    def __init__(self, bucket: Bucket, schema: Schema, there: set[str], background: Background, store: str) -> None:
+    def __init__(
+        self, bucket: Bucket, schema: Schema, there: metadata.KnownKeys, background: Background, store: str
+    ) -> None:
         self._bucket = bucket
         self._schema = schema
         self._there = there
@@ -193,16 +219,37 @@ class ObjectWriter:
             check_record(record, self._schema.labels, self._schema.columns, self._store)
         if records:
             self._background.run(self._put(records))
-            self._there |= {record.key for record in records}
+            self._there.note((record.key for record in records), there=True)
 
     def present(self, keys: Sequence[str]) -> set[str]:
-        return self._there & set(keys)
+        return self._there.present(keys)
+
+    def remove(self, keys: Sequence[str]) -> int:
+        """Takes rows out; how many there were."""
+        there = sorted(self.present(keys))
+        if there:
+            self._background.run(self._remove(there))
+            self._there.note(there, there=False)
+        return len(there)
+
+    async def _remove(self, keys: Sequence[str]) -> None:
+        """The objects first: what is interrupted is still listed, and can be removed again."""
+        paths = [path_of(folder, key) for key in keys for folder in self._folders]
+        await each(lambda path: self._again.run(None, lambda: self._bucket.delete(path)), paths)
+        await self._append([{"key": key, metadata.REMOVED: None} for key in keys])
+
+    @property
+    def _folders(self) -> tuple[str, ...]:
+        return ("data", "labels") if self._schema.labels is LabelKind.BLOB else ("data",)
+
+    async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
+        """One more part of the metadata."""
+        part = f"{metadata.FOLDER}/{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl"
+        await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
 
     async def _put(self, records: Sequence[Record]) -> None:
         await each(self._put_one, records)
-        lines = [json.dumps(self._line(record)) for record in records]
-        part = f"metadata/{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl"
-        await self._written(None, part, "\n".join(lines).encode())
+        await self._append([self._line(record) for record in records])
 
     async def _put_one(self, record: Record) -> None:
         if isinstance(record.label, bytes):

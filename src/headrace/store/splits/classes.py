@@ -46,6 +46,8 @@ def classes_of(frame: Frame, stratify: Sequence[str]) -> Coded:
     found = Coded(np.zeros(frame.rows, np.int64), ("",))
     for name in stratify:
         column = coded(frame.column(name, "stratify"), "stratify")
+        if name == "label":
+            column = _named(column, frame)
         pairs, codes = np.unique(found.codes * len(column.names) + column.codes, return_inverse=True)
         before = [found.names[pair // len(column.names)] for pair in pairs.tolist()]
         now = [column.names[pair % len(column.names)] for pair in pairs.tolist()]
@@ -57,6 +59,17 @@ def classes_of(frame: Frame, stratify: Sequence[str]) -> Coded:
             "it takes classes, with several rows each"
         )
     return found
+
+
+def _named(labels: Coded, frame: Frame) -> Coded:
+    """A store's labels by the names in its column ``class``, where each has one of its own."""
+    if "class" not in frame.columns:
+        return labels
+    classes = coded(frame.columns["class"], "class")
+    pairs = np.unique(np.stack([labels.codes, classes.codes]), axis=1)
+    if not pairs.shape[1] == len(labels.names) == len(classes.names):
+        return labels
+    return Coded(labels.codes, tuple(classes.names[code] for code in pairs[1].tolist()))
 
 
 def groups_of(frame: Frame, group_by: str) -> Coded:

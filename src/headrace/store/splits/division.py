@@ -10,12 +10,11 @@ import numpy as np
 from headrace.core.errors import SplitError
 from headrace.store.splits.balance import ORIGINAL, Balance, kept, thinned, wanted
 from headrace.store.splits.classes import Coded, classes_of, groups_of
-from headrace.store.splits.evaluate import holds
-from headrace.store.splits.filter import parse
+from headrace.store.splits.filter import holds
 from headrace.store.splits.frame import OTHER, Frame, Ints, framed
 from headrace.store.splits.groups import Cells, assigned
 from headrace.store.splits.ranks import ranks
-from headrace.store.splits.report import counted
+from headrace.store.splits.report import counted, empty
 from headrace.store.splits.result import Splits
 from headrace.store.splits.shares import Shares, apportioned
 
@@ -25,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _FOLD = re.compile(r"fold\d*")
 
 
-def split(
+def split(  # noqa: PLR0913  (an option of the command each)
     frame: Any,
     fractions: Mapping[str, float] | None = None,
     *,
@@ -35,6 +34,7 @@ def split(
     where: str | None = None,
     folds: int | None = None,
     seed: int = 0,
+    allow_empty: bool = False,
 ) -> Splits:
     """Divide samples into named parts by their metadata, one row per sample.
 
@@ -44,6 +44,7 @@ def split(
     ``stratify`` (a column, or several together) are the same in every part as far as groups allow; ``balance`` sets
     them instead, by leaving rows out: ``"uniform"``, or a weight for each class, or one of these by part. ``where``
     keeps the rows for which the condition holds. ``folds`` divides the first part once more, for cross-validation.
+    A part or a fold that would be empty is an error, unless ``allow_empty``.
 
     The result depends on the rows and the seed, not on the order of the rows, the machine or the Python. Raises
     ``SplitError``, or ``FilterError`` for the condition.
@@ -53,7 +54,7 @@ def split(
     keys = _keys(whole)
     rows = np.arange(whole.rows)
     if where is not None:
-        rows = np.flatnonzero(holds(parse(where), whole))
+        rows = np.flatnonzero(holds(where, whole))
     if not len(rows):
         raise SplitError("no row is left to divide" if where is not None else "there are no rows to divide")
     chosen = whole.taken(rows)
@@ -62,6 +63,9 @@ def split(
     parts[parts == len(request.fractions)] = -1
     parts = table.balanced(parts)
     fold = table.folded(parts)
+    counts = counted(parts, fold, table.classes, table.groups, request.fractions, request.folds or 0)
+    if not allow_empty and (lacking := empty(counts)):
+        raise SplitError(f"{lacking[0]}. Ask for fewer or larger ones, or say allow_empty=True (--allow-empty)")
     there = np.flatnonzero(parts >= 0)
     label = chosen.columns.get("label")
     return Splits(
@@ -76,13 +80,13 @@ def split(
             "where": where,
             "rows": whole.rows,
             "left_out": whole.rows - len(there),
-            "counts": counted(parts, fold, table.classes, table.groups, request.fractions),
+            "counts": counts,
         },
     )
 
 
 @dataclass(frozen=True)
-class _Request:
+class _SplitRequest:
     fractions: dict[str, float]
     group_by: str | None
     stratify: tuple[str, ...]
@@ -108,7 +112,7 @@ def _request(
     balance: Balance,
     folds: int | None,
     seed: int,
-) -> _Request:
+) -> _SplitRequest:
     if fractions is None and folds is None:
         raise SplitError("into what? give fractions, such as train=0.8,test=0.2, or a number of folds")
     named = {WHOLE: 1.0} if fractions is None else {str(name): float(share) for name, share in fractions.items()}
@@ -125,7 +129,7 @@ def _request(
     columns = (stratify,) if isinstance(stratify, str) else tuple(stratify or ())
     if balance != ORIGINAL and not columns:
         raise SplitError("balance needs stratify: the column that holds the classes")
-    return _Request(named, group_by, columns, balance, folds, int(seed))
+    return _SplitRequest(named, group_by, columns, balance, folds, int(seed))
 
 
 def _keys(frame: Frame) -> list[str]:
@@ -147,7 +151,7 @@ def _keys(frame: Frame) -> list[str]:
 class _Table:
     """The rows to be divided, their classes and groups as numbers."""
 
-    def __init__(self, frame: Frame, keys: list[str], request: _Request) -> None:
+    def __init__(self, frame: Frame, keys: list[str], request: _SplitRequest) -> None:
         self.keys, self.request = keys, request
         self.classes = classes_of(frame, request.stratify)
         self.groups: Coded | None = None if request.group_by is None else groups_of(frame, request.group_by)

@@ -1,222 +1,193 @@
-"""A filter over metadata in the SQL everybody knows, as a tree of values.
+"""Which rows a condition holds for. SQLite answers, from a table in memory that has the columns the condition names.
 
-condition  := term (OR term)*
-term       := factor (AND factor)*
-factor     := NOT factor | ( condition ) | predicate
-predicate  := operand (= | == | != | <> | < | <= | > | >=) operand
-            | operand [NOT] IN ( [literal, ...] )
-            | operand [NOT] LIKE 'pattern'
-            | operand [NOT] BETWEEN operand AND operand
-            | operand IS [NOT] NULL
-operand    := column | "column" | literal
-literal    := number | 'text' | TRUE | FALSE
+The condition comes from a user, and from scripts that were handed one. SQLite is asked to compile it first, and told of
+every step what it may do: read that table's columns, compare, call the functions below. No other table, no SELECT, no
+file, no clock and no random numbers, so that a split depends on its rows alone.
 """
 
-from dataclasses import dataclass
-from typing import NoReturn
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+
+import numpy as np
 
 from headrace.core.errors import FilterError
-from headrace.store.splits.lexer import END, KEYWORD, NAME, NUMBER, OPERATOR, STRING, Token, tokens, wrong
+from headrace.store.splits.frame import INTEGER, OTHER, REAL, TEXT, Bools, Column, Frame
 
-DEEPEST = 100
-"""Parentheses and NOTs within each other."""
+FUNCTIONS = frozenset(
+    {"abs", "coalesce", "glob", "ifnull", "iif", "instr", "length", "like", "lower", "ltrim", "max", "min", "nullif"}
+    | {"round", "rtrim", "substr", "substring", "trim", "typeof", "unicode", "upper"}
+)
+"""Each gives little more than it is given, and the same every time."""
+LONGEST = 1 << 20
+"""Bytes of a condition: a list of fifty thousand keys."""
+LARGEST = 1 << 26
+"""Bytes of a value, also of one that is put together."""
+STEPS = 1000
+"""Of SQLite's machine for each row and character of a condition: far more than any can take without a loop."""
 
-COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A column."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A number or a text; TRUE and FALSE are 1 and 0."""
-
-    value: int | float | str
+_TYPES = {INTEGER: "INTEGER", REAL: "REAL", TEXT: "TEXT", OTHER: "BLOB"}
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"((?:[^"]|"")*)"|--[^\n]*|/\*.*?(?:\*/|$)""", re.DOTALL)
+_EQUALS_NULL = re.compile(r"[=<>]\s*NULL\b", re.IGNORECASE)
+_UNKNOWN = re.compile(r"no such column: (.*)", re.DOTALL)
 
 
-Operand = Name | Literal
+def holds(condition: str, frame: Frame) -> Bools:
+    """One boolean per row; where a value is missing and the answer therefore unknown, it is no.
 
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """``left operator right``, the operator one of = != < <= > >=."""
-
-    operator: str
-    left: Operand
-    right: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    """One of several values."""
-
-    operand: Operand
-    values: tuple[Literal, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """Text like a pattern: % is any text, _ any character, ASCII letters of either case are the same."""
-
-    operand: Operand
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    """There is no value."""
-
-    operand: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """The contrary; what is unknown stays unknown."""
-
-    part: "Condition"
-
-
-@dataclass(frozen=True, slots=True)
-class All:
-    """Every part holds."""
-
-    parts: tuple["Condition", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Any:
-    """Some part holds."""
-
-    parts: tuple["Condition", ...]
-
-
-Predicate = Compare | In | Like | IsNull
-Condition = Predicate | Not | All | Any
-
-
-def parse(source: str) -> Condition:
-    """The filter as a tree. Raises ``FilterError``, which shows the place, where it is none."""
-    if not source.strip():
+    Raises ``FilterError``, one line that names the condition, for what is no condition over these columns.
+    """
+    if not condition.strip():
         raise FilterError("the filter is empty")
-    reader = _Reader(source)
-    found = reader.condition()
-    reader.expect(END, "", "AND, OR or the end")
-    return found
+    try:
+        return _answered(condition, frame)
+    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+        if isinstance(error, FilterError):
+            raise
+        raise _wrong(condition, _reason(str(error), frame)) from None
 
 
-class _Reader:
-    """One token of look-ahead over the source."""
+def _wrong(condition: str, reason: str) -> FilterError:
+    return FilterError(f"{' '.join(condition.split())!r:.200}: {' '.join(reason.split())}")
 
-    def __init__(self, source: str) -> None:
-        self.source, self.tokens, self.at, self.depth = source, list(tokens(source)), 0, 0
 
-    @property
-    def next(self) -> Token:
-        return self.tokens[self.at]
+def _reason(said: str, frame: Frame) -> str:
+    if unknown := _UNKNOWN.fullmatch(said):
+        return _no_column(unknown[1], frame)
+    return "it is too large" if said in {"string or blob too big", "query string is too large"} else said
 
-    def taken(self, kind: str, *texts: str) -> Token | None:
-        """The next token if it is such a one, and go on."""
-        token = self.next
-        if token.kind != kind or (texts and token.text not in texts):
+
+def _no_column(name: str, frame: Frame) -> str:
+    return f"there is no column {name!r}; there are {', '.join(frame.columns) or 'none'}"
+
+
+def _answered(condition: str, frame: Frame) -> Bools:
+    _check_quotes(condition, frame)
+    names = _compiled(condition, frame)
+    row = "row"
+    while row in map(str.lower, names):
+        row += "_"
+    with closing(_table([(row, "INTEGER PRIMARY KEY"), *((name, _type(frame, name)) for name in names)])) as table:
+        _fill(table, [frame.columns[name] for name in names], frame.rows)
+        guard = _Guard(frozenset({row, *names}))
+        table.set_authorizer(guard)
+        table.set_progress_handler(_Budget(STEPS * (len(condition) + 100) * (frame.rows + 1)), _Budget.EVERY)
+        found = table.execute(f"SELECT {_name(row)} FROM samples WHERE ({condition}\n)")
+        mask = np.zeros(frame.rows, np.bool_)
+        mask[np.fromiter((number for (number,) in found), np.int64)] = True
+    return mask
+
+
+def _check_quotes(condition: str, frame: Frame) -> None:
+    """What SQLite lets pass: a column in double quotes that is not there counts as a text, and nothing equals NULL."""
+    for quoted in _QUOTED.finditer(condition):
+        name = quoted[1]
+        if name is not None and name.replace('""', '"').lower() not in map(str.lower, frame.columns):
+            raise _wrong(condition, _no_column(name, frame) + ". Texts have single quotes")
+    if _EQUALS_NULL.search(_QUOTED.sub("''", condition)):
+        raise _wrong(condition, "nothing equals NULL: write IS NULL or IS NOT NULL")
+
+
+def _compiled(condition: str, frame: Frame) -> list[str]:
+    """The columns it reads, if it is one condition and nothing else."""
+    names = list(frame.columns)
+    alike = {name.lower(): name for name in names}
+    if len(alike) < len(names):
+        twice = next(name for name in names if alike[name.lower()] != name)
+        raise _wrong(condition, f"the columns {twice!r} and {alike[twice.lower()]!r} differ in case only: rename one")
+    with closing(_table([(name, _type(frame, name)) for name in names])) as table:
+        guard = _Guard(frozenset(names))
+        table.set_authorizer(guard)
+        try:
+            # It must be whole by itself, and in parentheses: neither alone shuts out a closing one or a LIMIT.
+            for statement in (f"{condition}\n", f"({condition}\n)"):
+                guard.selects = 0
+                table.execute(f"SELECT 1 FROM samples WHERE {statement}").fetchall()
+        except sqlite3.Error:
+            if guard.refused is None:
+                raise
+            raise _wrong(condition, guard.refused) from None
+    return [name for name in names if name in guard.read]
+
+
+class _Guard:
+    """SQLite asks it about every step when it compiles a statement."""
+
+    def __init__(self, columns: frozenset[str]) -> None:
+        self._columns = columns
+        self.selects = 0
+        self.read: set[str] = set()
+        self.refused: str | None = None
+
+    def __call__(self, action: int, one: str | None, two: str | None, *_: str | None) -> int:
+        self.refused = self._refusal(action, one, two)
+        if self.refused is None:
+            return sqlite3.SQLITE_OK
+        return sqlite3.SQLITE_DENY
+
+    def _refusal(self, action: int, one: str | None, two: str | None) -> str | None:
+        if action == sqlite3.SQLITE_SELECT:
+            self.selects += 1
+            return None if self.selects == 1 else "a condition compares columns, and has no SELECT in it"
+        if action == sqlite3.SQLITE_READ and one == "samples" and (not two or two in self._columns):
+            self.read.add(two or "")
             return None
-        self.at += 1
-        return token
-
-    def expect(self, kind: str, text: str, wanted: str) -> None:
-        if not self.taken(kind, text):
-            self.complain(f"{wanted} is expected here")
-
-    def complain(self, complaint: str, token: Token | None = None) -> NoReturn:
-        raise wrong(self.source, (token or self.next).start, complaint)
-
-    def condition(self) -> Condition:
-        parts = [self.term()]
-        while self.taken(KEYWORD, "OR"):
-            parts.append(self.term())
-        return parts[0] if len(parts) == 1 else Any(tuple(parts))
-
-    def term(self) -> Condition:
-        parts = [self.factor()]
-        while self.taken(KEYWORD, "AND"):
-            parts.append(self.factor())
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
-
-    def factor(self) -> Condition:
-        if self.depth >= DEEPEST:
-            self.complain(f"more than {DEEPEST} parentheses and NOTs within each other")
-        self.depth += 1
-        if self.taken(KEYWORD, "NOT"):
-            found: Condition = Not(self.factor())
-        elif self.taken(OPERATOR, "("):
-            found = self.condition()
-            self.expect(OPERATOR, ")", "AND, OR or )")
-        else:
-            found = self.predicate()
-        self.depth -= 1
-        return found
-
-    def predicate(self) -> Condition:
-        left = self.operand()
-        if token := self.taken(OPERATOR, *COMPARISONS):
-            return Compare(COMPARISONS[token.text], left, self.operand())
-        if self.taken(KEYWORD, "IS"):
-            negated = self.taken(KEYWORD, "NOT")
-            self.expect(KEYWORD, "NULL", "NULL" if negated else "NULL or NOT NULL")
-            return Not(IsNull(left)) if negated else IsNull(left)
-        negated = self.taken(KEYWORD, "NOT")
-        found = self.membership(left)
-        return Not(found) if negated else found
-
-    def membership(self, left: Operand) -> Condition:
-        if self.taken(KEYWORD, "IN"):
-            return In(left, self.listed())
-        if self.taken(KEYWORD, "LIKE"):
-            pattern = self.taken(STRING)
-            if pattern is None:
-                self.complain("a pattern in single quotes is expected here")
-            return Like(left, pattern.text)
-        self.expect(KEYWORD, "BETWEEN", "a comparison, IN, LIKE, BETWEEN or IS NULL")
-        low = self.operand()
-        self.expect(KEYWORD, "AND", "AND and the upper bound")
-        return All((Compare(">=", left, low), Compare("<=", left, self.operand())))
-
-    def listed(self) -> tuple[Literal, ...]:
-        self.expect(OPERATOR, "(", "( and a list of values")
-        found: list[Literal] = []
-        while not self.taken(OPERATOR, ")"):
-            if found:
-                self.expect(OPERATOR, ",", ", or )")
-            token = self.next
-            value = self.operand()
-            if isinstance(value, Name):
-                self.complain("a list has numbers and 'quoted text', no columns", token)
-            found.append(value)
-        return tuple(found)
-
-    def operand(self) -> Operand:
-        if token := self.taken(NAME):
-            return Name(token.text)
-        if token := self.taken(STRING):
-            return Literal(token.text)
-        if token := self.taken(KEYWORD, "TRUE", "FALSE"):
-            return Literal(int(token.text == "TRUE"))
-        if self.next.text == "NULL":
-            self.complain("nothing equals NULL: write IS NULL or IS NOT NULL")
-        sign = self.taken(OPERATOR, "+", "-")
-        number = self.taken(NUMBER)
-        if number is None:
-            self.complain("a column, a number or 'text' is expected here")
-        return Literal(_number(number.text, negative=sign is not None and sign.text == "-"))
+        if action == sqlite3.SQLITE_READ and one == "samples":
+            return f"there is no column {two!r}; there are {', '.join(sorted(self._columns)) or 'none'}"
+        if action == sqlite3.SQLITE_FUNCTION:
+            known = str(two).lower() in FUNCTIONS
+            return None if known else f"{two}() is not one of the functions there are: {', '.join(sorted(FUNCTIONS))}"
+        return "a condition compares columns of these samples, and does nothing else"
 
 
-def _number(text: str, *, negative: bool) -> int | float:
-    """As SQLite reads it: what has no 64-bit integer is a float."""
-    sign = -1 if negative else 1
-    if not text.isdecimal():
-        return sign * float(text)
-    value = sign * int(text) if len(text) < 20 else sign * 10**20
-    return value if -(2**63) <= value < 2**63 else sign * float(text)
+class _Budget:
+    """Ends what takes more steps than any condition can; an interrupt is heard meanwhile."""
+
+    EVERY = 100_000
+
+    def __init__(self, steps: int) -> None:
+        self._left = 1 + steps // self.EVERY
+
+    def __call__(self) -> int:
+        self._left -= 1
+        return int(self._left < 0)
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _type(frame: Frame, name: str) -> str:
+    return _TYPES.get(frame.columns[name].kind, "")
+
+
+def _table(columns: Sequence[tuple[str, str]]) -> sqlite3.Connection:
+    """An empty one in memory, by the name of ``samples``."""
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        made.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        made.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, LONGEST)
+        made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
+        made.execute("CREATE TABLE samples (" + ", ".join(f"{_name(name)} {kind}" for name, kind in columns) + ")")
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _fill(table: sqlite3.Connection, columns: Sequence[Column], rows: int) -> None:
+    places = ", ".join("?" if column.kind != TEXT else "CAST(? AS TEXT)" for column in columns)
+    values = zip(range(rows), *(_stored(column) for column in columns), strict=True)
+    table.execute("BEGIN")
+    table.executemany(f"INSERT INTO samples VALUES (?{places and ', ' + places})", values)
+    table.execute("COMMIT")
+
+
+def _stored(column: Column) -> Iterable[object]:
+    """What SQLite can hold. A value that cannot be compared is there, and equals nothing."""
+    if column.kind == OTHER:
+        return [None if value is None else value if isinstance(value, bytes) else b"" for value in column.listed()]
+    if column.kind == TEXT:  # names of files may hold what has no UTF-8
+        return [None if value is None else value.encode("utf-8", "surrogatepass") for value in column.listed()]
+    return column.listed()

@@ -10,7 +10,12 @@ from headrace.store.splits.frame import Ints
 
 
 def counted(
-    parts: Ints, folds: Ints | None, classes: Coded, groups: Coded | None, fractions: Mapping[str, float]
+    parts: Ints,
+    fold: Ints | None,
+    classes: Coded,
+    groups: Coded | None,
+    fractions: Mapping[str, float],
+    folds: int,
 ) -> dict[str, Any]:
     """JSON: by part, and by fold, the number of rows, of groups and of rows of each class."""
     found: dict[str, Any] = {
@@ -19,8 +24,8 @@ def counted(
             for part, (name, share) in enumerate(fractions.items())
         }
     }
-    if folds is not None:
-        found["folds"] = [_of(folds == fold, classes, groups) for fold in range(int(folds.max(initial=-1)) + 1)]
+    if fold is not None:
+        found["folds"] = [_of(fold == number, classes, groups) for number in range(folds)]
     found["total"] = _of(np.ones(len(parts), np.bool_), classes, groups)
     return found
 
@@ -37,15 +42,30 @@ def _of(rows: Any, classes: Coded, groups: Coded | None) -> dict[str, Any]:
     return found
 
 
+def empty(counts: Mapping[str, Any]) -> list[str]:
+    """The parts that have no rows, and the folds, in words."""
+    few = "too few groups" if "groups" in counts["total"] else "too few rows"
+    found = [
+        f"{name} is empty: there are {few} for its share" for name, part in counts["splits"].items() if not part["rows"]
+    ]
+    folds = counts.get("folds", [])
+    without = [number for number, fold in enumerate(folds) if not fold["rows"]]
+    if without:
+        shown = ", ".join(map(str, without[:5])) + (", ..." if len(without) > 5 else "")
+        found.append(f"{len(without)} of {len(folds)} folds are empty ({shown}): there are {few} for so many")
+    return found
+
+
 def concerns(facts: Mapping[str, Any]) -> list[str]:
     """What a user should know before training on it, in words."""
     counts = facts["counts"]
-    found = []
+    found = empty(counts)
     whole = sum(part["rows"] for part in counts["splits"].values())
     total_share = sum(part["wanted"] for part in counts["splits"].values())
+    if total_share < 1 - 1e-9:
+        found.append(f"fractions add up to {total_share:g}: what they leave of 1 is in no split")
     for name, part in counts["splits"].items():
         if not part["rows"]:
-            found.append(f"{name} is empty: there are too few {'groups' if 'groups' in part else 'rows'} for its share")
             continue
         share = part["wanted"] / total_share
         if facts["balance"] == "original" and abs(part["rows"] - share * whole) > max(0.02 * whole, 1):
@@ -56,7 +76,4 @@ def concerns(facts: Mapping[str, Any]) -> list[str]:
         if absent:
             more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
             found.append(f"{name} has no row of class {', '.join(absent[:5])}{more}")
-    for number, fold in enumerate(counts.get("folds", [])):
-        if not fold["rows"]:
-            found.append(f"fold {number} is empty: there are too few groups or rows")
     return found

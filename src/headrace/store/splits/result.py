@@ -31,6 +31,7 @@ class Splits:
     folds: Ints | None
     """Its fold; -1 for samples that are in none."""
     labels: list[Any] | None
+    """As they were when it was made; None for what was read from a file. A dataset has those of its store."""
     origin: Ints | None
     """The row of the frame it was made from; None for what was read from a file."""
     facts: Mapping[str, Any]
@@ -54,21 +55,18 @@ class Splits:
             raise SplitError("a split file does not know the frame it was made from; use keys()")
         return self.origin[self._in(name)]
 
-    def labels_of(self, name: str) -> list[Any] | None:
-        """The labels of the samples in a part, in the order of ``keys``; None where none are known."""
-        if self.labels is None:
-            return None
-        return [self.labels[place] for place in np.flatnonzero(self._in(name)).tolist()]
-
     def concerns(self) -> list[str]:
         """What came out other than was asked for, one sentence each: an empty part, a class that is missing in one."""
         return concerns(self.facts)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a Parquet file; a file that is there is replaced. Needs pyarrow."""
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write a Parquet file, or JSON where ``path`` ends in ``.json``; ``force``: also where there is one.
+
+        Raises ``SplitError``; ``MissingDriver`` where Parquet is asked for and pyarrow is not there.
+        """
         from headrace.store.splits.file import write  # noqa: PLC0415  (the file knows the value, not the other way)
 
-        write(self, path)
+        write(self, path, force=force)
 
     def _in(self, name: str) -> Bools:
         chosen = np.zeros(len(self.every), np.bool_)

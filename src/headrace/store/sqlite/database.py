@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,11 @@ from urllib.parse import quote
 from headrace.core.errors import BadStoreUrl, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.base import Kind, LabelKind, Schema
 from headrace.store.columns import check_kinds, check_labels, check_schema
+from headrace.store.origin import Origin
+from headrace.store.provenance import new_identity, next_revision
+from headrace.store.sqlite import origins, soundness
 from headrace.store.url import StoreUrl
+from headrace.store.wording import one_line
 
 APPLICATION_ID = 0x48524163
 FORMAT = 1
@@ -21,20 +26,24 @@ PAGE = 16384
 MMAP = 1 << 31
 BUSY_S = 60.0
 """How long a writer waits for another one's transaction."""
+SETTLE_S = 5.0
+"""How long the end of writing waits for somebody who reads at that moment."""
+IDENTITY, REVISION = "store_id", "revision"
 
 DECLARED = {Kind.INTEGER: "INTEGER", Kind.NUMBER: "REAL", Kind.TEXT: "TEXT", Kind.TRUTH: "BOOLEAN"}
 KINDS = {declared: kind for kind, declared in DECLARED.items()}
 
 
-class Reader:
+class SqliteReader:
     """A process's connection, which its threads use in turn.
 
     SQLite would let them use it together. Python's module keeps one prepared statement per query: a thread that begins
     a query after another one has bound its key, and before that one's first step, takes the statement away from it.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, labels: LabelKind) -> None:
         self._connection, self._turn = connection, threading.Lock()
+        self.labels = labels
 
     def rows(self, query: str, parameters: tuple[str, ...] = ()) -> list[Any]:
         with self._turn:
@@ -43,6 +52,19 @@ class Reader:
     def kinds(self) -> dict[str, Kind]:
         with self._turn:
             return kinds_of(self._connection)
+
+    def about(self) -> dict[str, str]:
+        with self._turn:
+            return about(self._connection)
+
+    def origins(self) -> list[tuple[str, Origin]]:
+        with self._turn:
+            return list(origins.listed(self._connection)) if origins.there(self._connection) else []
+
+    def class_numbers(self) -> dict[str, int]:
+        with self._turn:
+            known = origins.there(self._connection)
+            return dict(self._connection.execute("SELECT name, number FROM classes")) if known else {}
 
     def close(self) -> None:
         with self._turn:
@@ -69,6 +91,7 @@ class Database:
         """A connection to write through, to a file that is made if need be."""
         if self._immutable:
             raise BadStoreUrl(f"{self.name}: what is written to is not immutable; leave the option out")
+        self._check_file()
         try:
             connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
         except sqlite3.Error as error:
@@ -76,8 +99,11 @@ class Database:
         try:
             if not ours(connection) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise StoreRefused(f"{self.name}: {self.path} is a database of somebody else's", server=self.name)
+            if ours(connection):
+                self._check_format(connection)
+                soundness.check_schema(connection, self.name)
             connection.execute(f"PRAGMA page_size = {PAGE}")
-            connection.execute("PRAGMA journal_mode = WAL")
+            _begin_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
         except sqlite3.Error as error:
             connection.close()
@@ -87,31 +113,90 @@ class Database:
             raise
         return connection
 
-    def reading(self) -> Reader:
+    def settle(self, connection: sqlite3.Connection | None = None) -> bool:
+        """Puts all that is written into the file itself, which can then be copied; whether that was possible.
+
+        Rows are safe without it, but lie in the file's log. Where nobody else has the file open the log is gone
+        afterwards, and reading leaves nothing beside the file.
+        """
+        if connection is None:
+            if not self.log.exists():
+                return True
+            connection = self.writing()
+            try:
+                return self.settle(connection)
+            finally:
+                connection.close()
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {round(SETTLE_S * 1000)}")
+            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy:
+                connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError:  # others have it open: the last of them to write does this
+            return not self.log.exists() or self.log.stat().st_size == 0
+        return not busy
+
+    @property
+    def log(self) -> Path:
+        """Where rows are while somebody writes, and where a writer that was killed has left them."""
+        real = Path(os.path.realpath(self.path))
+        return real.with_name(real.name + "-wal")
+
+    def reading(self) -> SqliteReader:
         """This process's connection; of a store that was created."""
-        if not self.path.exists():
+        try:
+            there = self.path.exists()
+        except OSError as error:
+            reason = f"{self.name}: {self.path} cannot be looked at: {error.strerror}"
+            raise StoreRefused(reason, server=self.name) from error
+        if not there:
             hint = ""
             if not self._url.path.startswith("//") and Path(self._url.path).exists():
                 hint = f"; did you mean sqlite:///{self._url.path}, with four slashes?"
             raise StoreRefused(f"{self.name}: there is no file {self.path}{hint}", server=self.name)
-        wal = self.path.with_name(self.path.name + "-wal")
-        alone = not os.access(self.path.parent, os.W_OK) and not wal.exists()
-        mode = "mode=ro&immutable=1" if self._immutable or alone else "mode=ro"
+        self._check_file()
+        rows_in_log = self.log.exists() and self.log.stat().st_size > 0
+        if self._immutable and rows_in_log:
+            message = f"{self.name}: rows lie in {self.log}, so it is written to or a writer was killed"
+            raise StoreRefused(f"{message}; leave immutable= out", server=self.name)
+        alone = not os.access(self.log.parent, os.W_OK) and not rows_in_log
+        try:
+            return self._connected("mode=ro&immutable=1" if self._immutable or alone else "mode=ro")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
+                self.writing().close()  # a writer was killed in the moment in which it put its log away
+                return self._connected("mode=ro")
+            if rows_in_log and not os.access(self.log.parent, os.W_OK):
+                message = f"{self.name}: its newest rows lie in {self.log}, which only who may write there can read"
+                raise StoreRefused(message, server=self.name) from error
+            raise
+
+    def _connected(self, mode: str) -> SqliteReader:
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?{mode}", uri=True, timeout=BUSY_S, check_same_thread=False
         )
         try:
             if not ours(connection):
                 raise StoreRefused(f"{self.name}: {self.path} is no headrace store", server=self.name)
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version != FORMAT:
-                message = f"{self.name}: a store of format {version}; this release of headrace reads format {FORMAT}"
-                raise StoreRefused(message, server=self.name)
+            self._check_format(connection)
+            soundness.check_schema(connection, self.name)
             connection.execute(f"PRAGMA mmap_size = {MMAP}")
+            with soundness.sensible(self.name):
+                return SqliteReader(connection, labels_of(connection))
         except BaseException:
             connection.close()
             raise
-        return Reader(connection)
+
+    def _check_file(self) -> None:
+        """SQLite would wait for somebody to write into a FIFO."""
+        if self.path.exists() and not self.path.is_file():
+            raise StoreRefused(f"{self.name}: {self.path} is no file", server=self.name)
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != FORMAT:
+            message = f"{self.name}: a store of format {version}; this release of headrace reads format {FORMAT}"
+            raise StoreRefused(message, server=self.name)
 
     def create(self, schema: Schema) -> None:
         """Makes the tables and columns that are not there yet; ``StoreError`` where others are."""
@@ -122,11 +207,13 @@ class Database:
             with transaction(connection):
                 if not ours(connection):
                     _create_tables(connection, schema.labels)
+                origins.make_tables(connection)
                 there = kinds_of(connection)
                 check_labels(schema.labels, labels_of(connection), self.name)
                 for name in check_kinds(schema.columns, there, self.name):
                     declared = DECLARED[schema.columns[name]]
                     connection.execute(f"ALTER TABLE metadata ADD COLUMN {quoted(name)} {declared}")
+            self.settle(connection)
         except sqlite3.Error as error:
             raise self.told(error) from error
         finally:
@@ -137,7 +224,7 @@ class Database:
         busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
         kind = StoreUnavailable if busy else StoreRefused
         at = "" if key is None else f", key {key!r}"
-        return kind(f"{self.name}{at}: {error}", server=self.name, key=key)
+        return kind(f"{self.name}{at}: {one_line(str(error))}", server=self.name, key=key)
 
 
 @contextmanager
@@ -146,10 +233,38 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk may have ended it already
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
+
+
+def changed(connection: sqlite3.Connection) -> None:
+    """Says, within a transaction, that it changes rows. A file of an older release gets its identity now."""
+    known = about(connection)
+    values = {IDENTITY: known.get(IDENTITY) or new_identity(), REVISION: next_revision(known.get(REVISION, ""))}
+    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", values.items())
+
+
+def about(connection: sqlite3.Connection) -> dict[str, str]:
+    """What the file says about itself."""
+    return dict(connection.execute("SELECT name, value FROM about"))
+
+
+def _begin_log(connection: sqlite3.Connection) -> None:
+    """Rows are written to a log beside the file, so that readers need not wait. SQLite does not wait for those who
+    read at this moment, so it is done here.
+    """
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
 
 
 def _create_tables(connection: sqlite3.Connection, labels: LabelKind) -> None:
@@ -160,6 +275,7 @@ def _create_tables(connection: sqlite3.Connection, labels: LabelKind) -> None:
     connection.execute(f"CREATE TABLE metadata (key TEXT PRIMARY KEY NOT NULL, {label}bytes INTEGER)")
     connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL)")
     connection.execute("INSERT INTO about VALUES ('labels', ?)", (labels.value,))
+    changed(connection)
     connection.execute(f"PRAGMA user_version = {FORMAT}")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 

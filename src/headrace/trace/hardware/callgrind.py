@@ -6,14 +6,10 @@ nothing elsewhere. `attach` lets a recorder's probe do so around every operation
 
 import ctypes
 import mmap
-import os
 import platform
 from collections.abc import Sequence
 
 from headrace.trace.probe import Probe
-
-VARIABLE = "HEADRACE_CALLGRIND"
-"""How often each operation is measured in each process; unset when the program does not run under valgrind."""
 
 _REQUEST = bytes.fromhex(
     "4889f8"  # mov rax, rdi: the request and its arguments
@@ -28,9 +24,9 @@ _TOOL = ord("C") << 24 | ord("T") << 16
 _ZERO, _DUMP_AT, _START, _STOP = _TOOL + 1, _TOOL + 3, _TOOL + 4, _TOOL + 5
 
 
-def attach(probe: Probe, names: Sequence[str]) -> None:
-    """Let a probe's operations be measured, if this process was started to be; ``names`` by number, from 1 on."""
-    measured = measuring()
+def attach(probe: Probe, names: Sequence[str], limit: str) -> None:
+    """Let the first calls of a probe's operations be measured, if valgrind is there; ``names`` by number, from 1 on."""
+    measured = measuring(limit)
     if measured is not None:
         probe.hook(
             lambda number: measured.enter(names[number - 1]),
@@ -38,9 +34,8 @@ def attach(probe: Probe, names: Sequence[str]) -> None:
         )
 
 
-def measuring() -> "Callgrind | None":
-    """What measures operations in this process, if it was started to be measured."""
-    limit = os.environ.get(VARIABLE, "")
+def measuring(limit: str) -> "Callgrind | None":
+    """What measures the first ``limit`` calls of each operation in this process, if valgrind is there."""
     if not limit.isdigit() or platform.machine() != "x86_64":
         return None
     found = Callgrind(int(limit))

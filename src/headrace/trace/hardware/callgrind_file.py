@@ -16,7 +16,7 @@ _TRIGGER = "Client Request: "
 
 
 @dataclass
-class Counted:
+class OperationCounts:
     """One operation's exact counts over all its measured calls."""
 
     calls: int = 0
@@ -24,16 +24,16 @@ class Counted:
 
 
 @dataclass
-class Counts:
+class InstructionCounts:
     """All operations. ``events`` names the columns: Ir instructions, D1mr first-level data read misses, ..."""
 
     events: list[str] = field(default_factory=list)
-    operations: dict[str, Counted] = field(default_factory=dict)
+    operations: dict[str, OperationCounts] = field(default_factory=dict)
 
 
-def read(folder: Path) -> Counts:
+def read(folder: Path) -> InstructionCounts:
     """The counts of all processes that wrote to a folder."""
-    counts = Counts()
+    counts = InstructionCounts()
     for path in sorted(folder.glob("callgrind.out.*")):
         with path.open(errors="replace") as lines:
             _add(counts, lines)
@@ -43,7 +43,7 @@ def read(folder: Path) -> Counts:
     return counts
 
 
-def data(counts: Counts) -> dict[str, Any]:
+def data(counts: InstructionCounts) -> dict[str, Any]:
     """The counts as plain values, sums over all measured calls."""
     return {
         name: {
@@ -57,10 +57,10 @@ def data(counts: Counts) -> dict[str, Any]:
     }
 
 
-def _add(counts: Counts, lines: Iterable[str]) -> None:
+def _add(counts: InstructionCounts, lines: Iterable[str]) -> None:
     """One file. Its parts are an operation's call each; names are numbered when they first appear."""
     names: dict[tuple[str, str], str] = {}
-    current: Counted | None = None
+    current: OperationCounts | None = None
     library = function = ""
     inclusive = False
     for line in lines:
@@ -83,11 +83,11 @@ def _add(counts: Counts, lines: Iterable[str]) -> None:
         elif text.startswith("part:"):
             current, library, function = None, "", ""
         elif text.startswith("desc: Trigger:") and _TRIGGER in text:
-            current = counts.operations.setdefault(text.partition(_TRIGGER)[2], Counted())
+            current = counts.operations.setdefault(text.partition(_TRIGGER)[2], OperationCounts())
             current.calls += 1
 
 
-def _cost(counted: Counted, name: str, library: str, text: str) -> None:
+def _cost(counted: OperationCounts, name: str, library: str, text: str) -> None:
     costs = [int(word) for word in text.split()[1:]]
     if name.startswith("0x"):
         name = _bucket(library, int(name, 16))

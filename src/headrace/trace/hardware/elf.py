@@ -25,7 +25,7 @@ _DEBUG = Path("/usr/lib/debug/.build-id")
 
 
 @dataclass(frozen=True)
-class _Section:
+class _ElfSection:
     name: str
     type: int
     address: int
@@ -34,7 +34,7 @@ class _Section:
     link: int
 
 
-class Library:
+class ElfLibrary:
     """One ELF file. Asked for file offsets, as mappings have them; answers with names, which may be mangled."""
 
     def __init__(self, path: str) -> None:
@@ -94,10 +94,10 @@ class Library:
 
 
 @cache
-def opened(path: str) -> Library | None:
+def opened(path: str) -> ElfLibrary | None:
     """The library at that path, read once; None when it cannot be read."""
     try:
-        return Library(path)
+        return ElfLibrary(path)
     except (OSError, ValueError, struct.error, IndexError):
         return None
 
@@ -115,18 +115,18 @@ def _header(file: IO[bytes]) -> tuple[Any, ...]:
     return _HEADER.unpack(raw)
 
 
-def _sections(file: IO[bytes], header: tuple[Any, ...]) -> list[_Section]:
+def _sections(file: IO[bytes], header: tuple[Any, ...]) -> list[_ElfSection]:
     found = list(_SECTION.iter_unpack(_piece(file, header[6], header[11] * header[12])))
     if not found:
         return []
     names = _piece(file, found[header[13]][4], found[header[13]][5])
     return [
-        _Section(names[name : names.find(b"\0", name)].decode(errors="replace"), kind, address, offset, size, link)
+        _ElfSection(names[name : names.find(b"\0", name)].decode(errors="replace"), kind, address, offset, size, link)
         for name, kind, _, address, offset, size, link, _, _, _ in found
     ]
 
 
-def _symbol_tables(file: IO[bytes], sections: list[_Section]) -> list[tuple[Table, bytes]]:
+def _symbol_tables(file: IO[bytes], sections: list[_ElfSection]) -> list[tuple[Table, bytes]]:
     """Symbols that are code, with the texts their names are in."""
     found = []
     for section in sections:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import TraceError
-from headrace.trace.hardware.callgrind_file import Counts
+from headrace.trace.hardware.callgrind_file import InstructionCounts
 from headrace.trace.hardware.names import spellings
 from headrace.trace.hardware.profile import Profile
 from headrace.trace.hardware.symbols import Function
@@ -53,7 +53,7 @@ def mapping(found: Profile) -> Mapping:
     }
 
 
-def counted(counts: Counts) -> Mapping:
+def counted(counts: InstructionCounts) -> Mapping:
     """The mapping that exact counts show: "samples" are instructions, and there is nothing to be unsure of."""
     everywhere = Counter[Function]()
     for operation in counts.operations.values():

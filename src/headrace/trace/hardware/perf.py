@@ -39,7 +39,7 @@ ABSENT = {errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV, errno.ENXIO, errno.EINVA
 """Answers that mean: this machine has no such event."""
 
 
-class Sampler:
+class PerfSampler:
     """Open it, start the program from the same thread, `drain` now and then, `finish` when the program has ended."""
 
     def __init__(self, path: Path, names: Sequence[str] | None, frequency: int) -> None:

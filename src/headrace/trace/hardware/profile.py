@@ -11,7 +11,7 @@ import numpy.typing as npt
 from headrace.trace.hardware import events as E
 from headrace.trace.hardware import records as R
 from headrace.trace.hardware.join import join
-from headrace.trace.hardware.share import Share, share
+from headrace.trace.hardware.share import MeasuredShare, share
 from headrace.trace.hardware.symbols import Function, Symbols
 from headrace.trace.reader import Trace
 
@@ -19,20 +19,20 @@ Counters = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Entry:
+class FunctionEntry:
     """A function within an operation."""
 
     function: Function
     samples: int
-    share: Share
+    share: MeasuredShare
     """Of the operation's samples."""
-    belongs: Share
+    belongs: MeasuredShare
     """Of the function's samples, those in this operation: how likely it is that the function works for it."""
     counters: Counters
 
 
 @dataclass(frozen=True)
-class Operation:
+class OperationProfile:
     """Everything seen in one operation. Names in parentheses are no operations: they are the time around them."""
 
     name: str
@@ -45,7 +45,7 @@ class Operation:
     parts: dict[str, float]
     """Shares of "python", "native", "kernel" and "unknown" code."""
     counters: Counters
-    entries: list[Entry]
+    entries: list[FunctionEntry]
     """Most samples first."""
 
     @property
@@ -58,7 +58,7 @@ class Operation:
 class Profile:
     """A run."""
 
-    operations: list[Operation]
+    operations: list[OperationProfile]
     """Most CPU time first."""
     events: list[str]
     primary: str
@@ -114,7 +114,7 @@ def _summed(
             continue
         rows = table[np.isin(table["name"], [n for n, known in enumerate(trace.names) if known == name])]
         operations.append(
-            Operation(
+            OperationProfile(
                 name=name,
                 calls=len(rows),
                 elapsed=float(rows["elapsed"].sum() / 1e9),
@@ -153,11 +153,11 @@ def _parts(functions: list[Function], seen: npt.NDArray[np.int64]) -> dict[str, 
 
 def _entries(
     functions: list[Function], seen: npt.NDArray[np.int64], at: int, counts: dict[str, npt.NDArray[Any]]
-) -> list[Entry]:
+) -> list[FunctionEntry]:
     whole, everywhere = int(seen[at].sum()), seen.sum(axis=0)
     any_event = sum((count[at] for count in counts.values()), np.zeros(seen.shape[1]))
     found = [
-        Entry(
+        FunctionEntry(
             function=functions[column],
             samples=int(seen[at, column]),
             share=share(int(seen[at, column]), whole),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headrace.core.errors import TraceError
 from headrace.trace.file import ANNOUNCED
-from headrace.trace.hardware.perf import Sampler
+from headrace.trace.hardware.perf import PerfSampler
 from headrace.trace.hardware.profile import beside
 from headrace.trace.session import VARIABLE
 
@@ -22,7 +22,7 @@ EMPTY_S = 0.05
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramRun:
     """A program that ended."""
 
     code: int
@@ -34,12 +34,12 @@ class Ran:
 
 def sampled(
     command: Sequence[str], trace: Path, events: Sequence[str] | None, frequency: int, output: int | None = None
-) -> Ran:
+) -> ProgramRun:
     """Run the command, samples beside its trace. Raises ``TraceError`` where sampling or starting is impossible.
 
     ``output``: a descriptor for what the program prints; None for the usual one.
     """
-    with Sampler(beside(trace), events, frequency) as sampler, _announced() as announced:
+    with PerfSampler(beside(trace), events, frequency) as sampler, _announced() as announced:
         variables = {VARIABLE: str(trace), ANNOUNCED: announced.name}
         try:
             program, began = started(command, variables, output, sampler.as_before), time.monotonic()
@@ -56,19 +56,19 @@ def sampled(
             code = program.wait()
         seconds = time.monotonic() - began
         sampler.finish()
-        return Ran(exit_code(code), seconds, _made(announced, trace))
+        return ProgramRun(exit_code(code), seconds, _made(announced, trace))
 
 
 def plain(
     command: Sequence[str], trace: Path, variables: dict[str, str] | None = None, output: int | None = None
-) -> Ran:
+) -> ProgramRun:
     """Run the command without samples."""
     with _announced() as announced:
         all_variables = {VARIABLE: str(trace), ANNOUNCED: announced.name, **(variables or {})}
         program, began = started(command, all_variables, output), time.monotonic()
         with program, _undisturbed():
             code = program.wait()
-        return Ran(exit_code(code), time.monotonic() - began, _made(announced, trace))
+        return ProgramRun(exit_code(code), time.monotonic() - began, _made(announced, trace))
 
 
 def _announced() -> "tempfile._TemporaryFileWrapper[str]":

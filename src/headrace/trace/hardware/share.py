@@ -7,7 +7,7 @@ Z = 1.96
 """Of the normal distribution: 95 % lie within."""
 
 
-class Share(NamedTuple):
+class MeasuredShare(NamedTuple):
     """A part of a whole and the 95 % interval it was measured to lie in."""
 
     value: float
@@ -15,11 +15,13 @@ class Share(NamedTuple):
     high: float
 
 
-def share(part: int, whole: int) -> Share:
+def share(part: int, whole: int) -> MeasuredShare:
     """``part`` of ``whole`` samples: Wilson's interval, which is right for few samples and for all or none too."""
     if whole == 0:
-        return Share(0.0, 0.0, 1.0)
+        return MeasuredShare(0.0, 0.0, 1.0)
     p = part / whole
     middle = (p + Z * Z / (2 * whole)) / (1 + Z * Z / whole)
     reach = Z / (1 + Z * Z / whole) * sqrt(p * (1 - p) / whole + Z * Z / (4 * whole * whole))
-    return Share(p, 0.0 if part == 0 else max(0.0, middle - reach), 1.0 if part == whole else min(1.0, middle + reach))
+    return MeasuredShare(
+        p, 0.0 if part == 0 else max(0.0, middle - reach), 1.0 if part == whole else min(1.0, middle + reach)
+    )

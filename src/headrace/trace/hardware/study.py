@@ -10,7 +10,7 @@ from headrace.trace.reader import Trace
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     """The program with one number of workers. ``operations``: CPU seconds and derived counters of each."""
 
     workers: int
@@ -29,7 +29,7 @@ class Run:
 class Study:
     """All runs."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[StudyRun] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -62,7 +62,7 @@ class Study:
         return {"runs": [vars(run) for run in self.runs], "notes": self.notes}
 
 
-def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profile | None) -> Run:
+def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profile | None) -> StudyRun:
     """What one run showed. CPU time is the samples', or without them what the recorder measured, which is not all."""
     operations: dict[str, dict[str, float]] = {}
     table = trace.operations
@@ -78,7 +78,7 @@ def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profil
         if operation.name in operations:
             operations[operation.name] |= {"cpu_seconds": operation.seconds, **ratios(operation.counters)}
     loading = _loading(trace)
-    return Run(workers, seconds, loading, cpu, len(trace.samples) / loading if loading else 0.0, operations)
+    return StudyRun(workers, seconds, loading, cpu, len(trace.samples) / loading if loading else 0.0, operations)
 
 
 def _loading(trace: Trace) -> float:

@@ -28,7 +28,7 @@ _UNITS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "%": 0.01, "ghz": 1e9, "mhz": 1e6}
 
 
 @dataclass
-class Row:
+class VendorRow:
     """One function's counts."""
 
     names: list[str]
@@ -44,11 +44,11 @@ class Export:
     columns: list[str]
     ratios: set[str]
     percents: set[str]
-    rows: list[Row]
+    rows: list[VendorRow]
 
 
 @dataclass(frozen=True)
-class Split:
+class VendorSplit:
     """Counts by operation, and how much of the first column the mapping accounts for."""
 
     columns: list[str]
@@ -63,7 +63,7 @@ def read(path: Path) -> Export:
     except OSError as error:
         msg = f"--import {path}: cannot be read ({error.strerror})"
         raise TraceError(msg) from error
-    rows: dict[tuple[str, str, int], Row] = {}
+    rows: dict[tuple[str, str, int], VendorRow] = {}
     ratios: set[str] = set()
     percents: set[str] = set()
     for table in _tables(text.splitlines()):
@@ -74,7 +74,7 @@ def read(path: Path) -> Export:
             seen[full or name, library] += 1
             # uProf lists a function again in a table per event; two rows in one table are two functions.
             key = full or name, library, seen[full or name, library]
-            row = rows.setdefault(key, Row([name, *([full] if full else [])], library))
+            row = rows.setdefault(key, VendorRow([name, *([full] if full else [])], library))
             for column, cell in list(record.items())[1:]:
                 value = _number(cell) if column.strip().lower() not in _TEXT else None
                 if value is None:
@@ -97,7 +97,7 @@ def read(path: Path) -> Export:
     return Export(tool, columns, ratios, percents, list(rows.values()))
 
 
-def split(export: Export, known: Mapping) -> Split:
+def split(export: Export, known: Mapping) -> VendorSplit:
     """Each function's counts go to operations as its samples did when the mapping was measured.
 
     Ratios cannot be added: an operation's is the mean of its functions', weighted by what they are a share of: cycles
@@ -126,7 +126,7 @@ def split(export: Export, known: Mapping) -> Split:
     missed = sums.get(UNMAPPED, {}).get(base, 0.0)
     order = sorted(sums, key=lambda operation: -sums[operation].get(base, 0.0))
     columns = [base, *(column for column in export.columns if column != base)]
-    return Split(columns, {name: sums[name] for name in order}, 1 - missed / total if total else 0.0)
+    return VendorSplit(columns, {name: sums[name] for name in order}, 1 - missed / total if total else 0.0)
 
 
 def _tables(lines: list[str]) -> Iterator[list[dict[str, str]]]:

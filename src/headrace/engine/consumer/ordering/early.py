@@ -24,13 +24,14 @@ class EarlyOrder(Order):
         self._before: torch.Tensor | None = None
         self._after: torch.Tensor | None = None
 
-    def _next(self) -> Any:
-        """The next index, or batch of indices. The first one takes a seed from the global generator."""
+    def _next(self) -> None:
+        """Draw the next index, or batch of indices. The first one takes a seed from the global generator."""
         if self._before is not None:
-            return super()._next()
+            super()._next()
+            return
         self._before = torch.default_generator.get_state()
         try:
-            return super()._next()
+            super()._next()
         finally:
             self._after = torch.default_generator.get_state()
             torch.default_generator.set_state(self._before)

@@ -61,7 +61,9 @@ class Facts:
             return
         for name, why in _REASONS.items():
             if there.get(name) != here[name]:
-                raise mismatch(f"it was taken with {name}={there.get(name)!r}, this loader has {here[name]!r}: {why}")
+                raise mismatch(
+                    f"it was taken with {name}={there.get(name)!r:.200}, this loader has {here[name]!r:.200}: {why}"
+                )
 
 
 KINDS = {True: "iterable", False: "map-style"}

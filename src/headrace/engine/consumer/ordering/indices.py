@@ -29,6 +29,14 @@ def plain(index: Any) -> Any:
     return made
 
 
+def name(index: Any) -> int | str | None:
+    """What it is known by among others, also when it was rebuilt; None for kinds that are not known here."""
+    if isinstance(index, (int, str)):
+        return index
+    known = (float, bytes, tuple, list, dict, np.generic, torch.Tensor, type(None))
+    return f"{type(index).__name__} {index!r}" if isinstance(index, known) else None
+
+
 def rebuilt(value: Any) -> Any:
     """The index from what ``plain`` made of it. Raises ``StateMismatch``."""
     if type(value) is list:
@@ -43,9 +51,22 @@ def rebuilt(value: Any) -> Any:
         raise StateMismatch(msg) from error
 
 
+def _numpy(name: str, value: Any) -> Any:
+    dtype = np.dtype(name)
+    if dtype.kind not in "biufcU":  # of others, a number may be a size, and an object anything
+        raise TypeError(name)
+    return dtype.type(_scalar(value))
+
+
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, (bool, int, float, str)):
+        raise TypeError(value)
+    return value
+
+
 _KINDS: dict[str, Any] = {
-    "numpy": lambda content: np.dtype(content[0]).type(content[1]),
-    "tensor": lambda content: torch.tensor(content[1], dtype=getattr(torch, content[0])),
+    "numpy": lambda content: _numpy(*content),
+    "tensor": lambda content: torch.tensor(_scalar(content[1]), dtype=getattr(torch, content[0])),
     "bytes": bytes.fromhex,
     "tuple": lambda content: tuple(rebuilt(item) for item in content),
     "dict": lambda content: {rebuilt(key): rebuilt(item) for key, item in content},

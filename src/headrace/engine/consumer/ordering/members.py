@@ -8,7 +8,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 from headrace.cache.words import Array
 
 
-def members(index_sampler: Any, length: int) -> Array | None:
+def members(index_sampler: Any, length: int) -> Array | range | None:
     """The indices that torch's samplers draw in an epoch, each of them once; None for all other samplers.
 
     ``length``: of the dataset. Draws nothing from anybody's random numbers.
@@ -18,8 +18,9 @@ def members(index_sampler: Any, length: int) -> Array | None:
     if type(sampler) is SequentialSampler or (
         type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
     ):
-        found = np.arange(len(sampler.data_source))
-    elif type(sampler) is SubsetRandomSampler:
+        whole = len(sampler.data_source)
+        return range(whole) if 0 < whole <= length else None
+    if type(sampler) is SubsetRandomSampler:
         found = _array(sampler.indices)
     elif type(sampler) is DistributedSampler:
         found = _array(list(sampler))

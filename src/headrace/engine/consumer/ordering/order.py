@@ -1,16 +1,18 @@
 """The order in which indices are drawn, and how to draw the same again after a resume."""
 
 import copy
-from collections import Counter
+import inspect
+from collections import Counter, deque
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler
 
-from headrace.core.errors import StateMismatch
+from headrace.core.errors import LoaderClosed, StateMismatch
 from headrace.engine.consumer.ordering import indices
 from headrace.engine.consumer.ordering.sources import source
+from headrace.engine.worker import signals
 from headrace.engine.worker.stateful import is_stateful, load
 
 
@@ -37,8 +39,9 @@ class Order:
         # And how a stateful sampler stood, or why it could not say: it draws all the same.
         self._base: tuple[_Drawn, tuple[str, Any] | Exception | None] = (self._previous, None)
         self._drawing = False
+        self._given: deque[tuple[int, Any]] = deque()  # one at most: its number, and the item
         self._owed: Counter[Any] = Counter(
-            index for group in pending for index in group if isinstance(index, (int, str))
+            name for group in pending for index in group if (name := indices.name(index)) is not None
         )
         state = self._saved.get("sampler")
         if state is not None and is_stateful(self._inner):
@@ -49,6 +52,7 @@ class Order:
         self._began = self._source.read() if self._source.at_iter else None
         self._began = self._saved.get("began") or self._began
         self._iterator = self._new()
+        self._repeats = _repeats(self._sampler, self._inner) or is_stateful(self._iterator)
         if self._saved.get("drawn") or self._owed:
             self._start()
 
@@ -63,26 +67,33 @@ class Order:
         """
         if self._started and number <= self._last[0].count:
             return self._last[1]
-        if self._drawing:
-            self._recover()
         if self._exhausted:
             raise StopIteration
-        self._drawing = True
-        try:
-            self._note(next(self._iterator) if self._started else self._next())
-        except StopIteration:
+        if not self._is_given():
+            self._draw()
+        if not self._is_given():
             self._exhausted = True
             self._drawing = False
-            raise
-        except Exception:
-            # The sampler's own, or a signal handler's that ran in the middle of it: then it draws well the second time.
-            try:
-                self._recover()
-                self._note(self._next())
-            except Exception:  # noqa: BLE001  (its own: the first one is raised)
-                self._drawing = False
-            raise
+            raise StopIteration
+        self._note(self._given[0][1])
         return self._last[1]
+
+    def _is_given(self) -> bool:
+        """Whether the sampler gave the item after the last one noted, and it was not noted yet."""
+        return bool(self._given) and self._given[0][0] > self._last[0].count
+
+    def _draw(self) -> None:
+        """Have the sampler give its next item, if there is one. One that raised is asked again later, as torch does."""
+        interrupted, self._drawing = self._drawing, True
+        if interrupted and self._repeats:
+            self._recover()
+        try:
+            self._next()
+        except Exception as error:
+            self._drawing = signals.is_raised_by_handler(error)  # then where the sampler stands is unknown
+            raise
+        if interrupted and not self._repeats and not self._given and inspect.isgenerator(self._iterator):
+            raise LoaderClosed(_BROKEN_OFF)
 
     def _note(self, item: Any) -> None:
         before = self._last[0]
@@ -90,10 +101,12 @@ class Order:
         self._last = _Drawn(before.count + 1, indices.digest(item, before.digest)), item
         self._drawing = False
 
-    def _next(self) -> Any:
+    def _next(self) -> None:
         if not self._started:
             self._start()
-        return next(self._iterator)
+        self._given.clear()
+        # In C, so that no interrupt comes between the sampler's giving it and its being kept here.
+        self._given.extend(zip((self._last[0].count + 1,), self._further(1), strict=False))
 
     @property
     def first(self) -> int:
@@ -130,8 +143,12 @@ class Order:
             return "iterator", copy.deepcopy(self._iterator.state_dict())
         return None
 
+    def _further(self, count: int) -> Iterator[Any]:
+        """So many items at most. ``iter()`` was called once, and is not called again, as ``for`` would."""
+        return map(next, repeat(self._iterator, count))
+
     def _pass(self, count: int) -> None:
-        for _ in islice(self._iterator, count):
+        for _ in self._further(count):
             pass
 
     def _draw_again(self, drawn: "_Drawn") -> None:
@@ -149,21 +166,24 @@ class Order:
     def _passed(self, drawn: "_Drawn", and_one: int = 0) -> list[Any]:
         """Draw what was drawn, and return what is drawn beyond."""
         passed, digest = 0, 0
-        for item in islice(self._iterator, drawn.count):
+        for item in self._further(drawn.count):
             passed += 1
             digest = indices.digest(item, digest)
             self._find(item)
         if _Drawn(passed, digest) != drawn or self._owed:
             raise StateMismatch(_ANOTHER_ORDER)
-        return list(islice(self._iterator, and_one))
+        return list(self._further(and_one))
 
     def _find(self, item: Any) -> None:
-        """What was drawn may be pending."""
-        for index in item if isinstance(item, (list, tuple)) else (item,):
-            if isinstance(index, (int, str)) and index in self._owed:
-                self._owed[index] -= 1
-                if not self._owed[index]:
-                    del self._owed[index]
+        """What was drawn may be pending: an index, or those of a batch."""
+        if not self._owed:
+            return
+        for index in (item, *item) if isinstance(item, (list, tuple)) else (item,):
+            name = indices.name(index)
+            if name in self._owed:
+                self._owed[name] -= 1
+                if not self._owed[name]:
+                    del self._owed[name]
 
     def _recover(self) -> None:
         """An interrupt came while the sampler drew; where it stands is unknown, so it draws again what it had drawn."""
@@ -218,6 +238,10 @@ class _Drawn(NamedTuple):
     digest: int
 
 
+_BROKEN_OFF = (
+    "the sampler was interrupted while it drew and has ended with that, so this epoch is not complete. iter(loader) "
+    "begins a new one. A sampler with state_dict and load_state_dict methods goes on"
+)
 _ANOTHER_ORDER = (
     "load_state_dict(state): the sampler does not draw what it had drawn when the state was taken, so the rest of the "
     "epoch is not known. Give it what it had (its data, seed and epoch), or state_dict and load_state_dict methods"
@@ -229,3 +253,16 @@ def _innermost(sampler: Any) -> Any:
     while (wrapped := getattr(sampler, "batch_sampler", None)) is not None:
         sampler = wrapped
     return getattr(sampler, "sampler", sampler)
+
+
+def _repeats(sampler: Any, inner: Any) -> bool:
+    """Whether it may be begun again to draw what it drew: torch's own, a list, or one with a state.
+
+    Any other may be fed by a queue: it would not give again what it gave, and what it gave instead would be lost.
+    """
+    if is_stateful(inner):
+        return True
+    return all(
+        type(each) in {list, tuple, range} or type(each).__module__.startswith("torch.utils.data")
+        for each in (sampler, inner)
+    )

@@ -2,7 +2,9 @@
 
 import base64
 import binascii
+import copy
 import hashlib
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +20,8 @@ from headrace.engine.worker import generators
 VERSION = 2
 _SEEDS = 1 << 63
 _COUNTS = 1 << 40
+LARGE = 1 << 18
+"""Bytes of a set of samples that take too long to compress."""
 
 
 def plain(progress: dict[str, Any]) -> dict[str, Any]:
@@ -37,11 +41,22 @@ def pending(state: Mapping[str, Any], *, drawn: bool = False) -> list[list[Any]]
     return [[indices.rebuilt(index) for index in group] for group in state["pending"]]
 
 
+def is_over(state: Mapping[str, Any], index_sampler: Any) -> bool:
+    """Whether all batches of a map-style epoch were delivered, as far as the sampler's length tells."""
+    if any(pending(state, drawn=True)):
+        return False
+    try:
+        return int(state["yielded"]) >= len(index_sampler)
+    except TypeError:
+        return False
+
+
 def bitmap(members: np.ndarray[Any, np.dtype[np.int64]]) -> str:
     """A set of indices as text: a bit for each, compressed."""
     bits = np.zeros(int(members.max()) + 1 if len(members) else 0, bool)
     bits[members] = True
-    return base64.b64encode(zlib.compress(np.packbits(bits).tobytes(), 1)).decode()
+    packed = np.packbits(bits).tobytes()
+    return base64.b64encode(zlib.compress(packed, 1 if len(packed) < LARGE else 0)).decode()
 
 
 def members_of(text: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -102,25 +117,43 @@ def _feed(digest: Any, value: Any) -> None:
 
 
 def checked(state: Any) -> dict[str, Any]:
-    """The state, if it is a whole one of this release; otherwise ``StateMismatch``. Looks at nothing but the state."""
+    """A copy of the state, if it is a whole one of this release; otherwise ``StateMismatch``.
+
+    Looks at nothing but the state, so not at what only a dataset's length bounds: see ``check_exchanged``.
+    """
+    try:
+        return copy.deepcopy(_checked(state))
+    except RecursionError:
+        raise mismatch("it is nested too deeply") from None
+
+
+def _checked(state: Any) -> dict[str, Any]:
     if not isinstance(state, Mapping):
         raise mismatch(f"takes what state_dict() returned, not {type(state).__name__}")
     if state.get("version") != VERSION or isinstance(state["version"], bool):
-        raise mismatch(f"version {state.get('version')!r} is not one this release can read")
+        raise mismatch(f"version {state.get('version')!r:.80} is not one this release can read")
     whole = _own(state)
     if whole.get("checksum") != _checksum(whole):
         raise mismatch("it is not as state_dict() returned it: damaged, or edited")
     about = _field(whole, "loader", Mapping)
     if _field(about, "kind", str) not in KINDS.values():
-        raise mismatch(f"loader.kind is {about['kind']!r}")
+        raise mismatch(f"loader.kind is {about['kind']!r:.80}")
     _number(whole, "epoch", _COUNTS)
     _number(whole, "base_seed", _SEEDS)
     _number(whole, "yielded", _COUNTS)
     if "generator" in whole and not _is_torch_state(_field(whole, "generator", str)):
         raise mismatch("generator is not the state of a torch.Generator")
+    if "job" in whole and not re.fullmatch("[0-9a-f]{16}", _field(whole, "job", str)):
+        raise mismatch("job is not the name of one")
     if not _field(whole, "finished", bool):
         _check_streams(whole) if about["kind"] == KINDS[True] else _check_order(whole)
     return whole
+
+
+def check_exchanged(state: Mapping[str, Any]) -> None:
+    """Of a state that was compared with its loader: it is unpacked into as much as the loader's dataset has samples."""
+    if not state["finished"] and state["loader"]["kind"] == KINDS[False] and "exchanged" in state:
+        members_of(state["exchanged"], state["loader"]["length"])
 
 
 def _check_order(state: Mapping[str, Any]) -> None:
@@ -129,9 +162,13 @@ def _check_order(state: Mapping[str, Any]) -> None:
     _number(order, "digest", 1 << 32)
     if any(order.get(name) is not None and not _is_random(order[name]) for name in ("random", "began")):
         raise mismatch("order.random is not the state of random generators")
+    if order.get("epoch") is not None:
+        _number(order, "epoch", _COUNTS)
+    if "again" in order:
+        _number(order, "again", _COUNTS)
     if "exchanged" in state:
         _number(state["loader"], "length", _COUNTS)
-        members_of(_field(state, "exchanged", str), state["loader"]["length"])
+        _field(state, "exchanged", str)
     for group in _field(state, "pending", list):
         if not isinstance(group, list):
             raise mismatch("pending is not a list of batches of indices")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class _Turn:
+class _ForkTurn:
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
@@ -18,7 +18,7 @@ class _Turn:
         self.lock = threading.Lock()
 
 
-_turn = _Turn()
+_turn = _ForkTurn()
 os.register_at_fork(after_in_child=_turn.renew)  # there it is nobody's
 
 

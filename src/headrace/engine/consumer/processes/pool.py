@@ -21,7 +21,7 @@ from headrace.sched import twin
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.gauges import Gauges
 from headrace.sched.resume import Resume
-from headrace.sched.roster import Roster
+from headrace.sched.roster import LaneStates
 
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
@@ -46,7 +46,7 @@ class Pool:
         self._recruiter = Recruiter(context, task, self._wiring, lanes, base_seed)
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
-        self._roster = Roster(memory.words, memory.dims)
+        self._roster = LaneStates(memory.words, memory.dims)
         self._roll = RollCall(self._roster)
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)

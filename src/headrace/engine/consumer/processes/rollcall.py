@@ -3,7 +3,7 @@
 import time
 import warnings
 
-from headrace.sched.roster import Roster
+from headrace.sched.roster import LaneStates
 
 START_SECONDS = 60.0
 """Starting takes a second or two, with imports over a network perhaps ten."""
@@ -13,7 +13,7 @@ SAMPLE_SECONDS = 600.0
 class RollCall:
     """Of one pool's workers. Each is complained of once; the consumer decides how long it waits (``timeout``)."""
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: LaneStates) -> None:
         """Nobody has been started."""
         self._roster = roster
         self._since: dict[int, tuple[int, float]] = {}  # lane -> its process, when that was started

@@ -35,7 +35,7 @@ class Section:
 
     def end(self) -> None:
         """Nothing is locked by this thread any more."""
-        self._lock.__exit__(None, None, None)
+        self._lock.leave()
         with suppress(RuntimeError):
             while True:
                 self._threads.release()

@@ -11,7 +11,7 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.staging.plans import Allotted, Plan, pack
 from headrace.sched.acts import Arrangement
-from headrace.sched.arrivals import Arrivals, Group
+from headrace.sched.arrivals import Arrivals, ArrivedGroup
 
 AHEAD = 2
 """Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""
@@ -21,7 +21,7 @@ class Planned(list[Any]):
     """Indices of a group, and where the row of each lies; None: the worker gets it by itself."""
 
     def __init__(
-        self, group: Group[Arrived | None], free: Callable[[Iterable[Arrived]], None], plans: Sequence[Plan]
+        self, group: ArrivedGroup[Arrived | None], free: Callable[[Iterable[Arrived]], None], plans: Sequence[Plan]
     ) -> None:
         """``free``: called with the places that are not needed any more. ``plans``: of a cache, where there is one."""
         super().__init__(group.indices)
@@ -135,7 +135,7 @@ class ArrivingGroups:
             self._plans.update(zip((number for number, _ in newest), group.plans, strict=True))
         for number, index in newest:
             plan = self._plans.get(number)
-            if plan is not None and plan.form:  # the cache has it, or a worker looks whether it does
+            if plan is not None and plan.word:  # the cache has it, or a worker looks whether it does
                 self._arrivals.arrive(number, None)
                 continue
             try:

@@ -4,14 +4,14 @@ import hashlib
 import logging
 import socket
 import time
+from typing import NamedTuple
 
-from headrace.cache.division import Division, Facts, Rank, Sums, cores_of, figures, speeds_of
-from headrace.cache.probing import Speed, probe
-from headrace.cache.share import Share
-from headrace.cache.tier import Tier
+from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums, cores_of, figures, speeds_of
+from headrace.cache.serving import Serving
+from headrace.cache.share import START
 from headrace.core.stats import Division as Shown
 from headrace.engine.consumer.cores import machine, own_cores
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.plan import splitting
 from headrace.plan.partition import Split
 from headrace.plan.splitting import Compute, Measured
@@ -21,19 +21,29 @@ LOOK = 2.0
 """Seconds between two looks at what is measured."""
 REST = 20.0
 """Seconds that a new division is left alone."""
-BURY = 5
-"""Looks between two for what dead workers left."""
+RECOUNT = 15
+"""Looks between two at whether what is counted is there."""
 ENOUGH, SIZED = 64, 4
 """Samples that must have been made, and measured in all their forms, before anything is planned."""
 
 
-class Divider:
-    """Looks now and then, when the rank asks for samples. Takes a millisecond then, and longer once for the probe."""
+class Speed(NamedTuple):
+    """Seconds for an entry, however small, and for each of its bytes, where nobody else reads."""
 
-    def __init__(self, share: Share, tier: Tier, tally: Tally, *, plans: bool) -> None:
+    entry: float
+    byte: float
+
+
+LOCAL, REMOTE = Speed(3e-5, 1e-10), Speed(3e-4, 1e-9)
+"""Until enough was read to know: of shared memory, and of a server."""
+
+
+class Divider:
+    """Looks now and then, when the rank asks for samples. Takes a millisecond then."""
+
+    def __init__(self, serving: Serving, tally: LoaderTally, *, plans: bool) -> None:
         """``plans``: the user has not fixed the division."""
-        self._share, self._tier, self._tally, self._plans = share, tier, tally, plans
-        self._speed: Speed | None = None
+        self._serving, self._backend, self._tally, self._plans = serving, serving.share.backend, tally, plans
         self._next = time.monotonic() + LOOK
         self._looks, self._number, self._rest = 0, -1, 0.0
         self._before = time.monotonic(), tally.samples, tally.wait_seconds
@@ -45,18 +55,28 @@ class Divider:
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next, self._looks = now + LOOK, self._looks + 1
-        if self._looks % BURY == 0:
-            self._share.bury()
-        self._spare.look(now, machine(), self._share.book.facts().sums)
+        self._next, self._looks = now + LOOK * (1 + len(self._serving.share.company.ranks) / 32), self._looks + 1
+        if self._backend.rests:
+            return True
+        if self._looks % RECOUNT == 0:
+            self._serving.recount()
+        self._spare.look(now, machine(), self._backend.measured())
         if self._tally.samples > self._before[1]:  # a batch may take longer than it is from look to look
-            self._share.book.report(self._rank(now))
+            self._serving.report(self._rank(now))
         used, self._used = self._used, time.process_time_ns()
         if self._tally.lanes:  # else samples are made here, and what is done beside that is counted there
-            self._share.book.measure(Sums(other_cpu=self._used - used))
+            self._backend.measure(Sums(other_cpu=self._used - used))
         if self._plans:
             self._plan(now)
         return True
+
+    def facts(self) -> DivisionFacts:
+        """What a division is planned from."""
+        share = self._serving.share
+        share.company.look()
+        ranks = [(int(job, 16) if _is_hex(job) else 0, rank) for job, rank in share.company.ranks]
+        division = self._backend.division() or DivisionRecord(0, START, fixed=False, before=START)
+        return DivisionFacts(self._backend.samples, share.terms().limit, self._backend.measured(), ranks, division)
 
     def _rank(self, now: float) -> Rank:
         tally, (then, samples, waited) = self._tally, self._before
@@ -68,18 +88,16 @@ class Divider:
         return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage, self._spare.cores, self._host)
 
     def _plan(self, now: float) -> None:
-        facts = self._share.book.facts()
+        facts = self.facts()
         if facts.division.number != self._number:  # another rank has moved it, or this one: let it work
             self._number, self._rest = facts.division.number, now + REST if self._number >= 0 else 0.0
         if facts.division.fixed or now < self._rest or not _suffices(facts.sums):
             return
-        if self._speed is None:
-            self._speed = probe(self._tier)
-        given = measured(facts, self._speed)
+        given = measured(facts, REMOTE if self._backend.slow else LOCAL)
         move = None if given is None else splitting.move(given, Split(*facts.division.parts))
         if move is None:
             return
-        new = Division(
+        new = DivisionRecord(
             facts.division.number + 1,
             move.after.split,
             fixed=False,
@@ -88,8 +106,13 @@ class Divider:
             promised_before=round(move.before.throughput),
             limit=splitting.LIMITS.index(move.after.limit),
         )
-        if self._share.book.divide(new):
+        if self._backend.divide(new, facts.division.number):
+            self._backend.fade()
             log.info("the cache is divided anew: %s", splitting.told(new))
+
+
+def _is_hex(text: str) -> bool:
+    return len(text) == 16 and all(each in "0123456789abcdef" for each in text)
 
 
 class Spare:
@@ -123,7 +146,7 @@ def _suffices(sums: Sums) -> bool:
     return made >= ENOUGH and min(*sized, sums.augmented_sized) >= SIZED
 
 
-def measured(facts: Facts, speed: Speed) -> Measured | None:
+def measured(facts: DivisionFacts, speed: Speed) -> Measured | None:
     """What the planner is given; None while too little is known. ``speed``: of a tier that nobody else uses."""
     sums, speeds = facts.sums, speeds_of(facts.ranks)
     if not _suffices(sums) or not speeds or facts.room <= 0:
@@ -181,6 +204,6 @@ def _host() -> int:
     return int.from_bytes(hashlib.blake2b(socket.gethostname().encode(), digest_size=7).digest(), "big")
 
 
-def shown(facts: Facts) -> Shown:
+def shown(facts: DivisionFacts) -> Shown:
     """A division for people, with what was measured."""
     return Shown(facts.division.parts, splitting.told(facts.division), tuple(figures(facts)))

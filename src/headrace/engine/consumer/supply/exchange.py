@@ -1,61 +1,54 @@
 """Groups of indices as a shared cache answers them: what it has of each, and in completion order others in exchange."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from headrace.cache.book import Answer, Serving
+from headrace.cache.remaining import Remaining
+from headrace.cache.serving import Answer
 from headrace.cache.words import NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.ordering.saved import bitmap
 from headrace.engine.consumer.supply.hits import Hits
-from headrace.engine.staging.plans import LOOK, Allotted
+from headrace.engine.staging.plans import LOOK, Allotted, Plan
 
 
 class Answering(Protocol):
-    """Who answers requests: a share in a cache, or nobody's."""
+    """Who answers requests: a place in a cache, or nobody."""
 
-    @property
-    def badge(self) -> tuple[int, int]:
-        """Of the rank that is answered."""
+    def begin(self, outside: Array | None) -> None:
+        """See ``Serving``."""
 
-    def begin(self, epoch: int, *, members: Array | None = None, done: Iterable[int] = ()) -> None:
-        """See ``Share``."""
+    def request(self, asked: Array, remaining: Remaining | None) -> Answer:
+        """See ``Serving``."""
 
-    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
-        """See ``Share``."""
+    def saw(self, samples: Array) -> None:
+        """See ``Serving``."""
 
 
 class Unshared:
     """For an epoch that was begun with a cache and goes on without: the rest of it, as asked as far as possible."""
 
-    badge = (-1, 0)
+    def begin(self, outside: Array | None) -> None:
+        """Nobody is told."""
 
-    def __init__(self) -> None:
-        """An epoch of nothing."""
-        self._left: dict[int, None] = {}
+    def request(self, asked: Array, remaining: Remaining | None) -> Answer:
+        """Of what remains."""
+        assert remaining is not None
+        drawn = remaining.of(asked)
+        served = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
+        return Answer(served, np.zeros(len(served), np.uint64), np.zeros(len(served), np.int64))
 
-    def begin(self, epoch: int, *, members: Array | None = None, done: Iterable[int] = ()) -> None:
-        """See ``Share``."""
-        assert members is not None
-        self._left = dict.fromkeys(members.tolist())
-        for sample in done:
-            self._left.pop(sample, None)
-
-    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
-        """See ``Share``."""
-        found = [sample for sample in asked.tolist() if sample in self._left and self._left.pop(sample, 0) is None]
-        while len(found) < len(asked):
-            found.append(self._left.popitem()[0])
-        return Answer([Serving(sample, NOWHERE, NOWHERE) for sample in found], [], [])
+    def saw(self, samples: Array) -> None:
+        """Nobody is told."""
 
 
 class Numbering(NamedTuple):
     """The samples that an epoch is of, and what the cache calls them."""
 
-    members: Array | None
+    members: Array | range | None
     """Indices, each of them once in an epoch; None where the sampler may repeat some or leave some out."""
     origins: Array | None
     """The cache's number of each index; None: the same."""
@@ -63,6 +56,22 @@ class Numbering(NamedTuple):
     """Indices that the dataset has."""
     total: int
     """Numbers that the cache has for its samples."""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the epoch is of all that the cache has numbers for."""
+        return isinstance(self.members, range) and self.origins is None and len(self.members) == self.total
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each index has a number of its own: a subset may have a sample twice."""
+        return self.origins is None or len(np.unique(self.origins)) == len(self.origins)
+
+    def known(self) -> Array:
+        """The members, as an array."""
+        assert self.members is not None
+        found: Array = np.asarray(self.members, np.int64)
+        return found
 
     def knows(self, indices: list[Any]) -> bool:
         """Whether the cache has numbers for all of these."""
@@ -82,7 +91,7 @@ class Pending(list[list[Any]]):
         self.done = done
 
 
-class _At(NamedTuple):
+class _ExchangePlace(NamedTuple):
     """Changed by one store."""
 
     head: list[Any] | None
@@ -95,31 +104,42 @@ class _At(NamedTuple):
 class ExchangedGroups:
     """``Groups`` with a cache between the sampler and the workers.
 
-    What was served is noted here, by one store together with the group it is in. Until that is done the ledger's word
-    does not count: after an interrupt it is told anew what was served. So a sample is served once, whatever happens.
+    What was served is noted here, by one store together with the group it is in; what remains follows from that, and
+    is computed anew after an interrupt. So a sample is served once, whatever happens, and whatever a cache says.
     """
 
     def __init__(
-        self, groups: Groups, share: Answering, numbering: Numbering, epoch: int, hits: Hits, done: Array | None
+        self, groups: Groups, place: Answering, numbering: Numbering, hits: Hits, done: Array | None, job: str = ""
     ) -> None:
-        """``done``: indices that were delivered of this epoch; samples are exchanged. None: they are not."""
-        self._groups, self._share, self._numbering, self._epoch, self._hits = groups, share, numbering, epoch, hits
+        """``done``: indices that were delivered of this epoch; samples are exchanged. None: they are not.
+
+        ``job``: what a state says of whose it is.
+        """
+        self._groups, self._place, self._numbering, self._hits, self._job = groups, place, numbering, hits, job
         self._done = _NOTHING if done is None else done
         self._exchanges = done is not None
         members = numbering.members
         if done is not None:
             assert members is not None
-            if not np.isin(done, members).all():
+            if isinstance(members, range):
+                drawn = not len(done) or int(done.max()) < len(members)
+            else:
+                drawn = bool(np.isin(done, members).all())
+            if not drawn:
                 msg = "load_state_dict(state): samples were delivered that this loader's sampler does not draw"
                 raise StateMismatch(msg)
         self._index: Array | None = None
         if members is not None and numbering.origins is not None:
             self._index = np.full(int(numbering.origins.max()) + 1, -1, np.int64)
-            self._index[numbering.samples(members)] = members
-        self._served = np.empty(0 if members is None or done is None else len(members), np.int64)  # in the order served
-        self._looked = np.zeros(0 if self._exchanges else numbering.total, bool)  # samples that were asked for
-        self._at = _At(None, None, 0)
-        self._agreed = False  # whether the ledger's word is what is noted here
+            known = numbering.known()
+            self._index[numbering.samples(known)] = known
+        small = numbering.length < 1 << 31
+        self._served = np.empty(  # in the order served
+            0 if members is None or done is None else len(members), np.int32 if small else np.int64
+        )
+        self._at = _ExchangePlace(None, None, 0)
+        self._remaining: Remaining | None = None
+        self._begun = False
 
     def head(self) -> list[Any] | None:
         """The next group, or None at the end of the epoch; the same one until it was ``taken``."""
@@ -132,56 +152,77 @@ class ExchangedGroups:
             drawn = self._groups.head()
         if drawn is None:
             return None
-        if not self._agreed:
-            self._begin()
-        self._agreed = False
+        if not self._begun:
+            self._place.begin(self._outside())
+            self._begun = True
         head, served = self._answered(drawn)
         end = at.served + len(served)
         self._served[at.served : end] = served
-        self._at = _At(head, drawn, end)
-        self._agreed = True
+        remaining, self._remaining = self._remaining, None  # until it agrees with what is noted
+        self._at = _ExchangePlace(head, drawn, end)
+        if remaining is not None:
+            remaining.take(self._numbering.samples(served))
+            self._remaining = remaining
         return head
 
-    def _begin(self) -> None:
-        members = self._numbering.members
-        known = None if members is None else self._numbering.samples(members)
-        self._share.begin(self._epoch, members=known, done=self._numbering.samples(self._so_far()).tolist())
+    def _outside(self) -> Array | None:
+        """Samples of the cache that this job will not see in the epoch: others than the dataset's, and what it saw."""
+        done = self._numbering.samples(self._so_far())
+        origins = self._numbering.origins
+        if origins is None:
+            return done
+        seen = np.ones(self._numbering.total, bool)
+        seen[origins] = False
+        seen[done] = True
+        return np.flatnonzero(seen)
 
     def _so_far(self) -> Array:
         """All that was served."""
-        found: Array = np.concatenate([self._done, self._served[: self._at.served]])
+        found: Array = np.concatenate([self._done, self._served[: self._at.served].astype(np.int64)])
         return found
+
+    def _left(self) -> Remaining:
+        if self._remaining is None:
+            numbering = self._numbering
+            known = None if numbering.is_all else numbering.samples(numbering.known())
+            done = numbering.samples(self._so_far())
+            self._remaining = Remaining(numbering.total, known, done, np.random.default_rng())
+        return self._remaining
 
     def _answered(self, drawn: list[Any]) -> tuple[list[Any], Array]:
         """The group to hand out, and the indices that were served by it in exchange."""
         if not self._numbering.knows(drawn):
             return list(drawn), _NOTHING
+        indices = np.array(drawn, np.int64)
         if self._exchanges:
-            return self._exchanged(np.array(drawn, np.int64))
-        samples = self._numbering.samples(np.array(drawn, np.int64))
-        found = {each.sample: each for each in self._request(np.unique(samples[~self._looked[samples]]))}
-        self._looked[samples] = True
-        plans = [(LOOK, NOWHERE) if each is None else (each.form, each.keep) for each in _once(found, samples.tolist())]
-        return Allotted(drawn, plans, self._share.badge), _NOTHING
+            return self._exchanged(indices)
+        samples, first = np.unique(self._numbering.samples(indices), return_index=True)
+        answer = self._place.request(samples, None)
+        self._place.saw(samples)
+        plans = [Plan(LOOK, NOWHERE)] * len(drawn)  # where it is drawn again in a group, whoever makes it looks
+        for at, word, keep in zip(first.tolist(), answer.words.tolist(), answer.keep.tolist(), strict=True):
+            plans[at] = Plan(word, keep)
+        return Allotted(drawn, plans), _NOTHING
 
     def _exchanged(self, indices: Array) -> tuple[list[Any], Array]:
-        servings: list[Serving] = []
-        asked = self._numbering.samples(indices)
-        while len(asked):  # what is left of an epoch that was broken off may be drawn again beside it
-            _, at = np.unique(asked, return_index=True)
-            servings += self._request(asked[np.sort(at)])
-            asked = np.delete(asked, at)
-        samples = np.array([each.sample for each in servings], np.int64)
-        served: Array = samples if self._index is None else self._index[samples]
-        plans = [(each.form, each.keep) for each in servings]
-        return Allotted(served.tolist(), plans, self._share.badge), served
-
-    def _request(self, asked: Array) -> list[Serving]:
-        if not len(asked):
-            return []
-        servings = self._share.request(asked, exchange=self._exchanges).servings
-        self._hits.count(servings, asked)
-        return servings
+        # What is left of an epoch that was broken off may be drawn again beside it, and counts as a draw.
+        asked, remaining = self._numbering.samples(indices), self._left()
+        _, first = np.unique(asked, return_index=True)
+        unique = asked[np.sort(first)]
+        answer = self._place.request(unique, remaining)
+        extra = len(asked) - len(unique)
+        if extra:
+            more = remaining.some(extra, answer.samples)
+            answer = Answer(
+                np.concatenate([answer.samples, more]),
+                np.concatenate([answer.words, np.zeros(len(more), np.uint64)]),
+                np.concatenate([answer.keep, np.zeros(len(more), np.int64)]),
+            )
+        self._place.saw(answer.samples)
+        self._hits.exchanged += int(np.count_nonzero(~np.isin(answer.samples, asked)))
+        served = answer.samples if self._index is None else self._index[answer.samples]
+        plans = [Plan(*each) for each in zip(answer.words.tolist(), answer.keep.tolist(), strict=True)]
+        return Allotted(served.tolist(), plans), served
 
     @property
     def drawn(self) -> list[Any] | None:
@@ -203,7 +244,7 @@ class ExchangedGroups:
         """The same, but ``pending`` first, which ``progress`` gave: they are asked for again."""
         groups = self._groups.again(pending)
         done = pending.done if isinstance(pending, Pending) else None
-        return ExchangedGroups(groups, self._share, self._numbering, self._epoch, self._hits, done)
+        return ExchangedGroups(groups, self._place, self._numbering, self._hits, done, self._job)
 
     def progress(self, held: list[list[Any]], besides: list[list[Any]] | None = None) -> dict[str, Any]:
         """For a resume: ``held``, served and not delivered, and what waits here; not the head if it is ``besides``."""
@@ -211,17 +252,13 @@ class ExchangedGroups:
         head = [list(at.head)] if at.head and not any(at.head is group for group in besides or ()) else []
         rest = self._groups.progress([], [] if at.answered is None else [at.answered])
         pending = held + head + rest["pending"]
+        rest |= {"job": self._job} if self._job else {}
         if not self._exchanges:
             return rest | {"pending": pending}
-        done = np.concatenate([self._done, self._served[: at.served]])
+        done = self._so_far()
         owed = [index for group in held + head for index in group]
         done = np.setdiff1d(done, np.array(owed, np.int64))
         return rest | {"pending": Pending(pending, done), "exchanged": bitmap(done)}
 
 
 _NOTHING: Array = np.empty(0, np.int64)
-
-
-def _once(found: dict[int, Serving], samples: list[int]) -> Iterator[Serving | None]:
-    """What was found of each sample, where it is first listed."""
-    return (found.pop(sample, None) for sample in samples)

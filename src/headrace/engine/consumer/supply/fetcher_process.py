@@ -4,11 +4,9 @@ It is a fresh interpreter, so nothing is forked while somebody holds a lock, and
 killed: a driver may wait for its threads while it holds the interpreter's lock, and one of them for that.
 """
 
-import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +14,8 @@ from contextlib import suppress
 from headrace.engine.consumer.supply.pulse import Pulse
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
-from headrace.engine.fetcher.wire import Kind
+from headrace.engine.fetcher.wire import MessageKind
+from headrace.store.interpreter import started
 
 _BOOT = "import sys; from headrace.engine.fetcher.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 CLOSE_SECONDS = 2.0
@@ -33,13 +32,7 @@ class FetcherProcess:
         """Starts it. ``first``: what it is told before anything else."""
         ours, theirs = socket.socketpair()
         try:
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-            self._process = subprocess.Popen(  # noqa: S603  (this interpreter, our own module)
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(arena.fd)],
-                pass_fds=(theirs.fileno(), arena.fd),
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
+            self._process = started(_BOOT, theirs.fileno(), arena.fd)
         except BaseException:
             ours.close()
             raise
@@ -62,7 +55,7 @@ class FetcherProcess:
             while self.outbox:
                 del self.outbox[: self._socket.send(self.outbox)]
 
-    def received(self) -> Iterator[tuple[Kind, bytes]]:
+    def received(self) -> Iterator[tuple[MessageKind, bytes]]:
         """What has come, without waiting. Raises ``ConnectionError`` if the process is gone."""
         with suppress(BlockingIOError, InterruptedError):
             while data := self._socket.recv(1 << 18):

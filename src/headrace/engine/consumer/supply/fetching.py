@@ -16,14 +16,17 @@ from headrace.engine.consumer.supply.fetcher_process import FetcherProcess
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
-from headrace.engine.fetcher.wire import Arrived, Kind
+from headrace.engine.fetcher.wire import Arrived, MessageKind
 from headrace.engine.worker.signals import held
+from headrace.store import failures
+from headrace.store.interpreter import packed
 
 Sink = Callable[[Arrived], None]
 DEATHS_ALLOWED = 3
 """Fetchers that may end one after the other without having brought anything."""
-ROOM, LEAST_ROOM = 4, 64 << 20
-"""Address space of the arena, as a multiple of the memory it should use: sizes vary, and a large row must fit."""
+ROOM, LEAST_ROOM = 8, 1 << 30
+"""Address space of the arena, as a multiple of the memory it may use: free space lies between payloads, and two groups
+may take more than the memory. Only what is written to takes any."""
 
 
 class Fetcher:
@@ -71,7 +74,9 @@ class Fetcher:
             return False
         self.drop(list(self._asked))
         if self._live and self._process is not None:
-            self._process.outbox += wire.numbers(Kind.TAKEN, self._live) + wire.numbers(Kind.FREE, self._live)
+            self._process.outbox += wire.numbers(MessageKind.TAKEN, self._live) + wire.numbers(
+                MessageKind.FREE, self._live
+            )
         self._live.clear()
         try:
             self.pump()
@@ -99,7 +104,7 @@ class Fetcher:
         """Nobody needs these payloads any more; what was taken of them counts as consumed."""
         offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
         if offsets and self._process is not None:
-            self._process.outbox += wire.numbers(Kind.FREE, offsets)
+            self._process.outbox += wire.numbers(MessageKind.FREE, offsets)
             self._waits = False
 
     def refuse(self, places: list[Arrived]) -> None:
@@ -111,18 +116,18 @@ class Fetcher:
         """There is nothing to work on. It is told once for what is freed at once."""
         if self._process is not None and not self._waits:
             self._waits = True
-            self._process.outbox += wire.frame(Kind.WAITS, b"")
+            self._process.outbox += wire.frame(MessageKind.WAITS, b"")
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more; what comes nevertheless is freed."""
         dropped = [number for number in numbers if self._asked.pop(number, None) is not None]
         if dropped and self._process is not None:
-            self._process.outbox += wire.numbers(Kind.DROP, dropped)
+            self._process.outbox += wire.numbers(MessageKind.DROP, dropped)
 
     def taken(self, places: Iterable[Arrived]) -> None:
         """These are being worked on."""
         if self._process is not None:
-            self._process.outbox += wire.numbers(Kind.TAKEN, [place.offset for place in places])
+            self._process.outbox += wire.numbers(MessageKind.TAKEN, [place.offset for place in places])
 
     def dismiss(self) -> None:
         """Whoever waits for rows raises ``LoaderClosed``. May be called by any thread, at any time."""
@@ -148,8 +153,8 @@ class Fetcher:
                 self._replace(hung=True)
         self._torn = False
 
-    def _take(self, kind: Kind, body: bytes) -> None:
-        if kind is Kind.ROWS:
+    def _take(self, kind: MessageKind, body: bytes) -> None:
+        if kind is MessageKind.ROWS:
             for place in wire.read_rows(body):
                 self._deaths = 0
                 self._live[place.offset] = place.size + (place.label if place.label_kind == wire.BLOB_LABEL else 0)
@@ -158,12 +163,12 @@ class Fetcher:
                     self._asked.pop(place.number, None)
                 else:
                     self.refuse([place])
-        elif kind is Kind.FACTS:
+        elif kind is MessageKind.FACTS:
             facts = json.loads(body)
             self.appetite = int(facts["appetite"])
             self.network = _added(self._before, facts)
-        elif kind is Kind.FATAL:
-            self._refused = wire.rebuilt(json.loads(body))
+        elif kind is MessageKind.FATAL:
+            self._refused = failures.rebuilt(json.loads(body))
             raise self._refused
 
     def waited_for(self) -> tuple[int, int]:
@@ -172,9 +177,10 @@ class Fetcher:
 
     def _start(self) -> FetcherProcess:
         with held():
-            told = pickle.dumps(replace(self._orders, live=list(self._live.items())))
+            orders = replace(self._orders, live=list(self._live.items()))
+            told = packed(orders, orders.store.name)
             asked = ((number, key) for number, (key, _) in self._asked.items())
-            first = wire.frame(Kind.OPEN, told) + wire.asks(asked, self._group)
+            first = wire.frame(MessageKind.OPEN, told) + wire.asks(asked, self._group)
             self._process = FetcherProcess(self.arena, first)
         return self._process
 

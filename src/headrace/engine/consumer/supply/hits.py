@@ -1,53 +1,42 @@
-"""What a loader's cache came to, counted where requests are answered."""
+"""What a loader's cache came to."""
 
-from collections.abc import Mapping, Sequence
-
-from headrace.cache.book import Serving
-from headrace.cache.words import Array
+from headrace.cache.backend import RoomUse
 from headrace.core.stats import CacheUse, Division
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
+from headrace.engine.staging.counts import Counts
 
 
 class Hits:
-    """Counts since the loader was made."""
+    """Counts since the loader was made: what samples began with, as those who made them say."""
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.tally: Tally | None = None
+        self.tally: LoaderTally | None = None
         """The loader's, to be kept up to date."""
-        self._forms = [0, 0, 0, 0]
-        self._exchanged = 0
-        self._ledger: Mapping[str, int] = {}
-        self._division = Division()
+        self.counts = Counts()
+        self.exchanged = 0
+        self._room, self._division = RoomUse(), Division()
 
-    def count(self, servings: Sequence[Serving], asked: Array) -> None:
-        """A request was answered."""
-        for each in servings:
-            self._forms[each.form] += 1
-        self._exchanged += len({each.sample for each in servings}.difference(asked.tolist()))
-        self._show()
+    def learn(self, room: RoomUse, division: Division) -> None:
+        """What the cache holds of this data, for all jobs, and how it is divided."""
+        self._room, self._division = room, division
+        self.show()
 
-    def learn(self, counts: Mapping[str, int], division: Division) -> None:
-        """What the ledger has counted, of all jobs, and how the cache is divided."""
-        self._ledger, self._division = counts, division
-        self._show()
-
-    def _show(self) -> None:
-        if self.tally is not None:
-            self.tally.cache = self._use()
-
-    def _use(self) -> CacheUse:
-        misses, encoded, decoded, augmented = self._forms
-        counts = self._ledger
-        return CacheUse(
+    def show(self) -> None:
+        """Bring the tally up to date."""
+        if self.tally is None:
+            return
+        misses, encoded, decoded, augmented = self.counts.total()
+        room = self._room
+        self.tally.cache = CacheUse(
             encoded,
             decoded,
             augmented,
             misses,
-            self._exchanged,
-            kept=counts.get("admitted", 0),
-            evicted=counts.get("evicted", 0),
-            lost=counts.get("lost", 0),
-            bytes=sum(counts.get(f"bytes_{form}", 0) for form in ("encoded", "decoded", "augmented")),
+            self.exchanged,
+            kept=room.kept,
+            evicted=room.evicted,
+            lost=room.lost,
+            bytes=sum(room.held),
             division=self._division,
         )

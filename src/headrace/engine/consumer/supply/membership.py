@@ -1,68 +1,132 @@
 """A loader's places in a cache: kept over its epochs, left when it is closed."""
 
-import hashlib
 import os
-from contextlib import ExitStack
+import warnings
+from contextlib import ExitStack, suppress
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from headrace.cache.book import Answer
-from headrace.cache.options import Cache, open_share, open_tier, room_of
-from headrace.cache.share import Share
+from headrace.cache import division as D
+from headrace.cache import identity, shm
+from headrace.cache.company import Unit
+from headrace.cache.options import Cache, open_share, title
+from headrace.cache.remaining import Remaining
+from headrace.cache.serving import Answer, Serving
+from headrace.cache.share import START
 from headrace.cache.words import Array
 from headrace.engine.consumer.supply.dividing import Divider, shown
 from headrace.engine.consumer.supply.hits import Hits
-from headrace.engine.consumer.tally import Tally
+from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.stages import Stages, staged
 
+_places: set[tuple[int, str, int]] = set()
+"""Those that loaders of this process have: process, dataset and number."""
+
 
 class Membership:
-    """One place: a share in the cache, with the tier it stands on."""
+    """One place: a share in the cache, and what this rank is served."""
 
-    def __init__(self, caching: Caching, hits: Hits, tally: Tally) -> None:
+    def __init__(self, caching: Caching, hits: Hits, tally: LoaderTally) -> None:
         """``CacheError`` where the cache cannot be had."""
-        self.caching, self._pid, self._open = caching, os.getpid(), True
-        self._hits, options = hits, caching.options
-        self._tier = open_tier(options)
+        self._pid, self._open, self._hits = os.getpid(), True, hits
+        self._place = _taken(f"{caching.options.url} {title(caching.scopes, caching.samples)}")
+        unit = Unit(identity.job(), f"{identity.launch()}-{self._place[2]}")
+        options = caching.options
+        _warn_of_size(options)
+        self.caching = Caching(options, caching.scopes, caching.samples, unit, hits.counts.path())
         try:
-            self.share: Share = open_share(options, self._tier, caching.scopes, caching.samples, job_number())
-            self.share.book.agree(options.split, room_of(self._tier))
+            self.share = open_share(options, caching.scopes, caching.samples, unit)
+            try:
+                self._agree(options)
+                self.serving = Serving(self.share)
+            except BaseException:
+                self.share.close()
+                raise
         except BaseException:
-            self._tier.close()
+            _places.discard(self._place)
             raise
-        self._divider = Divider(self.share, self._tier, tally, plans=options.split is None)
+        self._divider = Divider(self.serving, tally, plans=options.split is None)
         self.count()
 
-    @property
-    def badge(self) -> tuple[int, int]:
-        """See ``Share``."""
-        return self.share.book.badge
+    def _agree(self, options: Cache) -> None:
+        """Whoever comes first says how the room is divided, or who asks for a division."""
+        backend = self.share.backend
+        alone = not backend.reports()
+        if alone:
+            self.share.adopt()
+        now = backend.division()
+        new = D.agreed(now, options.split, START, alone=alone)
+        if new is not None:
+            backend.divide(new, None if now is None else now.number)
 
-    def begin(self, epoch: int, *, members: Array | None = None, done: Any = ()) -> None:
-        """See ``Share``."""
-        self.share.begin(epoch, members=members, done=done)
+    def begin(self, outside: Array | None) -> None:
+        """See ``Serving``."""
+        self.serving.begin(outside)
 
-    def request(self, asked: Array, *, exchange: bool = True) -> Answer:
-        """See ``Share``."""
-        answer = self.share.request(asked, exchange=exchange)
+    def request(self, asked: Array, remaining: Remaining | None) -> Answer:
+        """See ``Serving``."""
+        answer = self.serving.request(asked, remaining)
         if self._divider.look():
+            if not self.share.backend.rests and self.share.backend.division() is None:
+                self._agree(self.caching.options)  # a server has forgotten it
             self.count()
+        else:
+            self._hits.show()
         return answer
 
+    def saw(self, samples: Array) -> None:
+        """See ``Serving``."""
+        self.serving.saw(samples)
+
     def count(self) -> None:
-        """Bring what the ledger knows into the tally."""
-        self._hits.learn(self.share.book.counts(), shown(self.share.book.facts()))
+        """Bring what is known into the tally."""
+        backend = self.share.backend
+        if backend.rests:
+            self._hits.show()
+        else:
+            self._hits.learn(backend.room(), shown(self._divider.facts()))
+
+    def is_for(self, caching: Caching) -> bool:
+        """Whether it is this process's, of this job, and for that data."""
+        return self._pid == os.getpid() and self.caching == caching and self.share.unit.job == identity.job()
 
     def close(self) -> None:
         """Leave; idempotent. A process forked from the one that joined leaves nothing."""
         if not self._open or self._pid != os.getpid():
             return
         self._open = False
+        _places.discard(self._place)
         with ExitStack() as closing:
-            closing.callback(self._tier.close)
-            self.share.close()
+            closing.callback(self.share.close)
+            self.serving.end()
+
+
+def _warn_of_size(options: Cache) -> None:
+    """Of a cache that this host's shared memory cannot hold: it would end up smaller, or take what training needs."""
+    if not options.url.startswith("shm:"):
+        return
+    with suppress(OSError):
+        root, memory = os.statvfs(shm.ROOT), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        there = min(root.f_blocks * root.f_frsize, memory)
+        if options.bytes > there:
+            msg = (
+                f"{options!r} is larger than the {there >> 20:,} MiB of shared memory that this host has: keeping ends "
+                "when that is full; choose a smaller size, or a larger /dev/shm"
+            )
+            warnings.warn(msg, RuntimeWarning, stacklevel=2)
+
+
+def _taken(dataset: str) -> tuple[int, str, int]:
+    """The first place that no other loader of this process has: so those of all ranks of a job have the same."""
+    for number in count():
+        place = os.getpid(), dataset, number
+        if place not in _places:
+            _places.add(place)
+            return place
+    raise AssertionError
 
 
 class Memberships:
@@ -73,11 +137,11 @@ class Memberships:
         self.hits = Hits()
         self._free: list[Membership] = []
 
-    def take(self, caching: Caching, tally: Tally) -> Membership:
+    def take(self, caching: Caching, tally: LoaderTally) -> Membership:
         """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
         self.hits.tally = tally
         while (found := self._taken()) is not None:
-            if found.caching == caching:
+            if found.is_for(caching):
                 return found
             found.close()
         return Membership(caching, self.hits, tally)
@@ -90,6 +154,7 @@ class Memberships:
         """Leave; idempotent."""
         while (found := self._taken()) is not None:
             found.close()
+        self.hits.counts.close()
 
     def _taken(self) -> Membership | None:
         """One that is not used, if there is any: each goes to one thread, which needs no lock for that."""
@@ -110,11 +175,3 @@ def origins(stages: Stages, length: int) -> Array | None:
     if stages.origin is int:
         return None
     return np.fromiter((stages.origin(index) for index in range(length)), np.int64, length)
-
-
-def job_number() -> int | None:
-    """What the ranks of a distributed job have in common, as torch's launchers tell them; None: this one is alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        return None
-    told = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
-    return int.from_bytes(hashlib.blake2b("|".join(told).encode(), digest_size=7).digest(), "little") | 1

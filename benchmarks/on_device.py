@@ -1,0 +1,271 @@
+"""JPEG files of mixed sizes to a ResNet on a GPU, decoded by workers or by the device.
+
+torchvision's ImageFolder with RandomResizedCrop(224), a flip, ToTensor and Normalize; files are in shared memory.
+ResNet-50 and ResNet-18 train in bfloat16 (autocast, channels last, SGD), batch 128. "The GPU's own rate" is that of
+steps on a batch that stays on the device, measured in each run before its epochs. Loaders with PIL have two workers
+less than there are cores; with on_device=True there are two (four for ResNet-18), and batches arrive as bfloat16 in
+channels last. Epochs count whole, with their beginnings and ends: the first, in which workers start, apart from the
+second. CPU is that of all processes beyond what the same steps take by themselves. `next()` is the trainer's CPU time
+in one call, P50. "Alone" trains nothing: what decoders and kernels give, with the time that the device says it took for
+a batch. Every sample must come once per epoch. Without CUDA a sleep stands for the training, the twin for the kernels,
+and nothing said of a GPU holds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import headrace
+from benchmarks import costs, pictures, steps
+from benchmarks.arms import Arm
+from benchmarks.measure import Figures, Meter, Runs, interleaved
+from benchmarks.report import Check, Report, Table
+
+BATCH, CROP = 128, 224
+MEANS, DEVIATIONS = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A loader and what it feeds; no model trains nothing."""
+
+    arm: Arm
+    model: str | None
+    on_device: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        where = "on_device" if self.on_device else "PIL"
+        workers = "auto" if self.arm.workers is None else self.arm.workers
+        return f"{self.model or 'alone'}: {self.arm.library}, {where}, {workers} workers"
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+    """Each in a process of its own."""
+    report = Report("on_device", __doc__ or "", quick=quick)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    many = max(costs.cores() - 2, 2)
+    batches = (2 if quick else 8) if device == "cpu" else 60 if quick else 150
+    if device == "cpu":
+        report.notes.append("no CUDA here: the step sleeps")
+    count = batches * BATCH
+    contenders = [
+        Contender(Arm("torch", True, many), "resnet50"),
+        Contender(Arm("headrace", False, many), "resnet50"),
+        Contender(Arm("headrace", False, 2), "resnet50", on_device=True),
+        Contender(Arm("headrace", False, many), "resnet18"),
+        Contender(Arm("headrace", False, 4), "resnet18", on_device=True),
+        Contender(Arm("headrace", False, 4), None, on_device=True),
+    ]
+    with tempfile.TemporaryDirectory(prefix="headrace-on-device-", dir="/dev/shm") as name:
+        folder = Path(name)
+        say(f"writing {count} files")
+        size = pictures.write(folder, count, costs.cores())
+        results = interleaved(
+            {each.name: partial(measure, each, folder, count, device) for each in contenders},
+            repeats=1 if quick else 2,
+            say=say,
+            method="spawn",
+        )
+    add(report, f"{count} files of {size / count / 1e3:.0f} KB, batches of {BATCH}", results)
+    return report
+
+
+def dataset_of(folder: Path) -> Any:
+    """Targets are indices."""
+    from torchvision import datasets, transforms
+
+    pipeline = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(CROP),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEANS, DEVIATIONS),
+        ]
+    )
+    found = datasets.ImageFolder(str(folder), pipeline)
+    found.samples = [(path, index) for index, (path, _) in enumerate(found.samples)]
+    return found
+
+
+def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
+    """Two epochs."""
+    step: Any = Nothing(device) if one.model is None else steps.Sleep(0.02) if device == "cpu" else Train(one.model)
+    own, own_cpu = BATCH / step.alone(BATCH), getattr(step, "cpu", 0.0) / BATCH
+    dataset = dataset_of(folder)
+    if not one.on_device:
+        dataset[0]  # what is imported on first use is not counted as the first epoch's, and workers inherit it
+    options: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "persistent_workers": True}
+    options["multiprocessing_context"] = "fork"  # the default on Linux, but not in a process that was spawned
+    if device != "cpu":
+        options |= {"pin_memory": True} if one.arm.library == "torch" else {"device": device}
+    if one.on_device:
+        half = headrace.OnDevice(dtype=torch.bfloat16, memory_format=torch.channels_last)
+        options |= {"device": device, "on_device": half}
+    figures: dict[str, Any] = {"own": own}
+    with one.arm.open(dataset, **options) as loader:
+        before = headrace.DeviceUse()
+        for name in ("first", "later"):
+            with Meter() as meter:
+                waits, spent, steady = epoch(loader, step, device, count)
+            figures[name] = count / meter.wall
+            figures[f"{name} steady"] = steady
+            figures[f"{name} cpu"] = 1e3 * (meter.cpu / count - own_cpu)
+            if one.on_device:
+                use = loader.stats().device
+                batches = use.batches - before.batches
+                figures |= {
+                    "decode": 1e3 * (use.decode_seconds - before.decode_seconds) / batches,
+                    "pixels": 1e3 * (use.pixels_seconds - before.pixels_seconds) / batches,
+                    "bytes": use.peak_bytes,
+                    "by workers": use.by_workers,
+                    "one by one": use.one_by_one,
+                }
+                before = use
+    return figures | {
+        "share": 100 * figures["first"] / own,
+        "later share": 100 * figures["later"] / own,
+        "steady share": 100 * figures["later steady"] / own,
+        "next": 1e3 * statistics.median(spent),
+        "next wall": 1e3 * statistics.median(waits),
+        "others": meter.others,
+    }
+
+
+def epoch(loader: Any, step: Any, device: str, count: int) -> tuple[list[float], list[float], float]:
+    """One epoch: wall and CPU seconds of each `next()`, and samples per second once a fifth of them is done.
+
+    The device has finished at that point and at its end.
+    """
+    began, after = 0.0, count // BATCH // 5
+    came: list[Any] = []
+    waits, spent = [], []
+    batches = iter(loader)
+    while True:
+        asked, used = time.perf_counter(), time.thread_time()
+        batch = next(batches, None)
+        if batch is None:
+            break
+        inputs, indices = (part.to(device, non_blocking=True) for part in batch)
+        waits.append(time.perf_counter() - asked)
+        spent.append(time.thread_time() - used)
+        came.append(indices.clone())
+        step(inputs)
+        if len(came) == after:
+            step.wait()
+            began = time.perf_counter()
+    step.wait()
+    steady = BATCH * (len(came) - after) / (time.perf_counter() - began)
+    if sorted(torch.cat(came).tolist()) != list(range(count)):
+        raise RuntimeError("an epoch did not deliver every sample once")
+    return waits, spent, steady
+
+
+class Nothing:
+    """No training: the loader alone."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def __call__(self, inputs: torch.Tensor) -> None:
+        """Nothing."""
+
+    def wait(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+    def alone(self, batch: int) -> float:
+        return float("nan")
+
+
+class Train:
+    """Forward, backward and update; a `steps.Step`."""
+
+    cpu = 0.0
+    """Seconds that a step takes of it."""
+
+    def __init__(self, model: str) -> None:
+        from torchvision import models
+
+        torch.backends.cudnn.benchmark = True
+        self.model = getattr(models, model)().cuda().to(memory_format=torch.channels_last)
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.targets = torch.arange(BATCH, device="cuda")
+
+    def __call__(self, inputs: torch.Tensor) -> None:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = nn.functional.cross_entropy(self.model(inputs), self.targets[: len(inputs)])
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+
+    def wait(self) -> None:
+        torch.cuda.synchronize()
+
+    def alone(self, batch: int) -> float:
+        inputs = torch.randn((batch, 3, CROP, CROP), device="cuda").to(
+            torch.bfloat16, memory_format=torch.channels_last
+        )
+        for _ in range(20):
+            self(inputs)
+        self.wait()
+        began, used = time.perf_counter(), time.process_time()
+        for _ in range(60):
+            self(inputs)
+        self.wait()
+        self.cpu = (time.process_time() - used) / 60
+        return (time.perf_counter() - began) / 60
+
+
+def add(report: Report, title: str, results: dict[str, Runs]) -> None:
+    """The table and its checks."""
+    columns = [
+        "loader",
+        "GPU's own, images/s",
+        "first epoch",
+        "second",
+        "first, of the GPU's own %",
+        "second",
+        "second, after a fifth",
+        "CPU ms / image beyond the step's",
+        "next() CPU ms P50",
+        "wall",
+        "device: decode ms / batch",
+        "pixels",
+    ]
+    table = Table(title, columns)
+    keys = (
+        "own",
+        "first",
+        "later",
+        "share",
+        "later share",
+        "steady share",
+        "later cpu",
+        "next",
+        "next wall",
+        "decode",
+        "pixels",
+    )
+    for name, runs in results.items():
+        table.add(name, *(runs.median(key) for key in keys))
+        if "on_device" in name and "alone" not in name:
+            bound = 96.0 if "resnet50" in name else 85.0
+            report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), bound, False, "%"))
+            report.checks.append(Check(f"{name}, CPU per image", runs.median("later cpu"), 0.2, True, "ms"))
+            report.checks.append(Check(f"{name}, next()", runs.median("next"), 0.5, True, "ms"))
+    report.tables.append(table)
+    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
+    report.notes += [f"{name}: {failure}" for name, runs in results.items() for failure in runs.failures]

@@ -1,0 +1,152 @@
+"""What a shared cache is made of, wherever it is kept: one small protocol, which shared memory and Redis implement.
+
+Nothing here decides anything: the rules are in ``share.py``. All of it is a hint. Words that lag, are lost or make no
+sense cost time and nothing else, so no method raises once a backend is open: what cannot be had is nothing.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from headrace.cache.division import DivisionRecord, Sums
+from headrace.cache.entry import Bytes
+from headrace.cache.words import Array, Words
+
+
+class Entry(NamedTuple):
+    """One entry of the table: its name, wherever it lies."""
+
+    sample: int
+    word: int
+
+
+class RoomUse(NamedTuple):
+    """What is held."""
+
+    held: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Bytes of this dataset's entries: encoded, decoded and augmented ones in memory, and those on disk."""
+    others: int = 0
+    """Bytes in memory that other datasets of the cache take."""
+    kept: int = 0
+    """Entries that were ever added, those of them that gave way, and those that were gone when they were to be read."""
+    evicted: int = 0
+    lost: int = 0
+
+
+class CacheTerms(NamedTuple):
+    """What may be held."""
+
+    budget: tuple[int, int, int, int]
+    """As ``RoomUse.held``."""
+    limit: int
+    """Bytes in memory, of all datasets."""
+
+
+class Swapped(NamedTuple):
+    """What came of a swap."""
+
+    removed: list[Entry]
+    added: bool
+
+
+class Aside(Protocol):
+    """An entry that was written, and that nobody finds yet. If neither method is called, it goes by itself."""
+
+    def settle(self) -> bool:
+        """Let it be found under its name; False: it could not be."""
+
+    def drop(self) -> None: ...
+
+
+class Backend(Protocol):
+    """One dataset in a cache. Used by one thread of one process at a time; entered twice, it has nothing."""
+
+    samples: int
+    where: str
+    """What the cache is called, without what is secret."""
+    slow: bool
+    """Whether it lies behind a network: what is looked at often is then remembered for a while."""
+
+    @property
+    def rests(self) -> bool:
+        """Whether it cannot be asked at the moment, and is left alone."""
+
+    @property
+    def barred(self) -> bool:
+        """Whether nothing can be changed there at the moment."""
+
+    def words(self, samples: Array) -> Words:
+        """Of these samples."""
+
+    def block(self, first: int, count: int) -> Words:
+        """Of ``count`` samples in a row."""
+
+    def arrivals(self, since: int) -> tuple[Array | None, int]:
+        """Samples added since then, and what to ask with next time; None: look at all of the table."""
+
+    def swap(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, *, lost: bool = False) -> Swapped:
+        """In one step: take those out that the table still has, and put one in if it has nothing of that sample and
+        there is room within ``terms``. ``lost``: they are not there, or not whole; otherwise they give way.
+        """
+
+    def aside(self, entry: Entry, content: Bytes) -> Aside | None:
+        """Write an entry; None where it cannot be."""
+
+    def read(self, entry: Entry) -> Bytes | None:
+        """A copy of what lies under that name, in memory of the caller's own."""
+
+    def erase(self, entries: Sequence[Entry]) -> None:
+        """What lies under these names."""
+
+    def footprint(self, size: int) -> int:
+        """Bytes of room that an entry of ``size`` bytes takes."""
+
+    def room(self) -> RoomUse: ...
+
+    def correct(self, by: Sequence[int]) -> None:
+        """Add to what is counted as held."""
+
+    def saw(self, name: str, fresh: Array, mirror: Bytes) -> None:
+        """Publish what was seen of an epoch: ``fresh``, since the last time, and ``mirror``, all of it, a bit each."""
+
+    def seen(self, names: Sequence[str], first: int, count: int) -> list[Bytes]:
+        """What was seen of these epochs, a bit for each of ``count`` samples from ``first``, a multiple of 8."""
+
+    def forget(self, name: str) -> None:
+        """An epoch is over."""
+
+    def claim(self, job: str, entries: Sequence[Entry]) -> list[bool]:
+        """Note that a job has made or is given these augmented entries; False: it had been before."""
+
+    def report(self, name: str, record: bytes) -> None:
+        """What a rank says of itself; it counts as alive until it leaves, or is not heard of any more."""
+
+    def reports(self) -> dict[str, bytes]:
+        """Of the ranks that live."""
+
+    def leave(self, name: str) -> None: ...
+
+    def division(self) -> DivisionRecord | None:
+        """That which holds, if there is one."""
+
+    def divide(self, new: DivisionRecord, after: int | None) -> bool:
+        """Have a division hold if the one that holds has the number ``after`` (None: whichever)."""
+
+    def measure(self, sums: Sums) -> bool:
+        """Add what was measured; False: try again later."""
+
+    def measured(self) -> Sums: ...
+
+    def fade(self) -> None:
+        """What was measured so far counts half from now on."""
+
+    def note_disk(self, path: str) -> None:
+        """A directory has entries of this cache: for whoever clears it."""
+
+    def siblings(self) -> Sequence["Backend"]:
+        """The other datasets of the cache; to be closed by the caller."""
+
+    def remove(self) -> None:
+        """Everything of this dataset."""
+
+    def close(self) -> None:
+        """Idempotent. What is held stays."""

@@ -1,0 +1,127 @@
+"""Who else uses a dataset in a cache, and what they have still to see, as they publish it: hints, which may lag."""
+
+import struct
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.cache.backend import Backend
+from headrace.cache.division import Rank
+from headrace.cache.words import Array
+
+PERIOD = 0.5
+"""Seconds between two looks at who is there; over a network, four times that."""
+COUNTED = 256
+"""Epochs under way that are counted, at most: of further ones nobody knows what they need."""
+SHARE = 50
+"""What others have seen is looked at again after so many times what the last look took."""
+_RECORD = struct.Struct("<q6q")
+
+
+class JobReport(NamedTuple):
+    """What a rank says of itself."""
+
+    turn: int
+    """Number of the epoch that it is in; -1: none."""
+    rank: Rank = Rank()
+
+    def packed(self) -> bytes:
+        """For others."""
+        return _RECORD.pack(self.turn, *self.rank.words())
+
+    @classmethod
+    def of(cls, content: bytes) -> "JobReport | None":
+        """From ``packed``; None for what makes no sense."""
+        if len(content) < _RECORD.size:
+            return None
+        turn, *words = _RECORD.unpack_from(content)
+        return cls(turn, Rank.of(words)) if -1 <= turn < 1 << 40 and min(words[:5]) >= 0 else None
+
+
+class Unit(NamedTuple):
+    """Ranks that share an epoch: the same loader in all processes of a job."""
+
+    job: str
+    loader: str
+    """Of which launch, and which of its loaders."""
+
+    def __str__(self) -> str:
+        return f"{self.job}.{self.loader}"
+
+
+class Company:
+    """As one process sees it."""
+
+    def __init__(self, backend: Backend, own: Unit) -> None:
+        """``own``: the unit that asks."""
+        self._backend, self._own = backend, own
+        self._period = PERIOD * (4 if backend.slow else 1)
+        self._again = self._stale = 0.0
+        self._names: list[str] = []
+        self._seen: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+        self.ranks: list[tuple[str, Rank]] = []
+        """Those who live, with the job of each."""
+        self.jobs = 1
+        """With an epoch under way, this one included."""
+
+    def look(self, *, now: bool = False) -> None:
+        """At who is there, if it is time to."""
+        if not now and time.monotonic() < self._again:
+            return
+        turns: dict[str, int] = {}
+        ranks, jobs = [], {self._own.job}
+        reports = self._backend.reports()
+        for name, content in reports.items():
+            report = JobReport.of(content)
+            unit, _, _ = name.rpartition(".")
+            job = unit.partition(".")[0]
+            if report is None or not job or unit.startswith("."):
+                continue
+            ranks.append((job, report.rank))
+            if report.turn >= 0:
+                turns[unit] = max(turns.get(unit, 0), report.turn)
+                jobs.add(job)
+        names = [f"{unit}.{turn}" for unit, turn in sorted(turns.items())][:COUNTED]
+        if names != self._names:
+            self._names, self._stale = names, 0.0
+        self.ranks, self.jobs = ranks, max(1, len(jobs))
+        # With many ranks each looks more seldom, so that the server's work grows with their number and no faster.
+        self._again = time.monotonic() + self._period * (1 + len(reports) / 32)
+
+    @property
+    def units(self) -> int:
+        """Epochs under way."""
+        return len(self._names)
+
+    @property
+    def others(self) -> bool:
+        """Whether there are some beside the own one."""
+        return any(not self._is_own(name) for name in self._names)
+
+    def _is_own(self, name: str) -> bool:
+        return name.rpartition(".")[0] == str(self._own)
+
+    def need(self, samples: Array) -> Array:
+        """How many others have still to see each of these."""
+        found = np.zeros(len(samples), np.int64)
+        for name, seen in zip(self._names, self._whole(), strict=True):
+            if not self._is_own(name):
+                found += 1 - (seen[samples >> 3] >> (samples & 7).astype(np.uint8) & 1)
+        return found
+
+    def need_of(self, first: int, count: int) -> Array:
+        """How many have still to see each of ``count`` samples in a row from ``first``, a multiple of 8."""
+        found = np.full(count, self.units, np.int64)
+        for seen in self._backend.seen(self._names, first, count):
+            found -= np.unpackbits(seen, count=count, bitorder="little")
+        return found
+
+    def _whole(self) -> Sequence[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+        began = time.monotonic()
+        if began >= self._stale or len(self._seen) != len(self._names):
+            self._seen = self._backend.seen(self._names, 0, self._backend.samples)
+            done = time.monotonic()
+            self._stale = done + (1.0 if self._backend.slow else SHARE * (done - began))
+        return self._seen

@@ -1,0 +1,111 @@
+"""A directory on a local disk, which takes what memory has no room for: a file for each entry.
+
+A file is written beside its place and renamed. What it holds in all is counted with the rest of the cache.
+"""
+
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from headrace.cache import words as W
+from headrace.cache.backend import Entry
+from headrace.cache.entry import Bytes
+from headrace.core.errors import CacheError
+
+BLOCK = 4096
+PART = ".part"
+
+
+class Disk:
+    """One dataset's part of it."""
+
+    def __init__(self, path: str | Path, title: str, limit: int) -> None:
+        """Make the directory, or use the one there is; ``CacheError`` where it cannot hold a cache."""
+        self._path, self.limit = Path(path) / title, limit
+        try:
+            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            msg = f"{path} cannot hold a cache: {error.strerror}"
+            raise CacheError(msg) from None
+
+    def _file(self, entry: Entry) -> Path:
+        return self._path / f"{entry.sample & 255:02x}" / f"{entry.sample:x}-{entry.word:x}"
+
+    def aside(self, entry: Entry, content: Bytes) -> "DiskAside | None":
+        """See ``Backend``."""
+        place = self._file(entry)
+        beside = place.with_name(f"{secrets.token_hex(8)}{PART}")
+        try:
+            place.parent.mkdir(exist_ok=True, mode=0o700)
+            beside.write_bytes(content)  # type: ignore[arg-type]  # numpy does not say that its arrays are buffers
+        except OSError:  # no space, or no such disk any more
+            with suppress(OSError):
+                beside.unlink()
+            return None
+        return DiskAside(beside, place)
+
+    def read(self, entry: Entry) -> Bytes | None:
+        """See ``Backend``."""
+        try:
+            return np.fromfile(self._file(entry), np.uint8, W.size_of(entry.word))
+        except OSError:
+            return None
+
+    def erase(self, entries: Sequence[Entry]) -> None:
+        """See ``Backend``."""
+        for entry in entries:
+            with suppress(OSError):
+                self._file(entry).unlink()
+
+    def footprint(self, size: int) -> int:
+        """See ``Backend``."""
+        return -(-size // BLOCK) * BLOCK
+
+    def listed(self) -> Iterator[Entry]:
+        """What is there. What somebody who died was writing is deleted: to be asked when nobody else is here."""
+        with suppress(OSError):
+            for file in [file for folder in self._path.iterdir() for file in folder.iterdir()]:
+                sample, _, word = file.name.partition("-")
+                try:
+                    entry = Entry(int(sample, 16), int(word, 16))
+                except ValueError:
+                    file.unlink(missing_ok=True)
+                    continue
+                if W.on_disk(entry.word) and entry.word < 1 << 64:
+                    yield entry
+
+
+class DiskAside:
+    """A file beside its place."""
+
+    def __init__(self, beside: Path, place: Path) -> None:
+        """It is this one's now."""
+        self._beside, self._place = beside, place
+
+    def settle(self) -> bool:
+        """See ``Aside``."""
+        try:
+            self._beside.rename(self._place)
+        except OSError:
+            self.drop()
+            return False
+        return True
+
+    def drop(self) -> None:
+        """See ``Aside``."""
+        with suppress(OSError):
+            self._beside.unlink()
+
+
+def clear(path: str | Path) -> int:
+    """Delete what a cache has in a directory; the bytes that were held there."""
+    held = 0
+    for folder in Path(path).glob("[0-9a-f]" * 16):
+        with suppress(OSError):
+            held += sum(file.stat().st_size for file in folder.glob("*/*"))
+        shutil.rmtree(folder, ignore_errors=True)
+    return held

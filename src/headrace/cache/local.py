@@ -1,0 +1,440 @@
+"""A dataset in a cache in shared memory.
+
+    table      8 bytes for each sample: its word, see ``words.py``
+    log        samples as they were added, the newest last; cut now and then
+    facts      how the room is divided, and what was measured
+    entries/   one file for each entry, named by its sample and its word
+    seen/      what each job has seen of its epoch, a bit for each sample
+    used/      by job: 8 bytes for each sample, the augmented entry that it made or was given last
+    ranks/     one file for each rank, which it holds a lock on as long as it lives
+
+The kernel is the allocator, and what is being written has no name yet, so whoever dies leaves nothing. Words and counts
+are changed under the cache's lock: a few calls, nothing else. Who dies there leaves counts that are a little wrong,
+which ``share.py`` puts right.
+"""
+
+import fcntl
+import os
+import select
+import shutil
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from headrace.cache import division as D
+from headrace.cache import shm
+from headrace.cache import words as W
+from headrace.cache.backend import CacheTerms, Entry, RoomUse, Swapped
+from headrace.cache.descriptors import open_file
+from headrace.cache.division import DivisionRecord, Sums
+from headrace.cache.entry import Bytes
+from headrace.cache.shm import HELD, Directory, table_bytes
+from headrace.cache.words import Array, Words
+from headrace.core.errors import CacheError
+
+PAGE, INODE = 4096, 1024
+"""What files are made of, and about what each takes beside."""
+LOG = 8 << 20
+"""Bytes at which the log is cut."""
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_WORD = struct.Struct("<Q")
+_SUMS = 8 * D.PACKED
+"""Where sums begin in the facts."""
+
+
+def footprint(size: int) -> int:
+    """Bytes of shared memory that an entry of ``size`` bytes takes."""
+    return -(-size // PAGE) * PAGE + INODE
+
+
+class LocalBackend:
+    """See ``Backend``."""
+
+    slow = False
+
+    def __init__(self, directory: Directory, title: str, samples: int, *, owns: bool = True) -> None:
+        """``owns``: the directory is closed with this."""
+        self._directory, self._title, self.samples, self._owns = directory, title, samples, owns
+        self.where, self._number, self._slot = directory.url, shm.number_of(title), -1
+        self._path = directory.path / title
+        self._fds: dict[str, int] = {}
+        self._ranks: dict[str, int] = {}
+        for each in ("entries", "seen", "used", "ranks"):
+            (self._path / each).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in ("table", "facts"):
+            self._fds[each] = os.open(self._path / each, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+        self._fds["log"] = os.open(self._path / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND | _FLAGS, 0o600)
+        self._fds["entries"] = os.open(self._path / "entries", os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+
+    rests = False
+
+    @property
+    def barred(self) -> bool:
+        """See ``Backend``."""
+        return self._directory.latch.rests
+
+    def words(self, samples: Array) -> Words:
+        """See ``Backend``."""
+        fd = self._fds["table"]
+        if len(samples) > self.samples // 800:  # a call for each would cost more than all of it
+            return self.block(0, self.samples)[samples]
+        found = [os.pread(fd, 8, 8 * sample).ljust(8, b"\0") for sample in samples.tolist()]
+        return np.frombuffer(b"".join(found), np.uint64)
+
+    def block(self, first: int, count: int) -> Words:
+        """See ``Backend``."""
+        return np.frombuffer(os.pread(self._fds["table"], 8 * count, 8 * first).ljust(8 * count, b"\0"), np.uint64)
+
+    def arrivals(self, since: int) -> tuple[Array | None, int]:
+        """See ``Backend``."""
+        size = os.fstat(self._fds["log"]).st_size // 8 * 8
+        if not 0 <= since <= size or size - since > LOG // 8:
+            return None, size
+        found = np.frombuffer(os.pread(self._fds["log"], size - since, since), np.int64)
+        return found[(found >= 0) & (found < self.samples)], since + 8 * len(found)
+
+    def swap(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, *, lost: bool = False) -> Swapped:
+        """See ``Backend``."""
+        removed: list[Entry] = []
+        added, taken = False, None
+        latch, table = self._directory.latch, self._fds["table"]
+        try:
+            taken = latch.take()
+            if taken is None:
+                return Swapped([], added=False)
+            record, total = self._record(), self._directory.total()
+            for entry in remove:
+                if _word(table, entry.sample) == entry.word:
+                    os.pwrite(table, bytes(8), 8 * entry.sample)
+                    field, size = _field(entry.word), W.size_of(entry.word)
+                    record[field] -= size
+                    total -= size if field < HELD + 3 else 0
+                    record[shm.LOST if lost else shm.EVICTED] += 1
+                    removed.append(entry)
+            if add is not None and self._slot >= 0 and not _word(table, add.sample):
+                field, size = _field(add.word), W.size_of(add.word)
+                more = size if field < HELD + 3 else 0
+                if not record[shm.SAMPLES]:
+                    record[shm.SAMPLES] = self.samples
+                    more += table_bytes(self.samples)
+                added = record[field] + size <= terms.budget[field - HELD] and total + more <= terms.limit
+                if added:
+                    os.pwrite(table, _WORD.pack(add.word), 8 * add.sample)
+                    self._note(add.sample)
+                    record[field] += size
+                    record[shm.KEPT] += 1
+                    total += more
+            if self._slot >= 0 and (removed or added):
+                self._directory.write(self._slot, record, total)
+        except OSError:  # no memory for a page of the table
+            added = add is not None and _word(table, add.sample) == add.word
+        finally:
+            latch.give(taken)
+        return Swapped(removed, added)
+
+    def _note(self, sample: int) -> None:
+        log = self._fds["log"]
+        if os.fstat(log).st_size >= LOG:
+            os.ftruncate(log, 0)
+        os.write(log, sample.to_bytes(8, "little"))
+
+    def aside(self, entry: Entry, content: Bytes) -> "LocalAside | None":
+        """See ``Backend``."""
+        with suppress(OSError):  # no memory
+            file = open_file(self._path / "entries", os.O_TMPFILE | os.O_RDWR)
+            if os.write(file.fileno(), content) == len(content):  # type: ignore[arg-type]  # numpy does not say: a buffer
+                return LocalAside(file, self._fds["entries"], entry)
+            file.close()
+        return None
+
+    def read(self, entry: Entry) -> Bytes | None:
+        """See ``Backend``."""
+        try:
+            with open_file(_name(entry), os.O_RDONLY | _FLAGS, at=self._fds["entries"]) as file:
+                found = np.empty(W.size_of(entry.word), np.uint8)
+                return found[: os.preadv(file.fileno(), [found], 0)]  # type: ignore[list-item]
+        except OSError:
+            return None
+
+    def erase(self, entries: Sequence[Entry]) -> None:
+        """See ``Backend``."""
+        for entry in entries:
+            with suppress(OSError):
+                os.unlink(_name(entry), dir_fd=self._fds["entries"])
+
+    def footprint(self, size: int) -> int:
+        """See ``Backend``."""
+        return footprint(size)
+
+    def _record(self) -> list[int]:
+        """What this dataset takes; its place is found if need be."""
+        if self._slot > 0:
+            found = self._directory.record(self._slot, self._number)
+            if found[shm.SAMPLES]:
+                return found
+        self._slot = self._directory.slot(self._number)
+        return self._directory.record(self._slot, self._number) if self._slot > 0 else [self._number, *[0] * 8]
+
+    def room(self) -> RoomUse:
+        """See ``Backend``."""
+        _, encoded, decoded, augmented, disk, kept, evicted, lost, samples = self._record()
+        others = max(0, self._directory.total() - encoded - decoded - augmented)
+        others += 0 if samples else table_bytes(self.samples)
+        return RoomUse((encoded, decoded, augmented, disk), others, kept, evicted, lost)
+
+    def correct(self, by: Sequence[int]) -> None:
+        """See ``Backend``."""
+        taken = None
+        latch = self._directory.latch
+        try:
+            taken = latch.take()
+            record = self._record()
+            if taken is not None and self._slot > 0:
+                record[shm.SAMPLES] = self.samples
+                for at, more in enumerate(by, HELD):
+                    record[at] += more
+                self._directory.write(self._slot, record, 0)
+                self._directory.add_up()
+        except OSError:
+            pass
+        finally:
+            latch.give(taken)
+
+    def saw(self, name: str, fresh: Array, mirror: Bytes) -> None:
+        """See ``Backend``; ranks of a job add to what others wrote, and what gets lost is written the next time."""
+        with suppress(OSError), open_file(self._path / "seen" / name, os.O_RDWR | os.O_CREAT | _FLAGS) as file:
+            there = np.frombuffer(os.pread(file.fileno(), len(mirror), 0).ljust(len(mirror), b"\0"), np.uint8)
+            os.pwrite(file.fileno(), np.bitwise_or(there, mirror), 0)  # type: ignore[arg-type]
+
+    def seen(self, names: Sequence[str], first: int, count: int) -> list[Bytes]:
+        """See ``Backend``."""
+        found = []
+        size = -(-count // 8)
+        for name in names:
+            content = b""
+            with suppress(OSError), open_file(self._path / "seen" / name, os.O_RDONLY | _FLAGS) as file:
+                content = os.pread(file.fileno(), size, first // 8)
+            found.append(np.frombuffer(content.ljust(size, b"\0"), np.uint8))
+        return found
+
+    def forget(self, name: str) -> None:
+        """See ``Backend``."""
+        with suppress(OSError):
+            (self._path / "seen" / name).unlink()
+
+    def claim(self, job: str, entries: Sequence[Entry]) -> list[bool]:
+        """See ``Backend``."""
+        try:
+            with open_file(self._path / "used" / job, os.O_RDWR | os.O_CREAT | _FLAGS) as file:
+                fresh = [_word(file.fileno(), entry.sample) != entry.word for entry in entries]
+                for entry, new in zip(entries, fresh, strict=True):
+                    if new:
+                        os.pwrite(file.fileno(), _WORD.pack(entry.word), 8 * entry.sample)
+        except OSError:
+            return [False] * len(entries)
+        return fresh
+
+    def report(self, name: str, record: bytes) -> None:
+        """See ``Backend``: the kernel knows who lives."""
+        try:
+            if name not in self._ranks:
+                beside, place = self._path / "ranks" / f".{name}", self._path / "ranks" / name
+                self._ranks[name] = fd = os.open(beside, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                beside.rename(place)
+            os.pwrite(self._ranks[name], record, 0)
+        except OSError:
+            self.leave(name)
+
+    def reports(self) -> dict[str, bytes]:
+        """See ``Backend``; what the dead left is cleared away."""
+        found = {}
+        folder = self._path / "ranks"
+        with suppress(OSError):
+            for path in folder.iterdir():
+                name = path.name
+                with suppress(OSError), open_file(path, os.O_RDONLY | _FLAGS) as file:
+                    if not _is_free(file.fileno()):
+                        found[name] = os.pread(file.fileno(), 4096, 0)
+                    elif not name.startswith("."):
+                        self._bury(name)
+        return found
+
+    def _bury(self, name: str) -> None:
+        (self._path / "ranks" / name).unlink()
+        unit = name.rsplit(".", 1)[0]
+        if not any(other.startswith(f"{unit}.") for other in _names(self._path / "ranks")):
+            for seen in (self._path / "seen").glob(f"{unit}.*"):
+                seen.unlink(missing_ok=True)
+
+    def leave(self, name: str) -> None:
+        """See ``Backend``."""
+        fd = self._ranks.pop(name, None)
+        if fd is not None:
+            with suppress(OSError):
+                self._bury(name)
+            os.close(fd)
+
+    def division(self) -> DivisionRecord | None:
+        """See ``Backend``."""
+        content = os.pread(self._fds["facts"], _SUMS, 0).ljust(_SUMS, b"\0")
+        return D.unpack(np.frombuffer(content, np.int64).tolist())
+
+    def divide(self, new: DivisionRecord, after: int | None) -> bool:
+        """See ``Backend``."""
+        taken = None
+        latch = self._directory.latch
+        try:
+            taken = latch.take()
+            now = self.division()
+            if taken is None or (after is not None and (now is None or now.number != after)):
+                return False
+            os.pwrite(self._fds["facts"], np.array(D.pack(new), np.int64).tobytes(), 0)
+        except OSError:
+            return False
+        finally:
+            latch.give(taken)
+        return True
+
+    def measure(self, sums: Sums) -> bool:
+        """See ``Backend``."""
+        return self._summed(lambda before: [a + b for a, b in zip(before, sums, strict=True)])
+
+    def fade(self) -> None:
+        """See ``Backend``."""
+        self._summed(lambda before: [value // 2 for value in before])
+
+    def _summed(self, change: Callable[[Sums], list[int]]) -> bool:
+        taken = None
+        latch = self._directory.latch
+        try:
+            taken = latch.take()
+            if taken is None:
+                return False
+            after = np.array(change(self.measured()), np.int64)
+            os.pwrite(self._fds["facts"], after.tobytes(), _SUMS)
+        except OSError:
+            return False
+        finally:
+            latch.give(taken)
+        return True
+
+    def measured(self) -> Sums:
+        """See ``Backend``."""
+        size = 8 * len(Sums._fields)
+        content = os.pread(self._fds["facts"], size, _SUMS).ljust(size, b"\0")
+        found = np.frombuffer(content, np.int64).tolist()
+        return Sums(*found) if all(0 <= value < 1 << 60 for value in found) else Sums()
+
+    def note_disk(self, path: str) -> None:
+        """See ``Backend``."""
+        self._directory.note_disk(path)
+
+    def siblings(self) -> list["LocalBackend"]:
+        """See ``Backend``."""
+        found = []
+        samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()[1:]}
+        for title in self._directory.datasets():
+            if title != self._title:
+                with suppress(OSError):
+                    found.append(LocalBackend(self._directory, title, max(0, samples.get(title, 0)), owns=False))
+        return found
+
+    def remove(self) -> None:
+        """See ``Backend``."""
+        beside = self._directory.path / f".{self._title}.{os.getpid()}"
+        taken = None
+        latch = self._directory.latch
+        with suppress(OSError):
+            try:
+                taken = latch.take()
+                if taken is None:
+                    return
+                slot = self._directory.slot(self._number)
+                self._path.rename(beside)
+                if slot > 0:
+                    self._directory.write(slot, [0] * shm.FIELDS, 0)
+                self._directory.add_up()
+            finally:
+                latch.give(taken)
+        shutil.rmtree(beside, ignore_errors=True)
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        for name in list(self._ranks):
+            self.leave(name)
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+        if self._owns:
+            self._directory.close()
+
+
+class LocalAside:
+    """A file without a name: the kernel takes it back with its descriptor."""
+
+    def __init__(self, file: select.epoll, folder: int, entry: Entry) -> None:
+        """It is this one's now."""
+        self._file, self._folder, self._entry = file, folder, entry
+
+    def settle(self) -> bool:
+        """See ``Aside``."""
+        name, source = _name(self._entry), f"/proc/self/fd/{self._file.fileno()}"
+        try:
+            try:
+                os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
+            except FileNotFoundError:
+                with suppress(FileExistsError):
+                    os.mkdir(name[:2], 0o700, dir_fd=self._folder)
+                os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
+        except OSError:
+            return False
+        finally:
+            self.drop()
+        return True
+
+    def drop(self) -> None:
+        """See ``Aside``."""
+        self._file.close()
+
+
+def _name(entry: Entry) -> str:
+    return f"{entry.sample & 255:02x}/{entry.sample:x}-{entry.word:x}"
+
+
+def _word(fd: int, sample: int) -> int:
+    return int.from_bytes(os.pread(fd, 8, 8 * sample), "little")
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def _field(word: int) -> int:
+    """Where the bytes of an entry are counted; those of a word that makes no sense, nowhere that matters."""
+    return HELD + 3 if W.on_disk(word) else HELD - 1 + max(1, W.form_of(word))
+
+
+def _is_free(fd: int) -> bool:
+    """Whether nobody holds a lock on that file."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def opened(name: str, size: int, title: str, samples: int) -> LocalBackend:
+    """A dataset in a cache; ``CacheError`` where it cannot be had."""
+    directory = Directory(name, size)
+    try:
+        return LocalBackend(directory, title, samples)
+    except OSError as error:
+        directory.close()
+        msg = f"the cache {directory.url} cannot be used: {error.strerror}"
+        raise CacheError(msg) from None
+    except BaseException:
+        directory.close()
+        raise

@@ -1,0 +1,246 @@
+"""What a rank is served: of what it has still to serve, that which is cached, and for the rest what others need most.
+
+Which samples were served the rank knows itself (``remaining.py``). What is asked of the cache here is only which of
+them are held, and in which form: a wrong answer costs time.
+"""
+
+import secrets
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.cache import words as W
+from headrace.cache.backend import Entry
+from headrace.cache.company import JobReport
+from headrace.cache.division import Rank
+from headrace.cache.remaining import Remaining, RemainingPool
+from headrace.cache.share import Share
+from headrace.cache.words import Array, Words
+
+AHEAD = 8
+"""Misses looked at for each one that is fetched."""
+SHED = 8
+"""Of the samples of a request, one in so many may go for a division of the room that has changed."""
+LITTLE, SELDOM = 0.001, 20
+"""Publishing that takes longer, in seconds, is done again after so many times what it took beyond that."""
+PART = 1 << 17
+"""Samples of the table that are looked at together."""
+
+
+class Answer(NamedTuple):
+    """Samples to be delivered; for each the word of the entry to begin with, 0: from the store, and in which form to
+    keep it.
+    """
+
+    samples: Array
+    words: Words
+    keep: Array
+
+
+class Serving:
+    """One rank's. Used by one thread of one process."""
+
+    def __init__(self, share: Share) -> None:
+        """The share stays the caller's."""
+        self.share, self._backend, self._company = share, share.backend, share.company
+        self._name = f"{share.unit}.{secrets.token_hex(6)}"
+        self._rng = np.random.default_rng()
+        self._pool, self._logged = RemainingPool(self._rng), -1
+        self._turn, self._rank = -1, Rank()
+        self._mirror = np.zeros(0, np.uint8)
+        self._told, self._again = True, 0.0  # whether all but the newest is published; not before
+        self._off: tuple[int, ...] | None = None
+        self._given: dict[int, int] = {}  # by sample, the augmented entry that this rank was given last
+        self.report(Rank())
+
+    def report(self, rank: Rank) -> None:
+        """What this rank says of itself."""
+        self._rank = rank
+        if not self._backend.rests:
+            self._backend.report(self._name, JobReport(self._turn, rank).packed())
+
+    @property
+    def _epoch(self) -> str:
+        return f"{self.share.unit}.{self._turn}"
+
+    def begin(self, outside: Array | None = None) -> None:
+        """An epoch begins. ``outside``: samples that nobody of this job will see in it."""
+        if self._turn >= 0:
+            self._backend.forget(self._epoch)
+        self._turn += 1
+        self._mirror = np.zeros(-(-self._backend.samples // 8), np.uint8)
+        self._told = True
+        self._logged = -1
+        self._pool = RemainingPool(self._rng)
+        self.report(self._rank)
+        self._company.look(now=True)
+        if outside is not None and len(outside):
+            self.saw(outside)
+
+    def end(self) -> None:
+        """No epoch is under way."""
+        if self._turn >= 0:
+            self._backend.forget(self._epoch)
+        self._backend.leave(self._name)
+
+    def saw(self, samples: Array) -> None:
+        """These are served: others may know. Nobody is told while nobody else is there."""
+        np.bitwise_or.at(self._mirror, samples >> 3, np.left_shift(1, samples & 7).astype(np.uint8))
+        began = time.monotonic()
+        if not self._company.others or self._backend.rests or began < self._again:
+            self._told = False
+            return
+        fresh = samples if self._told else np.flatnonzero(np.unpackbits(self._mirror, bitorder="little"))
+        self._backend.saw(self._epoch, fresh, self._mirror)
+        self._told, done = True, time.monotonic()
+        self._again = done + SELDOM * (done - began - LITTLE) if done - began > LITTLE else 0.0
+
+    def request(self, asked: Array, remaining: Remaining | None) -> Answer:
+        """As many samples as were asked for: those, or with ``remaining`` others of it. Marks nothing: see ``saw``."""
+        self._company.look()
+        if self._backend.rests:
+            return self._without(asked, remaining)
+        self.share.shed(-(-len(asked) // SHED))
+        if remaining is None:
+            return self._looked_up(asked)
+        drawn = remaining.of(asked)
+        if not self._company.others or not self.share.policy.exchanges:
+            more = remaining.some(len(asked) - len(drawn), drawn) if len(drawn) < len(asked) else drawn[:0]
+            return self._looked_up(np.concatenate([drawn, more]))
+        return self._exchanged(len(asked), drawn, remaining)
+
+    def _without(self, asked: Array, remaining: Remaining | None) -> Answer:
+        chosen = asked
+        if remaining is not None:
+            drawn = remaining.of(asked)
+            chosen = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
+        return Answer(chosen, np.zeros(len(chosen), np.uint64), np.zeros(len(chosen), np.int64))
+
+    def _looked_up(self, samples: Array) -> Answer:
+        words = self._backend.words(samples)
+        found = self._usable(samples, words)
+        keep = self._keep(self._company.need(samples) if self._company.others else None, words)
+        return Answer(samples, found, keep)
+
+    def _exchanged(self, count: int, drawn: Array, remaining: Remaining) -> Answer:
+        words = self._usable(drawn, self._backend.words(drawn))
+        hits, found = [drawn[words > 0]], [words[words > 0]]
+        lacking = count - len(hits[0])
+        if lacking:
+            others, theirs = self._others(lacking, drawn, remaining)
+            hits.append(others)
+            found.append(theirs)
+            lacking -= len(others)
+        misses = self._misses(lacking, np.concatenate(hits), drawn[words == 0], remaining)
+        held = self._backend.words(misses)
+        found.append(self._usable(misses, held))
+        keep = self._keep(self._company.need(misses), held)
+        served = np.concatenate([*hits, misses])
+        return Answer(served, np.concatenate(found), np.concatenate([np.zeros(count - lacking, np.int64), keep]))
+
+    def _others(self, count: int, besides: Array, remaining: Remaining) -> tuple[Array, Words]:
+        """Up to ``count`` that are cached, and were not drawn."""
+        self._notice(remaining)
+        samples, words = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+        found = 0
+        while found < count and len(some := self._pool.draw(2 * (count - found))):
+            left = np.unique(remaining.of(some))
+            left = left[~np.isin(left, np.concatenate([besides, *samples]))]
+            usable = self._usable(left, self._backend.words(left))
+            good = self._rng.permutation(np.flatnonzero(usable))
+            self._pool.add(left[good[count - found :]])
+            good = good[: count - found]
+            samples.append(left[good])
+            words.append(usable[good])
+            found += len(good)
+        return np.concatenate(samples), np.concatenate(words)
+
+    def _notice(self, remaining: Remaining) -> None:
+        """What was added to the cache since the last time; the first time, all that there is."""
+        arrived, self._logged = self._backend.arrivals(self._logged)
+        if arrived is not None:
+            self._pool.add(remaining.of(arrived))
+            return
+        if remaining.count < self._backend.samples // 16:
+            left = remaining.all()
+            self._pool.fill(left[self._backend.words(left) > 0])
+            return
+        parts = []
+        for first in range(0, self._backend.samples, PART):
+            held = np.flatnonzero(self._backend.block(first, min(PART, self._backend.samples - first)))
+            parts.append(remaining.of(first + held))
+        self._pool.fill(np.concatenate(parts))
+
+    def _misses(self, count: int, besides: Array, drawn: Array, remaining: Remaining) -> Array:
+        """What most others need too, first; of equals, what was drawn."""
+        if not count:
+            return drawn[:0]
+        taken = np.concatenate([besides, drawn])
+        some = np.concatenate([drawn, remaining.some(AHEAD * count, taken)])
+        urgency = self.share.policy.urgency(self.share.standing(self._company.need(some))).astype(np.float64)
+        urgency[: len(drawn)] += 0.5
+        urgency += self._rng.random(len(some)) * 0.4
+        return some[np.argsort(-urgency, kind="stable")[:count]]
+
+    def _usable(self, samples: Array, words: Words) -> Words:
+        """The words of entries that may be served: of augmented ones, those that this job never had."""
+        augmented = np.flatnonzero(W.forms(words) == W.AUGMENTED)
+        if not len(augmented):
+            return words
+        entries = [Entry(int(samples[at]), int(words[at])) for at in augmented.tolist()]
+        fresh = np.array(self._backend.claim(self.share.unit.job, entries), bool)
+        fresh &= [self._given.get(entry.sample) != entry.word for entry in entries]  # whatever others say
+        self._given.update(entries)
+        found = words.copy()
+        found[augmented[~fresh]] = 0
+        return found
+
+    def _keep(self, need: Array | None, held: Words) -> Array:
+        """In which form each miss is worth keeping, as far as can be told before its size is known.
+
+        ``need``: how many others have still to see each; None: nobody else is there.
+        """
+        keep = np.zeros(len(held), np.int64)
+        absent = held == 0
+        if not absent.any():
+            return keep
+        room, terms = self.share.room(), self.share.terms()
+        budget = [
+            size if self._company.jobs > 1 or form != W.AUGMENTED else 0  # of no use to the job itself
+            for form, size in zip(W.FORMS, terms.budget[:3], strict=True)
+        ]
+        free = terms.limit - sum(room.held[:3]) - room.others
+        typical = self.share.typical()
+        fit = [
+            form
+            for form in (W.AUGMENTED, W.DECODED, W.ENCODED)
+            if room.held[form - 1] + max(1, typical[form - 1]) <= budget[form - 1] and typical[form - 1] <= free
+        ]
+        if fit and free > 0:
+            keep[absent] = fit[0]
+            return keep
+        some = [form for form in W.FORMS if budget[form - 1]]
+        if not some:
+            return keep
+        form = int(self._rng.choice(some, p=np.array([budget[each - 1] for each in some]) / sum(budget)))
+        if need is not None:
+            keep[absent & (need > 0)] = form
+        if (self.share.disk is not None and room.held[3] < terms.budget[3]) or self.share.may_take(room):
+            keep[absent] = form
+        return keep
+
+    def recount(self) -> None:
+        """Put right what is counted as held, after deaths and damage: by what two looks at the table agree about."""
+        if self._backend.rests:
+            return
+        held = np.zeros(4, np.int64)
+        for first in range(0, self._backend.samples, PART):
+            held += W.sums(self._backend.block(first, min(PART, self._backend.samples - first)))
+        off = tuple(int(there) - counted for there, counted in zip(held, self._backend.room().held, strict=True))
+        if self._off is not None:
+            both = [min(a, b, key=abs) if a * b > 0 else 0 for a, b in zip(off, self._off, strict=True)]
+            if any(both):
+                self._backend.correct(both)
+                off = tuple(a - b for a, b in zip(off, both, strict=True))
+        self._off = off

@@ -1,0 +1,145 @@
+"""Say what limits loading on this machine: of a program, of a dataset, or of the machine alone.
+
+The program runs for a few seconds with torch's loader, which is recorded, and with headrace's. What is said of it was
+measured then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli import UsageError
+from headrace.cli.program import given
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from headrace.running.comparison import BothLoaders
+    from headrace.running.machine import Machine
+    from headrace.trace.advice import Advice
+    from headrace.trace.report import LoaderReport
+
+SECONDS = 20.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--dataset", metavar="MODULE:NAME", help="load this dataset, or what calling it returns")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="with --dataset: samples a batch (32)")
+    parser.add_argument("--workers", type=int, metavar="N", help="with --dataset: workers (one per core)")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help=f"how long to measure in all ({SECONDS:g})"
+    )
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run, as you would start it"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, run, say."""
+    from headrace.running.machine import Machine, concerns
+
+    program = _program(options)
+    machine = Machine.here()
+    found = concerns(machine)
+    measured = _measured(program, options.seconds) if program else None
+    if options.json:
+        print(json.dumps(_data(machine, found, measured), indent=1))
+        return 0
+    from headrace.cli.screen import screen
+
+    _show(machine, found, measured, screen())
+    return 0
+
+
+def _program(options: argparse.Namespace) -> list[str]:
+    program = given(options)
+    if options.seconds <= 0 or options.batch_size < 1 or (options.workers is not None and options.workers < 0):
+        raise UsageError("--seconds and --batch-size must be positive, --workers not negative")
+    if options.dataset is None:
+        return program
+    if program:
+        raise UsageError("a program or --dataset, not both")
+    if ":" not in options.dataset:
+        raise UsageError(f"--dataset {options.dataset}: write it as module:name, as in data:train_set")
+    workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
+    numbers = ["--batch-size", str(options.batch_size), "--workers", str(workers)]
+    return [sys.executable, "-m", "headrace.running.feed", options.dataset, *numbers]
+
+
+def _measured(program: Sequence[str], seconds: float) -> tuple[BothLoaders, LoaderReport]:
+    """Both loaders' figures, and what the trace of torch's says."""
+    from headrace.running.comparison import ORDER, NothingToCompare, compare
+    from headrace.trace.calibrate import calibrate
+    from headrace.trace.reader import read
+    from headrace.trace.report import report
+
+    def tell(line: str) -> None:
+        print(f"headrace doctor: {line}", file=sys.stderr)
+
+    with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
+        trace = str(Path(folder) / "torch.trace")
+        try:
+            compared = compare(program, {"seconds": seconds / len(ORDER)}, tell, trace)
+        except OSError as error:
+            raise UsageError(f"cannot run {program[0]}: {error.strerror}") from None
+        except NothingToCompare as error:
+            raise UsageError(str(error)) from None
+        found = report(read(trace), calibrate(), len(os.sched_getaffinity(0)))
+    return compared, max(found.loaders, key=lambda loader: loader.figures.batches)
+
+
+def _data(
+    machine: Machine, found: Sequence[Advice], measured: tuple[BothLoaders, LoaderReport] | None
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {"machine": asdict(machine), "concerns": [asdict(advice) for advice in found]}
+    if measured is None:
+        return facts
+    compared, loader = measured
+    return facts | {
+        "bottleneck": loader.verdict.bottleneck,
+        "evidence": loader.verdict.evidence,
+        "advice": [asdict(advice) for advice in loader.advice],
+        "comparison": {**asdict(compared), "gain": compared.gain, "verdict": compared.verdict},
+    }
+
+
+def _show(
+    machine: Machine, found: Sequence[Advice], measured: tuple[BothLoaders, LoaderReport] | None, out: Console
+) -> None:
+    from headrace.cli.run import show
+    from headrace.trace.words import size
+
+    shm = "no /dev/shm" if machine.shm is None else f"{size(machine.shm)} free in /dev/shm"
+    gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
+    out.print(f"This machine: {machine.quota:g} cores, {size(machine.memory)} of memory free, {shm}, {gpus}.")
+    _advise(found, out)
+    if not found:
+        out.print("  Nothing of it is short.")
+    if measured is None:
+        out.print("Give it a program to measure: headrace doctor -- python train.py", style="dim")
+        return
+    compared, loader = measured
+    out.print("\nWith torch's loader:", style="bold")
+    out.print(loader.verdict.meaning)
+    for line in loader.verdict.evidence:
+        out.print(f"  {line}")
+    _advise(loader.advice, out)
+    out.print("\nWith headrace's:", style="bold")
+    show(compared, out)
+
+
+def _advise(found: Sequence[Advice], out: Console) -> None:
+    from rich.text import Text
+
+    for advice in found:
+        out.print(Text.assemble("  → ", (advice.setting, "bold green"), f"  {advice.text}"))

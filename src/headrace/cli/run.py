@@ -1,0 +1,135 @@
+"""Run an unmodified program with torch's DataLoader replaced by headrace's.
+
+The replacement reaches the program's process and all that it starts. Nothing of yours is edited. With --compare
+the program runs with both loaders, and what is gained is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli import UsageError
+from headrace.cli.program import required
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headrace.running.comparison import BothLoaders
+    from headrace.running.program import Ran
+
+BATCHES = 100
+NONE = (
+    "no DataLoader of torch's was iterated: the program uses none, brings its own, or its Python is started "
+    "with -S, -E or -I, or has no headrace installed"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--loader", choices=("headrace", "torch"), default="headrace", help="torch: leave it, and record it (headrace)"
+    )
+    parser.add_argument("--trace", metavar="FILE", help="record there; with --loader torch the default is torch.trace")
+    parser.add_argument(
+        "--compare",
+        nargs="?",
+        type=int,
+        const=BATCHES,
+        metavar="BATCHES",
+        help=f"run it twice with each loader, each time for so many batches ({BATCHES}; 0: to its end)",
+    )
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run, as you would start it"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it, or compare."""
+    program = required(options)
+    if options.compare is not None:
+        if options.compare < 0:
+            raise UsageError("--compare takes a number of batches, 0 for the whole program")
+        if options.trace or options.loader != "headrace":
+            raise UsageError("--compare runs both loaders and records neither: leave --loader and --trace out")
+        return _compare(options, program)
+    return _once(options, program)
+
+
+def _once(options: argparse.Namespace, program: list[str]) -> int:
+    from headrace.running.orders import RunOrders
+    from headrace.running.program import run as program_run
+
+    trace = options.trace or ("torch.trace" if options.loader == "torch" else None)
+    if trace is not None and not Path(trace).absolute().parent.is_dir():
+        raise UsageError(f"--trace {trace}: there is no such folder")
+    with tempfile.TemporaryDirectory(prefix="headrace-run-") as folder:
+        try:
+            ran = program_run(program, RunOrders(folder, options.loader), trace, quiet=options.json)
+        except OSError as error:
+            raise UsageError(f"cannot run {program[0]}: {error.strerror}") from None
+    if options.json:
+        print(
+            json.dumps({"code": ran.code, "loader": options.loader, "trace": trace, "processes": ran.data()}, indent=1)
+        )
+        return ran.code
+    for line in _said(ran, options.loader, trace):
+        _tell(line)
+    return ran.code
+
+
+def _said(ran: Ran, loader: str, trace: str | None) -> list[str]:
+    used = [report.loaders for report in ran.reports if report.loaders]
+    made = sum(used)
+    if not made:
+        return [NONE]
+    lines = [f"{made} loader{'s' * (made > 1)} in {len(used)} process{'es' * (len(used) > 1)}: {loader}"]
+    if trace is not None:
+        lines.append(f"recorded; see it with: headrace trace report {trace}")
+    return lines
+
+
+def _compare(options: argparse.Namespace, program: list[str]) -> int:
+    from headrace.running.comparison import NothingToCompare, compare
+
+    try:
+        found = compare(program, {"batches": options.compare}, _tell)
+    except OSError as error:
+        raise UsageError(f"cannot run {program[0]}: {error.strerror}") from None
+    except NothingToCompare as error:
+        _tell(str(error))
+        return error.code
+    if options.json:
+        print(json.dumps({**asdict(found), "gain": found.gain, "verdict": found.verdict}, indent=1))
+    else:
+        from headrace.cli.screen import screen
+
+        show(found, screen())
+    return 0
+
+
+def _tell(line: str) -> None:
+    print(f"headrace run: {line}", file=sys.stderr)
+
+
+def show(found: BothLoaders, out: Console) -> None:
+    """Both loaders in a table, and what that means."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("loader", "workers", "batches/s", "waited", "CPU/batch", "first batch"):
+        table.add_column(heading, justify="left" if heading == "loader" else "right", no_wrap=True)
+    for loader, figures in (("torch", found.torch), ("headrace", found.headrace)):
+        cpu = f"{figures.cpu * 1e3:.1f} ms" if figures.cpu else "-"
+        rate, wait, first = f"{figures.rate:.2f}", f"{figures.wait:.1%}", f"{figures.first:.2f} s"
+        table.add_row(loader, str(figures.workers), rate, wait, cpu, first)
+    out.print(table)
+    out.print(found.verdict)
+    for what in found.left_alone:
+        out.print(f"left alone: {what}", style="yellow")

@@ -1,0 +1,110 @@
+"""Remove rows from a store: by their keys, or by a condition on their metadata.
+
+Asks before it does so; --dry-run only says what would be removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli import UsageError
+from headrace.cli.ending import orderly
+from headrace.cli.store_where import chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from headrace.store.base import Store
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="rows to remove")
+    parser.add_argument("--keys-from", metavar="FILE", help="a file with a key in each line; - for the standard input")
+    parser.add_argument("--where", metavar="CONDITION", help="rows like \"patient = 'P7' OR site IS NULL\"")
+    asking(parser)
+
+
+def asking(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that removes rows."""
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Choose, ask, remove, say; exit code 1 where a key was not there."""
+    from headrace.store.locate import open_store
+
+    given = [*options.keys, *_listed(options.keys_from)]
+    if bool(given) == (options.where is not None):
+        raise UsageError("which rows? give keys, or --keys-from, or --where")
+    store = open_store(options.url)
+    try:
+        there = set(store.keys())
+        wanted = chosen(store, options.where) if options.where is not None else list(dict.fromkeys(given))
+        missing = [key for key in wanted if key not in there]
+        keys = [key for key in wanted if key in there]
+        removed = removal(store, keys, f"{len(keys)} of {len(there)} rows", options)
+    finally:
+        store.close()
+    done = {"store": store.name, "rows": len(there), "chosen": len(keys), "removed": removed, "missing": missing}
+    if options.json:
+        json.dump(done, sys.stdout, indent=1)
+        print()
+    else:
+        told(store.name, len(keys), removed, options)
+        for key in missing[:20]:
+            print(f"  there is no row with the key {key!r}")
+    return 1 if missing else 0
+
+
+def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace) -> None:
+    """What was done, in a line."""
+    would = options.dry_run and chosen_rows
+    print(f"{store}: {chosen_rows} rows would be removed" if would else f"{store}: {removed} rows removed")
+
+
+def removal(store: Store, keys: Collection[str], what: str, options: argparse.Namespace) -> int:
+    """Removes them if that is what the user wants; how many."""
+    from headrace.cli.screen import counting
+    from headrace.store.origin import RemovingStore
+
+    if not isinstance(store, RemovingStore):
+        scheme = store.name.partition(":")[0]
+        raise UsageError(f"{store.name}: rows of a store with the scheme {scheme}:// cannot be removed from here")
+    if options.dry_run or not keys:
+        return 0
+    _ask(f"remove {what} from {store.name}", options)
+    store.close()
+    removed = 0
+    with orderly(), counting("removing", len(keys)) as progress, closing(store.remove(keys)) as parts:
+        for number in parts:
+            removed += number
+            progress(removed)
+    return removed
+
+
+def _ask(question: str, options: argparse.Namespace) -> None:
+    if options.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question}? There is nobody to ask: --yes, or --dry-run to see which")
+    print(f"{question}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise UsageError("nothing was removed")
+
+
+def _listed(name: str | None) -> Sequence[str]:
+    if name is None:
+        return []
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--keys-from: {name} cannot be read: {error}") from None
+    return [line for line in text.splitlines() if line]

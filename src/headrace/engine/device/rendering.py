@@ -1,0 +1,210 @@
+"""Batches of encoded pictures into batches of the device's: decoded and rendered by a thread, ahead of ``next()``.
+
+The thread spends its time in the decoder and in launches, without the interpreter. What it gives to the device is in
+order; ``next()`` makes the trainer's stream wait for an event, and nothing waits for the device but the thread itself.
+"""
+
+import threading
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import torch
+
+from headrace.core.stats import DeviceUse
+from headrace.engine.consumer.tally import Errors, LoaderTally
+from headrace.engine.device.ahead import GONE
+from headrace.engine.device.containers import mapped
+from headrace.engine.device.pieces import Flat
+from headrace.engine.pixels.bundle import Bundle
+from headrace.engine.pixels.prepared import Prepared, replaced
+
+LIGHT_BYTES = 64 << 20
+"""Of a batch of encoded pictures, of which a few more may be taken at once: one after the other they cost the trainer
+half of what they cost one at a time."""
+
+
+class Work:
+    """A batch on its way: what is made of it, and what that needs until it is done."""
+
+    __slots__ = (
+        *("asked", "began", "bundle", "consumer", "decoded", "done", "error", "failed", "kept", "made"),
+        *("masks", "out", "ready", "rest", "started", "use", "users", "verdict"),
+    )
+
+    def __init__(self, bundle: Bundle, consumer: Any) -> None:
+        """``consumer``: the stream that asked for it, if there are streams."""
+        self.bundle: Bundle | None = bundle
+        self.consumer = consumer
+        self.out: Any = None
+        self.masks: Any = None
+        self.rest: Any = None
+        """Labels and all else of the samples, and their boxes, where the batch is to be."""
+        self.ready = threading.Event()
+        """Everything was given to the device, or ``error`` says why not."""
+        self.error: BaseException | None = None
+        self.failed: list[tuple[int, Exception]] = []
+        """Pictures that could not be decoded, by their place in the batch."""
+        self.verdict: list[BaseException] | None = None
+        self.made: Any = None
+        """The batch as it is handed out."""
+        self.use = DeviceUse()
+        self.kept: list[Any] = []
+        self.users = [True]
+        """Emptied by the first of the two threads that has done with it."""
+        self.asked: Any = None
+        self.began: Any = None
+        self.decoded: Any = None
+        self.started: Any = None
+        self.done: Any = None
+
+
+class Renderer(Protocol):
+    """Does the pixels of one batch after the other. ``run`` is called by one thread, all else by the trainer."""
+
+    def begin(self, bundle: Bundle) -> Work:
+        """A batch that is to be made for whoever asks now."""
+
+    def prepare(self) -> None:
+        """In the thread, before the first batch: what takes long and is needed once."""
+
+    def run(self, work: Work) -> None:
+        """Make it; what raises is kept in the work, and bad pictures too."""
+
+    def hand_over(self, work: Work) -> None:
+        """Whoever asked last may use it from now on."""
+
+    def reached(self, work: Work) -> bool:
+        """Whether it is done, without waiting."""
+
+    def took(self, work: Work) -> tuple[int, int] | None:
+        """Nanoseconds of decoding and of pixels, of a batch that is done; None where that is not known."""
+
+    def release(self, work: Work) -> None:
+        """Nobody asks for it any more."""
+
+    def finish(self) -> None:
+        """Wait for all of it, and let go of what it needs; also when waiting raises."""
+
+
+class Rendering:
+    """Implements ``Carrier``. What it hands over is the batch, an error, or ``GONE`` where no sample of it is left."""
+
+    def __init__(self, dataset: Prepared, renderer: Renderer, errors: Errors, tally: LoaderTally) -> None:
+        """Does nothing yet."""
+        self._pixels, self._renderer = dataset.pixels, renderer
+        self._errors, self._tally = errors, tally
+        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []  # one; two if an interrupt came while it was started
+
+    def start(self) -> None:
+        """Begin with what has to be done before the first batch, while workers make that; once all of them are forked:
+        nobody inherits a lock that this thread holds.
+        """
+        if any(thread.ident is not None for thread in self._threads):
+            return
+        thread = threading.Thread(target=_work, args=(self._jobs, self._renderer), name="headrace pixels", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def copy(self, batch: Bundle, flat: Flat) -> tuple[None, Work]:
+        """See ``Carrier``: begin with it."""
+        work = self._renderer.begin(batch)
+        self.start()
+        self._jobs.put(work)
+        return None, work
+
+    def is_light(self, mark: Work) -> bool:
+        """See ``Carrier``: what is waiting in the queue takes nothing of the device."""
+        return mark.bundle is not None and mark.bundle.data.numel() <= LIGHT_BYTES
+
+    def hand_over(self, batch: Any, mark: Work) -> Any:
+        """See ``Carrier``."""
+        mark.ready.wait()
+        if mark.error is not None:
+            return mark.error
+        if mark.made is None:
+            mark.made = self._assembled(mark)
+        if mark.made is not GONE and not isinstance(mark.made, BaseException):
+            self._renderer.hand_over(mark)
+        return mark.made
+
+    def _assembled(self, work: Work) -> Any:
+        bundle = work.bundle
+        assert bundle is not None
+        if work.verdict is None:
+            self._count(work)
+            work.verdict = []
+            for position, error in work.failed:
+                error.add_note(f"headrace: sample {bundle.indices[position]!r}")
+                self._tally.samples -= 1
+                raised = self._errors.judged(bundle.indices[position], error, error)
+                work.verdict += [] if raised is None else [raised]
+        if work.verdict:
+            return work.verdict[0]
+        if not work.failed:
+            rest, boxes = work.rest
+            return self._sample(rest, boxes, work.out, work.masks)
+        bad = {position for position, _ in work.failed}
+        keep = [position for position in range(len(bundle.indices)) if position not in bad]
+        if not keep:
+            return GONE
+        self._renderer.hand_over(work)  # the consumer's stream is going to read it now
+        rest, boxes = work.rest
+        some = None if boxes is None else [boxes[position] for position in keep]
+        masks = None if work.masks is None else work.masks[keep]
+        return self._sample(mapped(rest, lambda tensor: tensor[keep]), some, work.out[keep], masks)
+
+    def _sample(self, rest: Any, boxes: Any, out: torch.Tensor, masks: torch.Tensor | None) -> Any:
+        """The batch as ``default_collate`` would give it, each thing where it stands in a sample."""
+        pixels = self._pixels
+        made = replaced(rest, pixels.picture, out)
+        if masks is not None:
+            made = replaced(made, pixels.mask, masks)
+        return made if boxes is None else replaced(made, pixels.boxes, boxes)
+
+    def _count(self, work: Work) -> None:
+        self._tally.device = self._tally.device.plus(work.use)
+
+    def reached(self, mark: Work) -> bool:
+        """See ``Carrier``."""
+        return mark.ready.is_set() and (mark.error is not None or self._renderer.reached(mark))
+
+    def took(self, mark: Work) -> int | None:
+        """See ``Carrier``."""
+        parts = self.spans(mark)
+        return None if not parts else sum(elapsed for _, elapsed in parts)
+
+    def spans(self, mark: Work) -> list[tuple[str, int]]:
+        """What the device did for a batch that is done: operations and their nanoseconds."""
+        found = None if mark.error is not None else self._renderer.took(mark)
+        return [] if found is None else [("device decode", found[0]), ("device pixels", found[1])]
+
+    def release(self, mark: Work) -> None:
+        """See ``Carrier``."""
+        self._renderer.release(mark)
+        mark.bundle = mark.made = mark.rest = mark.out = mark.masks = None
+
+    def finish(self) -> None:
+        """See ``Carrier``. The thread ends: it is started when it is needed."""
+        jobs, threads = self._jobs, self._threads
+        self._jobs, self._threads = SimpleQueue(), []
+        for _ in threads:
+            jobs.put(None)
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        self._renderer.finish()
+
+
+def _work(jobs: "SimpleQueue[Work | None]", renderer: Renderer) -> None:
+    with suppress(Exception):  # raised again where the first batch needs it
+        renderer.prepare()
+    while (work := jobs.get()) is not None:
+        try:
+            renderer.run(work)
+        except BaseException as error:  # noqa: BLE001  (raised in the trainer, where the batch is asked for)
+            work.error = error
+        finally:
+            work.ready.set()
+        del work  # its batch is the trainer's to keep

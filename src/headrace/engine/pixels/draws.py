@@ -1,0 +1,174 @@
+"""What torchvision's transforms draw and do to a picture's geometry and colours, without the picture.
+
+Every random number is drawn by the transform's own function, in the order in which the transform itself would: v1's
+``get_params``, v2's ``make_params``. A draw is given the transform and the view so far.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from headrace.core.errors import NotOnDevice
+from headrace.engine.pixels.view import View
+
+Draw = Callable[[View], None]
+BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY = range(1, 6)
+
+
+def stand_in(view: View) -> torch.Tensor:
+    """Has the picture's size, which is all that torchvision asks it for, and no memory."""
+    return _PIXEL.expand(3, view.height, view.width)
+
+
+_PIXEL = torch.empty((), dtype=torch.uint8)
+
+
+def params(transform: Any, view: View) -> dict[str, Any]:
+    """Those of a v2 transform."""
+    made = getattr(transform, "make_params", None) or transform._get_params  # noqa: SLF001  (before torchvision 0.21)
+    found: dict[str, Any] = made([stand_in(view)])
+    return found
+
+
+def is_new(transform: Any) -> bool:
+    """Whether it is one of v2."""
+    return hasattr(transform, "make_params") or hasattr(transform, "_get_params")
+
+
+def resize(transform: Any, view: View) -> None:
+    """``Resize``."""
+    height, width = resized(view.height, view.width, transform.size, transform.max_size)
+    if (height, width) != (view.height, view.width):
+        view.resize(height, width)
+
+
+def resized(height: int, width: int, size: Any, longest: int | None) -> tuple[int, int]:
+    """The size that ``Resize`` gives a picture of this one."""
+    short, long = (width, height) if width <= height else (height, width)
+    wanted = [size] if isinstance(size, int) else size
+    if wanted is not None and len(wanted) == 2:
+        return wanted[0], wanted[1]
+    if wanted is None:
+        assert longest is not None
+        new_short, new_long = int(longest * short / long), longest
+    else:
+        new_short, new_long = wanted[0], int(wanted[0] * long / short)
+        if longest is not None and new_long > longest:
+            new_short, new_long = int(longest * new_short / new_long), longest
+    new_short = max(new_short, 0)
+    return (new_long, new_short) if width <= height else (new_short, new_long)
+
+
+def center_crop(transform: Any, view: View) -> None:
+    """``CenterCrop``: a picture that is too small is padded with nothing."""
+    h, w = sides(transform.size)
+    tall, wide = h - view.height, w - view.width
+    if tall > 0 or wide > 0:
+        tall, wide = max(tall, 0), max(wide, 0)
+        view.pad(wide // 2, tall // 2, (wide + 1) // 2, (tall + 1) // 2)
+        if (h, w) == (view.height, view.width):
+            return
+    view.crop(round((view.height - h) / 2.0), round((view.width - w) / 2.0), h, w)
+
+
+def strict_center_crop(transform: Any, view: View) -> None:
+    """``CenterCrop`` of what was padded with something: only of pictures that are large enough."""
+    h, w = sides(transform.size)
+    if h > view.height or w > view.width:
+        raise NotOnDevice(
+            f"on_device=: CenterCrop({h}, {w}) pads a picture of {view.height} × {view.width}, which another transform "
+            "has padded in another way"
+        )
+    center_crop(transform, view)
+
+
+def random_resized_crop(transform: Any, view: View) -> None:
+    """``RandomResizedCrop``."""
+    if is_new(transform):
+        box = params(transform, view)
+        y, x, h, w = box["top"], box["left"], box["height"], box["width"]
+    else:
+        y, x, h, w = transform.get_params(stand_in(view), transform.scale, transform.ratio)
+    view.crop(y, x, h, w)
+    view.resize(*sides(transform.size))
+
+
+def random_crop(transform: Any, view: View) -> None:
+    """``RandomCrop``."""
+    if is_new(transform):
+        drawn = params(transform, view)
+        if drawn["needs_pad"]:
+            view.pad(*drawn["padding"])
+        if drawn["needs_crop"]:
+            view.crop(drawn["top"], drawn["left"], drawn["height"], drawn["width"])
+        return
+    h, w = transform.size
+    if transform.padding is not None:
+        view.pad(*margins(transform.padding))
+    height, width = view.height, view.width
+    if transform.pad_if_needed and width < w:
+        view.pad(w - width, 0, w - width, 0)
+    if transform.pad_if_needed and height < h:
+        view.pad(0, h - height, 0, h - height)
+    view.crop(*transform.get_params(stand_in(view), transform.size))
+
+
+def pad(transform: Any, view: View) -> None:
+    """``Pad``."""
+    view.pad(*margins(transform.padding))
+
+
+def horizontal_flip(transform: Any, view: View) -> None:
+    """``RandomHorizontalFlip``."""
+    if torch.rand(1) < transform.p:
+        view.mirror()
+
+
+def vertical_flip(transform: Any, view: View) -> None:
+    """``RandomVerticalFlip``."""
+    if torch.rand(1) < transform.p:
+        view.turn_over()
+
+
+def color_jitter(transform: Any, view: View) -> None:
+    """``ColorJitter``."""
+    if is_new(transform):
+        drawn = params(transform, view)
+        names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
+        order, factors = drawn["fn_idx"], [drawn[name] for name in names]
+    else:
+        order, *factors = transform.get_params(
+            transform.brightness, transform.contrast, transform.saturation, transform.hue
+        )
+    for which in order.tolist():
+        if factors[which] is not None:
+            view.operations.append((which + 1, factors[which]))
+
+
+def random_grayscale(transform: Any, view: View) -> None:
+    """``RandomGrayscale``."""
+    if torch.rand(1) < transform.p:
+        view.operations.append((GREY, 0.0))
+
+
+def grayscale(_transform: Any, view: View) -> None:
+    """``Grayscale``."""
+    view.operations.append((GREY, 0.0))
+
+
+def sides(size: int | Sequence[int]) -> tuple[int, int]:
+    """Height and width, as torchvision lets them be written."""
+    found = (size,) if isinstance(size, int) else tuple(size)
+    return (found[0], found[0]) if len(found) == 1 else (found[0], found[1])
+
+
+def margins(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom, as torchvision lets them be written."""
+    found = (padding,) if isinstance(padding, int) else tuple(padding)
+    if len(found) == 1:
+        found = found * 4
+    elif len(found) == 2:
+        found = found * 2
+    left, top, right, bottom = found
+    return left, top, right, bottom

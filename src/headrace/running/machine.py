@@ -1,0 +1,130 @@
+"""What a machine gives a loader, and what of it is short. Reading is apart from judging."""
+
+import os
+import resource
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.engine.consumer import cgroup
+from headrace.engine.consumer.cores import free_memory, own_cores
+from headrace.trace.advice import Advice
+from headrace.trace.words import size
+
+GIB = 1 << 30
+SHM = Path("/dev/shm")  # noqa: S108  (looked at, not written to)
+FILES = 4096
+"""Open files below which torch's default way of sharing batches runs into the limit."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Facts."""
+
+    cores: int
+    """That the scheduler would let this process run on."""
+    quota: float
+    """That its control groups let it use; the same where there is no limit."""
+    memory: int
+    """Bytes that can still be used."""
+    shm: int | None
+    """Bytes free in /dev/shm; None where there is none."""
+    files: int
+    """Files a process may have open."""
+    processes: int | None
+    """Processes and threads the control group may still start; None where there is no limit."""
+    gpus: int
+    """Devices of NVIDIA's driver."""
+    cuda: bool
+    """Whether torch can use one."""
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """Looks, and imports torch."""
+        import torch  # noqa: PLC0415  (only where CUDA is asked about)
+
+        return cls(
+            cores=len(os.sched_getaffinity(0)),
+            quota=own_cores(),
+            memory=free_memory(),
+            shm=shutil.disk_usage(SHM).free if SHM.is_dir() else None,
+            files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            processes=_processes(),
+            gpus=len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
+            cuda=torch.cuda.is_available(),
+        )
+
+
+def concerns(machine: Machine) -> tuple[Advice, ...]:
+    """What is short, with what to set; nothing where all is well."""
+    return tuple(
+        advice
+        for advice in (
+            _cores(machine),
+            _memory(machine),
+            _shm(machine),
+            _files(machine),
+            _starts(machine),
+            _gpu(machine),
+        )
+        if advice is not None
+    )
+
+
+def _cores(machine: Machine) -> Advice | None:
+    if machine.quota > 0.9 * machine.cores:
+        return None
+    text = (
+        f"The control group allows {machine.quota:.1f} of the {machine.cores} cores that programs see. Libraries start "
+        "threads for all of them, which then wait for each other; headrace counts what is allowed."
+    )
+    return Advice(f"OMP_NUM_THREADS={max(1, int(machine.quota))}", text)
+
+
+def _memory(machine: Machine) -> Advice | None:
+    if machine.memory >= 2 * GIB:
+        return None
+    text = f"{size(machine.memory)} of memory are left, within the limits of the control group."
+    return Advice("num_workers", text + " Every worker takes some: fewer of them, or smaller batches.")
+
+
+def _shm(machine: Machine) -> Advice | None:
+    if machine.shm is not None and machine.shm >= GIB:
+        return None
+    there = "is not there" if machine.shm is None else f"has {size(machine.shm)} left"
+    text = (
+        f"{SHM} {there}: torch's loader moves batches through it, and a full one ends workers with a bus error. "
+        "headrace's loader does not use it; a cache shm://... does."
+    )
+    return Advice("--shm-size=8g", text + " (The setting is Docker's.)")
+
+
+def _files(machine: Machine) -> Advice | None:
+    if machine.files >= FILES:
+        return None
+    text = f"A process may open {machine.files} files. torch's loader takes one for every tensor on its way."
+    return Advice("ulimit -n 65536", text)
+
+
+def _starts(machine: Machine) -> Advice | None:
+    if machine.processes is None or machine.processes >= 16 * machine.cores:
+        return None
+    return Advice("pids limit", f"The control group allows {machine.processes} more processes and threads.")
+
+
+def _gpu(machine: Machine) -> Advice | None:
+    if machine.cuda or not machine.gpus:
+        return None
+    return Advice("torch with CUDA", f"There are {machine.gpus} GPUs, and this torch cannot use them.")
+
+
+def _processes() -> int | None:
+    found = cgroup.controller("pids")
+    for group in found.groups if found is not None else ():
+        try:
+            most, now = (group / "pids.max").read_text().strip(), (group / "pids.current").read_text()
+        except OSError:
+            continue
+        if most != "max":
+            return int(most) - int(now)
+    return None

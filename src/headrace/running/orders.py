@@ -1,0 +1,73 @@
+"""What ``headrace run`` tells the processes of a program, and what they tell it: one variable, small JSON files."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "HEADRACE_RUN"
+PATH = Path(__file__).parent / "path"
+"""The folder that goes on PYTHONPATH."""
+
+
+@dataclass(frozen=True)
+class RunOrders:
+    """How a program's loaders are to be made."""
+
+    reports: str
+    """A folder: every process that makes a loader leaves a report there."""
+    loader: str = "headrace"
+    """``torch`` leaves loaders as they are, but records them."""
+    measure: bool = False
+    """Take the time of every batch."""
+    batches: int = 0
+    """End the process after so many; 0 lets it run."""
+    seconds: float = 0.0
+    """End it so long after its first batch; 0 lets it run."""
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """The variables for the program's first process; it hands them on."""
+        behind = inherited.get("PYTHONPATH")
+        path = str(PATH) if not behind else f"{PATH}{os.pathsep}{behind}"
+        return {**inherited, "PYTHONPATH": path, VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def here(cls) -> "RunOrders | None":
+        """Those this process was started with."""
+        said = os.environ.get(VARIABLE)
+        return None if not said else cls(**json.loads(said))
+
+
+@dataclass
+class ProcessReport:
+    """What one process did with its loaders."""
+
+    rank: int = 0
+    loaders: int = 0
+    left_alone: list[str] = field(default_factory=list)
+    """Subclasses that stayed torch's, with what they override."""
+    batches: int = 0
+    first: float = 0.0
+    """Seconds from the first ``iter()`` until the first batch."""
+    seconds: float = 0.0
+    """From the first batch to the newest."""
+    wait: float = 0.0
+    """Of these, those in ``next()``."""
+    cpu: float = 0.0
+    """CPU time of the process and its workers between ``iter()`` and the end."""
+    workers: int = 0
+
+    def write(self, folder: str) -> None:
+        """Put it where the command finds it; whole, or not at all."""
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", delete=False) as file:
+            json.dump(asdict(self), file)
+        Path(file.name).rename(Path(folder) / f"{os.getpid()}.json")
+
+
+def reports(folder: Path) -> Iterator[ProcessReport]:
+    """Those of all processes, by rank."""
+    found: list[dict[str, Any]] = [json.loads(path.read_text()) for path in folder.glob("[0-9]*.json")]
+    return iter(sorted((ProcessReport(**one) for one in found), key=lambda report: report.rank))

@@ -1,0 +1,48 @@
+"""A program run to its end, with orders for its loaders."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.running.orders import ProcessReport, RunOrders, reports
+from headrace.trace.session import VARIABLE
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that ended."""
+
+    code: int
+    reports: tuple[ProcessReport, ...]
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds per batch, of all processes together."""
+        return sum(report.cpu for report in self.reports) / sum(report.batches for report in self.reports)
+
+    def data(self) -> list[dict[str, Any]]:
+        """The reports as plain values."""
+        return [asdict(report) for report in self.reports]
+
+
+def run(program: Sequence[str], orders: RunOrders, trace: str | None, *, quiet: bool) -> Ran:
+    """Run the program to its end. Its signals are its own: Ctrl-C reaches it too, and we wait for it.
+
+    ``trace``: where its loaders record. ``quiet``: what it prints goes to the standard error output. Raises ``OSError``
+    where it cannot be started.
+    """
+    environment = orders.environment(os.environ)
+    if trace is not None:
+        environment[VARIABLE] = str(Path(trace).absolute())
+    with subprocess.Popen(program, env=environment, stdout=sys.stderr if quiet else None) as process:  # noqa: S603  (as asked)
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:
+                continue
+    return Ran(128 - code if code < 0 else code, tuple(reports(Path(orders.reports))))

@@ -1,0 +1,223 @@
+"""The tables themselves, read and written through the driver: for a process that may be killed."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from headrace.core.errors import StoreRefused
+from headrace.core.options import Retry
+from headrace.store.base import Kind, LabelKind, Schema
+from headrace.store.cassandra import cql, driver
+from headrace.store.cassandra.options import options
+from headrace.store.cassandra.session import CassandraSession, TableShape, agreed, column_types, settled, shape_of
+from headrace.store.cassandra.writer import CassandraWriter
+from headrace.store.columns import check_kinds, check_labels, chosen
+from headrace.store.driver_process.direct import Listing
+from headrace.store.perseverance import Perseverance
+from headrace.store.provenance import Provenance
+from headrace.store.url import StoreUrl
+
+ARCS = 32
+COUNTED_ARCS = 256
+ARCS_AT_ONCE = 4
+METADATA_PAGE = 5000
+LABEL_PAGE = 500
+BLIND_PAGE = 50
+"""Without a metadata table the data table is listed. Where only its keys are asked for the server reads whole rows,
+payloads and all, and a page of many is more than a small server's memory."""
+PLAIN: Mapping[Kind, Callable[[Any], object]] = {
+    Kind.INTEGER: int,
+    Kind.NUMBER: float,
+    Kind.TEXT: str,
+    Kind.TRUTH: bool,
+}
+"""Into values of Python's own."""
+
+
+class CassandraTables:
+    """A data table, and beside it a metadata table without payloads."""
+
+    def __init__(self, url: StoreUrl) -> None:
+        self.name = url.redacted
+        self._url = url
+        self._reach, self._tables = options(url)
+
+    async def connect(self) -> CassandraSession:
+        connection = await self._connect(wide=True)
+        try:
+            surer = driver.SURER.get(self._reach.consistency)
+            return await CassandraSession.prepared(connection, self._tables, self.name, surer)
+        except BaseException:
+            await connection.close()
+            raise
+
+    async def columns(self, names: Sequence[str] | None) -> Listing:
+        try:
+            connection = await self._connect()
+            shape = await shape_of(connection, self._tables, self.name)
+            wanted = chosen(names, shape.kinds, self.name)
+            rows = await self._scan(connection, shape, wanted[1:])
+        except driver.Failure as error:
+            raise driver.told(error, self.name) from error
+        rows.sort(key=lambda row: str(row[0]))
+        found = {}
+        for position, name in enumerate(wanted):
+            plain = PLAIN[shape.kinds[name]]
+            found[name] = [None if row[position] is None else plain(row[position]) for row in rows]
+        return Listing(shape.labels, shape.kinds, found)
+
+    async def writer(self) -> CassandraWriter:
+        try:
+            connection = await self._connect()
+            shape = await settled(lambda: self._whole_shape(connection))
+            writer = CassandraWriter(connection, shape, self.name)
+            await settled(lambda: writer.prepare(self._tables))
+        except driver.Failure as error:
+            raise driver.told(error, self.name) from error
+        writer.quorum = self._reach.consistency is None
+        return writer
+
+    async def provenance(self) -> Provenance:
+        """The table's own number, and the revision that every writer of this package advances.
+
+        Tables without one were written by others: there the number of rows and the latest write time of a label tell.
+        """
+        tables = self._tables
+        try:
+            connection = await self._connect()
+            named = (await connection.query(cql.TABLE_ID, [tables.keyspace, tables.data])).first()
+            if named is None:
+                raise StoreRefused(f"{self.name}: there is no table {tables.data!r}", server=self.name)
+            cluster = (await connection.query(cql.CLUSTER)).first().as_tuple()[0]
+            revision = await self._revision(connection) or await self._write_times(connection)
+        except driver.Failure as error:
+            raise driver.told(error, self.name) from error
+        columns = f"{tables.id_column}:{tables.label_column}:{tables.data_column}"
+        return Provenance(f"cassandra:{cluster}:{named.as_tuple()[0]}:{columns}", revision)
+
+    async def _revision(self, connection: driver.Connection) -> str | None:
+        try:
+            prepared = await connection.create_prepared(cql.read_revision(self._tables))
+        except driver.NotThere:
+            return None
+        statement = prepared.bind([])
+        if self._reach.consistency is None:
+            statement.set_consistency(driver.LOCAL_QUORUM)
+        found = (await connection.execute(statement)).first()
+        return None if found is None else str(found.as_tuple()[0])
+
+    async def _write_times(self, connection: driver.Connection) -> str:
+        tables, shape = self._tables, await shape_of(connection, self._tables, self.name)
+        if shape.labels is not LabelKind.NONE:  # of a row of which both are written, the label's time is the payload's
+            source, id_column, column = tables.data, tables.id_column, tables.label_column
+        elif shape.has_metadata and "bytes" in shape.kinds:
+            source, id_column, column = tables.metadata, tables.metadata_id_column, "bytes"
+        else:
+            message = (
+                f"{self.name}: nothing says when its rows were written without reading payloads, so a cache cannot "
+                "tell: derive from StoreDataset, and tell the rows apart in `cache_fingerprint()`"
+            )
+            raise StoreRefused(message, server=self.name)
+        text = cql.write_times(cql.table(tables.keyspace, source), id_column, column)
+        prepared = await connection.create_prepared(text)
+        turns, again = asyncio.Semaphore(ARCS_AT_ONCE), Perseverance(self.name, Retry(), None)
+
+        async def execute(marks: tuple[int, int]) -> tuple[int, int]:
+            try:
+                count, latest = (
+                    (await connection.execute(prepared.bind([*marks], page_size=LABEL_PAGE))).first().as_tuple()
+                )
+            except driver.Failure as error:
+                raise driver.told(error, self.name) from error
+            return count, latest or 0
+
+        async def arc(marks: tuple[int, int]) -> tuple[int, int]:
+            async with turns:
+                return await again.run(None, partial(execute, marks))
+
+        found = await asyncio.gather(*map(arc, cql.arcs(COUNTED_ARCS)))
+        return f"{sum(count for count, _ in found)} rows up to {max(latest for _, latest in found)}"
+
+    async def _connect(self, *, wide: bool = False) -> driver.Connection:
+        """Reading samples takes all the connections the URL asks for; for the rest one per server will do."""
+        reach = self._reach if wide else replace(self._reach, connections=1, io_threads=1)
+        return await driver.connect(reach, driver.Login(self._url.user, self._url.secret()), self.name)
+
+    async def _scan(self, connection: driver.Connection, shape: TableShape, wanted: list[str]) -> list[tuple[Any, ...]]:
+        tables = self._tables
+        if shape.has_metadata:
+            source, id_column, page = tables.metadata, tables.metadata_id_column, METADATA_PAGE
+            names = wanted
+        else:
+            source, id_column = tables.data, tables.id_column
+            # To read the label as well is cheaper than not to: the server then need not look at the payload.
+            labelled = shape.labels is not LabelKind.NONE
+            names = [tables.label_column] if labelled else []
+            page = LABEL_PAGE if labelled else BLIND_PAGE
+        text = cql.scan(cql.table(tables.keyspace, source), id_column, names)
+        prepared = await connection.create_prepared(text)
+        turns = asyncio.Semaphore(ARCS_AT_ONCE)
+        again = Perseverance(self.name, Retry(), None)
+
+        async def execute(statement: Any) -> Any:
+            try:
+                return await connection.execute(statement)
+            except driver.Failure as error:
+                raise driver.told(error, self.name) from error
+
+        async def arc(after: int, up_to: int) -> list[tuple[Any, ...]]:
+            async with turns:
+                statement = prepared.bind([after, up_to], page_size=page)
+                statement.set_is_idempotent(True)
+                rows: list[tuple[Any, ...]] = []
+                while True:
+                    result = await again.run(None, partial(execute, statement))
+                    rows += [tuple(row.as_tuple()) for row in result.all()]
+                    if not result.has_more_pages():
+                        return rows
+                    statement.set_page_state(result.page_state())
+
+        parts = await asyncio.gather(*(arc(*marks) for marks in cql.arcs(ARCS)))
+        rows = [row for part in parts for row in part]
+        return rows if shape.has_metadata else [row[: 1 + len(wanted)] for row in rows]
+
+    async def create(self, schema: Schema) -> None:
+        try:
+            await self._create(await self._connect(), schema)
+        except driver.Failure as error:
+            raise driver.told(error, self.name) from error
+
+    async def _create(self, connection: driver.Connection, schema: Schema) -> None:
+        tables = self._tables
+        if (await connection.query(cql.KEYSPACE, [tables.keyspace])).first() is None:
+            dc = self._reach.dc
+            if dc is None:
+                dc = (await connection.query(cql.DATA_CENTRE)).first().column_value("data_center")
+            await connection.query(cql.create_keyspace(tables, dc))
+        await settled(lambda: connection.query(cql.create_data(tables, schema.labels)))
+        shape = await settled(lambda: shape_of(connection, tables, self.name))
+        check_labels(schema.labels, shape.labels, self.name)
+        await settled(lambda: connection.query(cql.create_metadata(tables, schema.labels, shape.id_type)))
+        await settled(lambda: connection.query(cql.create_state(tables)))
+        shape = await settled(lambda: self._whole_shape(connection))
+        for name in check_kinds(schema.columns, shape.kinds, self.name):
+            await settled(partial(self._add, connection, name, schema.columns[name]))
+        await agreed(connection)
+
+    async def _add(self, connection: driver.Connection, name: str, kind: Kind) -> None:
+        try:
+            await connection.query(cql.add_column(self._tables, name, kind))
+        except driver.Failure:
+            # Another process may have added it in the meantime.
+            if name not in await column_types(connection, self._tables.keyspace, self._tables.metadata):
+                raise
+
+    async def _whole_shape(self, connection: driver.Connection) -> TableShape:
+        """The shape of tables that are both there."""
+        shape = await shape_of(connection, self._tables, self.name)
+        if not shape.has_metadata:
+            message = f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata"
+            raise StoreRefused(message, server=self.name)
+        return shape

@@ -1,0 +1,134 @@
+"""A driver's process as the one that needs it sees it: it is started, asked, replaced when it dies, and killed."""
+
+import asyncio
+import pickle
+import socket
+import subprocess
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from headrace.core.errors import StoreUnavailable
+from headrace.store.channel import Channel
+from headrace.store.failures import rebuilt
+from headrace.store.interpreter import started
+
+_PROGRAM = "import sys; from headrace.store.driver_process.child import main; main(int(sys.argv[1]))"
+DEATHS_ALLOWED = 3
+"""Processes that may die over one call before it counts as failed."""
+
+Answer = tuple[dict[str, Any], memoryview]
+T = TypeVar("T")
+
+
+class _Died(Exception):
+    """With its exit code."""
+
+
+class _Process:
+    """One of them, for the event loop that started it. It ends by being killed: it owes nothing to anybody."""
+
+    def __init__(self, store: object) -> None:
+        told = pickle.dumps(store)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process: subprocess.Popen[bytes] = started(_PROGRAM, theirs.fileno())
+            except BaseException:
+                ours.close()
+                raise
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._number = 0
+        self.exit_code: int | None = None
+        self._channel = Channel(ours, self._taken, self.end)
+        self._channel.send(0, {}, [told])
+
+    async def call(self, name: str, head: dict[str, Any], parts: Iterable[bytes | memoryview]) -> Answer:
+        if self.exit_code is not None:
+            raise _Died(self.exit_code)
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            self._channel.send(number, {"call": name, **head}, parts)
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def _taken(self, number: int, head: dict[str, Any], body: memoryview) -> None:
+        answer = self._waiting.get(number)  # None: nobody waits for it any more
+        if answer is not None and not answer.done():
+            if "error" in head:
+                answer.set_exception(rebuilt(head))
+            else:
+                answer.set_result((head, body))
+
+    def end(self) -> None:
+        """Idempotent. Whoever waits for an answer hears that there is none."""
+        self._channel.close()
+        if self.exit_code is None:
+            self._process.kill()
+            self.exit_code = self._process.wait()
+            for answer in self._waiting.values():
+                if not answer.done() and not answer.get_loop().is_closed():
+                    answer.set_exception(_Died(self.exit_code))
+
+
+class DriverProcess:
+    """A process in which a store's driver runs, there when it is needed. Used by one event loop.
+
+    Every call is idempotent, so one whose process died is made again, by another one.
+    """
+
+    def __init__(self, store: Any, opening: str | None = None) -> None:
+        """``opening``: the call that is made first, in each of them."""
+        self._store, self._opening = store, opening
+        self._process: _Process | None = None
+        self._starting = asyncio.Lock()
+        self.opened: dict[str, Any] = {}
+        """What the opening call was answered."""
+
+    async def call(self, name: str, head: dict[str, Any], parts: Iterable[bytes | memoryview] = ()) -> Answer:
+        """What it is answered; raises the ``StoreError`` that it raised there."""
+        sent = list(parts)
+        return await self._survived(lambda process: process.call(name, head, sent))
+
+    async def open(self) -> None:
+        """Has what it is for opened ahead of the first call. Raises what the store refuses."""
+        await self._survived(_nothing)
+
+    async def _survived(self, work: Callable[[_Process], Awaitable[T]]) -> T:
+        """Done in a process that did not die over it."""
+        code: int | None = None
+        for _ in range(DEATHS_ALLOWED):
+            try:
+                return await work(await self._running())
+            except _Died as died:
+                code = died.args[0]
+        server = self._store.name
+        deaths = f"died {DEATHS_ALLOWED} times, the last time with exit code {code}"
+        raise StoreUnavailable(f"{server}: the process that speaks with it {deaths}", server=server)
+
+    async def _running(self) -> _Process:
+        async with self._starting:
+            if self._process is not None and self._process.exit_code is None:
+                return self._process
+            self.close()
+            process = self._process = _Process(self._store)
+            try:
+                if self._opening is not None:
+                    self.opened, _ = await process.call(self._opening, {}, ())
+            except BaseException:
+                self.close()
+                raise
+            return process
+
+    def close(self) -> None:
+        """Kills the process; idempotent. The next call has another one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+
+async def _nothing(_: _Process) -> None:
+    """Is enough to have one that runs."""

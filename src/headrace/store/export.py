@@ -1,0 +1,227 @@
+"""A store written out as files: a folder, or WebDataset tars, with all that is needed to ingest them again."""
+
+import csv
+import io
+import json
+import shlex
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, Self
+from urllib.parse import quote
+
+from headrace.core.errors import IngestError, StoreError
+from headrace.store.base import Kind, LabelKind, LocalStore, Row, Store
+from headrace.store.bridges import Blocking
+from headrace.store.columns import CLASS
+from headrace.store.contents import extension
+from headrace.store.ingest.kinds import Guess
+
+OWN = ("key", "label", "bytes")
+PATH, LABEL_FILE, MANIFEST = "path", "label_file", "manifest.csv"
+AT_ONCE = 64
+"""Rows that are asked for together."""
+
+
+@dataclass
+class Exported:
+    """What was written, and how it is ingested again."""
+
+    target: str
+    samples: int = 0
+    payload_bytes: int = 0
+    again: str = ""
+    """The command that ingests it, with the store's name left open."""
+    guesses: dict[str, Guess] = field(default_factory=dict)
+
+
+class Target(Protocol):
+    """Where samples are written to."""
+
+    def put(self, number: int, row: Row, metadata: Mapping[str, Any]) -> None: ...
+
+    def finish(self) -> str:
+        """Once all are written: what is ingested again, and with which options."""
+        ...
+
+
+def export(
+    store: Store,
+    target: Path,
+    keys: Sequence[str] | None,
+    shard_bytes: int | None,
+    progress: Callable[[int, int], None],
+) -> Exported:
+    """Writes rows to a folder that is not there yet, or to tars of about ``shard_bytes``. Raises ``HeadraceError``.
+
+    What names the samples is written last: where that is missing, the export did not come to its end.
+    """
+    if target.exists():
+        raise IngestError(f"{target} is there already: an export makes a folder of its own")
+    info, columns = store.info(), store.columns()
+    lists = {name: values.tolist() for name, values in columns.items()}
+    rows = {key: place for place, key in enumerate(lists["key"])}
+    wanted = list(lists["key"]) if keys is None else [key for key in keys if key in rows]
+    names = [name for name in lists if name not in OWN]
+    reader: LocalStore = store if isinstance(store, LocalStore) else Blocking(store)
+    done = Exported(str(target), guesses={name: Guess() for name in names})
+    try:
+        target.mkdir(parents=True)
+        with ExitStack() as stack:
+            made: Target = (
+                stack.enter_context(_FolderExport(target, info.labels, names))
+                if shard_bytes is None
+                else stack.enter_context(_TarExport(target, shard_bytes))
+            )
+            for row in _fetched(reader, wanted):
+                metadata = {name: _plain(lists[name][rows[row.key]]) for name in names}
+                for name, value in metadata.items():
+                    done.guesses[name].see(["" if value is None else str(value)])
+                made.put(done.samples, row, metadata)
+                done.samples += 1
+                done.payload_bytes += len(row.payload)
+                progress(done.samples, len(wanted))
+            again = made.finish()
+    except OSError as error:
+        raise IngestError(f"{target}: cannot be written: {error.strerror or error}") from error
+    finally:
+        reader.close()
+    done.again = f"headrace ingest {again} STORE{_types(info.columns, done.guesses)}{_label_files(info.labels, again)}"
+    return done
+
+
+def _fetched(reader: LocalStore, keys: Sequence[str]) -> Iterator[Row]:
+    """In the order of the keys."""
+    for start in range(0, len(keys), AT_ONCE):
+        part = keys[start : start + AT_ONCE]
+        found = {each.key: each for each in reader.get_many(part)}
+        for key in part:
+            row = found[key]
+            if not isinstance(row, Row):
+                raise row.error
+            yield row
+
+
+def _types(kinds: Mapping[str, Kind], guesses: Mapping[str, Guess]) -> str:
+    """What a reader of texts would take for something else."""
+    wrong = [f"{name}={kind.value}" for name, kind in kinds.items() if name != PATH and guesses[name].kind is not kind]
+    return f" --types {shlex.quote(','.join(wrong))}" if wrong else ""
+
+
+def _label_files(labels: LabelKind, again: str) -> str:
+    if labels is not LabelKind.BLOB:
+        return ""
+    return f" --label-files {LABEL_FILE if again.endswith('.csv') else 'label'}"
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  (NaN is missing)
+
+
+class _FolderExport:
+    """Files, by class where there are names, and a manifest. A row that knows its path keeps it, where that is safe."""
+
+    def __init__(self, folder: Path, labels: LabelKind, names: Sequence[str]) -> None:
+        self._folder, self._labels = folder, labels
+        self._names = [name for name in names if name != PATH]
+        label = {LabelKind.INTEGER: ["label"], LabelKind.BLOB: [LABEL_FILE], LabelKind.NONE: []}[labels]
+        self._head = [PATH, "key", *label, *self._names]
+        self._used: set[str] = set()
+
+    def __enter__(self) -> Self:
+        partial = self._folder / f".{MANIFEST}.partial"
+        self._partial, self._file = partial, partial.open("w", newline="", encoding="utf-8")
+        self._table = csv.writer(self._file)
+        self._table.writerow(self._head)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def put(self, number: int, row: Row, metadata: Mapping[str, Any]) -> None:
+        path = self._path(number, row, metadata)
+        self._write(path, row.payload)
+        label: list[Any] = [] if self._labels is LabelKind.NONE else [row.label]
+        if isinstance(row.label, bytes):
+            label = [f"labels/{number:08d}.{extension(row.label)}"]
+            self._write(label[0], row.label)
+        try:
+            self._table.writerow([path, row.key, *label, *(metadata[name] for name in self._names)])
+        except UnicodeEncodeError:
+            raise StoreError(f"the row with the key {row.key!r} has a text that is none", key=row.key) from None
+
+    def finish(self) -> str:
+        self._file.close()
+        self._partial.rename(self._folder / MANIFEST)
+        return shlex.quote(str(self._folder / MANIFEST))
+
+    def _path(self, number: int, row: Row, metadata: Mapping[str, Any]) -> str:
+        own = metadata.get(PATH)
+        if not isinstance(own, str) or not _safe(own) or own in self._used:
+            own = f"{quote(str(metadata.get(CLASS) or 'samples'), safe=' ')}/{number:08d}.{extension(row.payload)}"
+        self._used.add(own)
+        return own
+
+    def _write(self, path: str, content: bytes | memoryview) -> None:
+        where = self._folder / path
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with where.open("xb") as file:
+            file.write(content)
+
+
+def _safe(path: str) -> bool:
+    """Whether it stays within the folder, and beside what is written there anyhow."""
+    parts = PurePosixPath(path).parts
+    fine = path == "/".join(parts) and "\0" not in path and len(path.encode("utf-8", "replace")) < 1000
+    return fine and len(parts) > 1 and parts[0] not in ("/", "labels") and ".." not in parts and path.isprintable()
+
+
+class _TarExport:
+    """WebDataset shards: ``00000000.png`` with ``.cls`` and ``.json``, which has the key."""
+
+    def __init__(self, folder: Path, shard_bytes: int) -> None:
+        self._folder, self._bytes = folder, shard_bytes
+        self._tar: tarfile.TarFile | None = None
+        self._shards = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tar is not None:
+            self._tar.close()
+
+    def put(self, number: int, row: Row, metadata: Mapping[str, Any]) -> None:
+        if self._tar is None:
+            self._tar = tarfile.open(self._partial, "x")  # noqa: SIM115  (closed with the shard)
+        plain = {name: value for name, value in metadata.items() if value is not None and name != PATH}
+        members: list[tuple[str, bytes | memoryview]] = [(extension(row.payload), row.payload)]
+        if isinstance(row.label, int):
+            members.append(("cls", str(row.label).encode()))
+        elif row.label is not None:
+            members.append(("label", row.label))
+        members.append(("json", json.dumps({"key": row.key, **plain}).encode()))
+        for name, content in members:
+            member = tarfile.TarInfo(f"{number:08d}.{name}")
+            member.size = len(content)
+            self._tar.addfile(member, io.BytesIO(content))
+        if self._tar.offset >= self._bytes:
+            self._next()
+
+    def finish(self) -> str:
+        if self._tar is not None:
+            self._next()
+        return shlex.quote(str(self._folder))
+
+    @property
+    def _partial(self) -> Path:
+        return self._folder / f"shard-{self._shards:06d}.tar.partial"
+
+    def _next(self) -> None:
+        assert self._tar is not None
+        self._tar.close()
+        self._tar = None
+        self._partial.rename(self._partial.with_suffix(""))
+        self._shards += 1

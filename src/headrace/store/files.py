@@ -1,0 +1,37 @@
+"""A file read whole: a file, and nothing that would have to be waited for."""
+
+import os
+import stat
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFIFO: "is a FIFO",
+    stat.S_IFSOCK: "is a socket",
+    stat.S_IFCHR: "is a device",
+    stat.S_IFBLK: "is a device",
+}
+MOST = 2**31 - 1
+"""Bytes of a sample: no database takes more in one value."""
+
+
+class NoFile(ValueError):
+    """Something else than a file, or one that is too large to be a sample."""
+
+
+def read_file(path: str | Path) -> bytes:
+    """Its content. Raises ``NoFile``, or ``OSError``; never waits for somebody to write."""
+    _check(os.stat(path))  # noqa: PTH116  (opening a device may do something)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:  # noqa: PTH123  (a descriptor)
+        _check(os.fstat(handle))  # it may be another one by now
+        return file.read()
+
+
+def _check(status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(21, "Is a directory")
+    if kind != stat.S_IFREG:
+        raise NoFile(f"{_KINDS.get(kind, 'is no file')}, and no file to read a sample from")
+    if status.st_size > MOST:
+        raise NoFile(f"has {status.st_size} bytes, and a sample has {MOST} at most")

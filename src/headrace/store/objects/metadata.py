@@ -1,0 +1,107 @@
+"""The parts of the metadata: read one after the other, and of each only what is asked for is kept."""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import StoreRefused
+from headrace.core.options import Retry
+from headrace.store.objects.driver import Bucket
+from headrace.store.perseverance import Perseverance
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+FOLDER = "metadata"
+REMOVED = "data"
+"""What a line says of a row that was removed: no column can have that name."""
+AT_ONCE = 16
+"""Parts that are read ahead."""
+
+
+async def rows(bucket: Bucket, store: str) -> AsyncIterator[dict[str, Any]]:
+    """Every line of every part, oldest first: of those with one key the last counts. Raises ``StoreRefused``."""
+    again = Perseverance(store, Retry(), None)
+    names = await again.run(None, lambda: bucket.names(FOLDER))
+
+    async def part(name: str) -> tuple[memoryview, dict[str, str]] | None:
+        return await again.run(None, lambda: bucket.get(name))
+
+    for first in range(0, len(names), AT_ONCE):
+        for found in await asyncio.gather(*map(part, names[first : first + AT_ONCE])):
+            for line in bytes(found[0]).splitlines() if found is not None else ():
+                try:
+                    row = json.loads(line)
+                    if not isinstance(row["key"], str):
+                        raise TypeError(f"{row['key']!r:.40} is no key")
+                except (ValueError, LookupError, TypeError, RecursionError) as error:
+                    message = f"{store}: a part of the metadata is damaged: {error}"
+                    raise StoreRefused(message, server=store) from error
+                yield row
+
+
+async def lists(bucket: Bucket, store: str, names: Sequence[str]) -> dict[str, list[Any]]:
+    """The named columns, ``key`` first, in the order of the keys."""
+    places: dict[str, int] = {}
+    values: dict[str, list[Any]] = {name: [] for name in names if name != "key"}
+    count = 0
+    async for row in rows(bucket, store):
+        key = row["key"]
+        if REMOVED in row:
+            places.pop(key, None)
+            continue
+        if key not in places:
+            places[key] = count
+            count += 1
+            for column in values.values():
+                column.append(None)
+        for name, column in values.items():
+            column[places[key]] = row.get(name)
+    order = sorted(places.items())
+    return {
+        "key": [key for key, _ in order],
+        **{name: [column[place] for _, place in order] for name, column in values.items()},
+    }
+
+
+class KnownKeys:
+    """Which keys there are: sixteen bytes for each, whatever its length. Two keys share them once in 10^29 pairs."""
+
+    def __init__(self) -> None:
+        self._recent: dict[bytes, bool] = {}
+        """What is known beyond those below, or otherwise."""
+        self._sorted: npt.NDArray[Any] | None = None
+
+    def note(self, keys: Iterable[str], *, there: bool) -> None:
+        """From now on they are there, or are not."""
+        self._recent.update((_digest(key), there) for key in keys)
+        if len(self._recent) > max(1024, (0 if self._sorted is None else len(self._sorted)) // 8):
+            self._merge()
+
+    def _merge(self) -> None:
+        import numpy as np  # noqa: PLC0415  (who reads rows and no columns starts without it)
+
+        recent = np.array([digest for digest, there in self._recent.items() if there], "S16")
+        if self._sorted is not None:
+            known = self._sorted[~np.isin(self._sorted, np.array(list(self._recent), "S16"))]
+            recent = np.concatenate([known, recent])
+        self._sorted = np.sort(recent)
+        self._recent.clear()
+
+    def present(self, keys: Sequence[str]) -> set[str]:
+        """Those of them that are there."""
+        return {key for key in keys if self._has(_digest(key))}
+
+    def _has(self, digest: bytes) -> bool:
+        if digest in self._recent or self._sorted is None:
+            return self._recent.get(digest, False)
+        at = int(self._sorted.searchsorted(digest))
+        return at < len(self._sorted) and bool(self._sorted[at] == digest)
+
+
+def _digest(key: str) -> bytes:
+    """Without zeros, which numpy would take for the end of it."""
+    return base64.b64encode(hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=12).digest())

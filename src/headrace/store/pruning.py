@@ -1,0 +1,110 @@
+"""Which rows of a store have lost what they were made of. Pure, but for looking at files."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.core.errors import IngestError
+from headrace.store.files import read_file
+from headrace.store.ingest.identity import digest
+from headrace.store.origin import Origin
+
+GONE, UNNAMED, REPLACED = "gone", "unnamed", "replaced"
+WORDS = {
+    GONE: "whose files are gone",
+    UNNAMED: "that the source no longer names",
+    REPLACED: "whose files were replaced, and are stored anew",
+}
+
+
+@dataclass
+class Pruning:
+    """What is to be removed, and why."""
+
+    rows: int
+    """In all the store."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """The reason, by key."""
+    places: dict[str, str] = field(default_factory=dict)
+    """Where the row came from, by key."""
+    unknown: int = 0
+    """Rows that are left because nothing is known about their files."""
+
+    def counts(self) -> dict[str, int]:
+        """Rows by reason."""
+        found = dict.fromkeys(WORDS, 0)
+        for reason in self.keys.values():
+            found[reason] += 1
+        return {reason: count for reason, count in found.items() if count}
+
+
+def sources(origins: Iterable[tuple[str, Origin]]) -> dict[str, int]:
+    """Rows by the source they came from."""
+    found: dict[str, int] = {}
+    for _, origin in origins:
+        found[origin.source] = found.get(origin.source, 0) + 1
+    return found
+
+
+def pruning(
+    rows: int,
+    origins: Iterable[tuple[str, Origin]],
+    named: Mapping[str, set[str]] | None = None,
+    exists: Callable[[Path], bool] = Path.exists,
+    hashed: Callable[[Path], bytes] | None = None,
+) -> Pruning:
+    """What has lost its source. ``exists`` and ``hashed`` look at files; only those of which two rows came are hashed:
+    rows of an older content go, if one of the content that is there now is stored.
+
+    ``named``: the places that a source has today, by the source; other sources are then left alone. Without it the
+    files of all rows are looked for. ``IngestError`` where not one file of a source is there, which looks like a disk
+    that is not mounted.
+    """
+    found = Pruning(rows)
+    same: dict[tuple[str, str], list[tuple[str, Origin]]] = {}
+    files: dict[str, list[int]] = {}
+    known = 0
+    for key, origin in origins:
+        if named is not None and origin.source not in named:
+            continue
+        known += 1
+        reason, there = _reason(origin, None if named is None else named[origin.source], exists)
+        seen = files.setdefault(origin.source, [0, 0])
+        seen[0] += there is not None
+        seen[1] += there is True
+        found.unknown += named is None and there is None
+        if there:
+            same.setdefault((origin.source, origin.place), []).append((key, origin))
+        found.places[key] = origin.place.partition("\0")[0]
+        if reason is not None:
+            found.keys[key] = reason
+    for rows_of_place in (several for several in same.values() if len(several) > 1):
+        now = (hashed or _hashed)(_path(rows_of_place[0][1]))
+        older = [key for key, origin in rows_of_place if origin.content != now]
+        if len(older) < len(rows_of_place):
+            found.keys.update(dict.fromkeys(older, REPLACED))
+    for source, (looked, there_are) in files.items():
+        if looked and not there_are:
+            message = f"none of the {looked} files that came from {source} is there: is a disk not mounted?"
+            raise IngestError(f"{message} To remove their rows nevertheless, use headrace store rm")
+    found.unknown += rows - known if named is None else 0
+    found.places = {key: place for key, place in found.places.items() if key in found.keys}
+    return found
+
+
+def _reason(origin: Origin, named: set[str] | None, exists: Callable[[Path], bool]) -> tuple[str | None, bool | None]:
+    """Why the row is to go, if it is; and whether its file is there, where it was looked for."""
+    if named is not None and origin.place not in named:
+        return UNNAMED, None
+    if origin.root is None:
+        return None, None
+    there = exists(_path(origin))
+    return (None if there else GONE), there
+
+
+def _path(origin: Origin) -> Path:
+    return Path(origin.root or "") / origin.place.partition("\0")[0]
+
+
+def _hashed(path: Path) -> bytes:
+    return digest([read_file(path)])

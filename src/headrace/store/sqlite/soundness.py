@@ -1,0 +1,66 @@
+"""Whether a file is what a store writes. SQLite keeps any value in any column, and runs what a file's schema says."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.core.errors import BadRow, StoreRefused
+from headrace.store.base import Kind, Label, LabelKind, Row
+from headrace.store.wording import one_line
+
+NEEDED = {"samples": {"id", "key", "label", "data"}, "metadata": {"key", "bytes"}, "about": {"name", "value"}}
+TYPES: dict[Kind, set[type]] = {
+    Kind.INTEGER: {int, type(None)},
+    Kind.NUMBER: {int, float, type(None)},
+    Kind.TEXT: {str, type(None)},
+    Kind.TRUTH: {int, type(None)},
+}
+LABELS: dict[LabelKind, type] = {LabelKind.INTEGER: int, LabelKind.BLOB: bytes, LabelKind.NONE: type(None)}
+
+
+def check_schema(connection: sqlite3.Connection, store: str) -> None:
+    """Refuses what would run somebody's statements when it is read or written, and what lacks tables or columns."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    query = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR rootpage IS 0 OR rootpage IS NULL"
+    strange = connection.execute(query).fetchone()
+    if strange is not None:
+        name = one_line(str(strange[0]), 60)
+        raise StoreRefused(f"{store}: it has a view, a trigger or the like, {name!r}, as no store has", server=store)
+    for table, columns in NEEDED.items():
+        missing = columns - {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
+        if missing:
+            raise StoreRefused(f"{store}: the table {table!r} has no column {min(missing)!r}: damaged", server=store)
+
+
+@contextmanager
+def sensible(store: str) -> Iterator[None]:
+    """What makes no sense when it is read is told of the store: Python's own errors would name nothing."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        if isinstance(error, StoreRefused):
+            raise
+        told = one_line(f"{type(error).__name__}: {error}", 200)
+        raise StoreRefused(f"{store}: it is damaged ({told})", server=store) from error
+
+
+def check_column(name: str, kind: Kind, values: Sequence[Any]) -> None:
+    """Raises ``ValueError`` where a column has values of another kind than it says."""
+    allowed = TYPES[kind] if name != "key" else {str}
+    others = set(map(type, values)) - allowed
+    if others or (kind is Kind.TRUTH and not set(values) <= {0, 1, None}):
+        found = min(other.__name__ for other in others) if others else "other number"
+        raise ValueError(f"column {name!r} holds {kind.value} values, and a {found} is among them")
+
+
+def checked_row(key: str, label: Any, data: Any, labels: LabelKind, store: str) -> Row:
+    """The row, if it is one."""
+    wrong = "payload" if type(data) is not bytes else "label" if type(label) is not LABELS[labels] else None
+    if wrong is not None:
+        given = type(data if wrong == "payload" else label).__name__
+        message = f"{store}, key {key!r}: the row has no {wrong}, but a {given}"
+        raise BadRow(message.replace("a NoneType", "nothing"), server=store, key=key)
+    sound: Label = label
+    return Row(key, data, sound)

@@ -1,0 +1,86 @@
+"""Where the files of all samples lie, in a few arrays: kept by every process that reads, so it is small."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.store.tar import BadTar, members
+
+
+class Piece(NamedTuple):
+    """Where a file of a sample lies."""
+
+    shard: int
+    offset: int
+    size: int
+
+
+class TarIndex:
+    """The samples of some tar files by key: about 40 bytes for each file, and the bytes of the keys.
+
+    Keys are the names up to the first dot; where two shards use the same name, they begin with the shard's.
+    """
+
+    def __init__(self, shards: Sequence[Path]) -> None:
+        """Reads all headers. Raises ``BadTar`` with the name of the shard."""
+        self.shards = tuple(shards)
+        self._stamps = _stamps(shards)
+        found: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
+        extensions: dict[str, int] = {}
+        for number, path in enumerate(shards):
+            try:
+                for key, extension, offset, size in members(path):
+                    kind = extensions.setdefault(extension, len(extensions))
+                    found.setdefault((number, key), {})[kind] = offset, size
+            except (BadTar, OSError) as error:
+                raise BadTar(f"{path} cannot be read as a plain tar file: {error}") from error
+        unique = len({key for _, key in found}) == len(found)
+        named = sorted((key if unique else f"{shards[number].stem}/{key}", (number, key)) for number, key in found)
+        self.extensions = tuple(extensions)
+        """Of any file."""
+        keys = [key.encode(errors="surrogateescape") for key, _ in named]
+        self._text = b"".join(keys)
+        self._ends = array("Q", accumulate(map(len, keys)))
+        self._shard = array("I", (number for _, (number, _) in named))
+        self._upto = array("Q", accumulate(len(found[place]) for _, place in named))
+        self._kinds, self._offsets, self._sizes = array("I"), array("Q"), array("Q")
+        for _, place in named:
+            for kind, (offset, size) in found[place].items():
+                self._kinds.append(kind)
+                self._offsets.append(offset)
+                self._sizes.append(size)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def is_current(self) -> bool:
+        """Whether the shards are those that were read."""
+        return self._stamps == _stamps(self.shards)
+
+    def key(self, number: int) -> str:
+        """The key of a sample by its place in their order."""
+        begin = self._ends[number - 1] if number else 0
+        return self._text[begin : self._ends[number]].decode(errors="surrogateescape")
+
+    def keys(self) -> Iterator[str]:
+        """All of them, sorted."""
+        return map(self.key, range(len(self)))
+
+    def find(self, key: str) -> dict[str, Piece] | None:
+        """The files of a sample by extension, in their order in the shard."""
+        number = bisect_left(range(len(self)), key, key=self.key)
+        return self.files(number) if number < len(self) and self.key(number) == key else None
+
+    def files(self, number: int) -> dict[str, Piece]:
+        """As ``find``, by place."""
+        shard = self._shard[number]
+        places = range(self._upto[number - 1] if number else 0, self._upto[number])
+        return {self.extensions[self._kinds[at]]: Piece(shard, self._offsets[at], self._sizes[at]) for at in places}
+
+
+def _stamps(shards: Sequence[Path]) -> tuple[tuple[int, int], ...]:
+    found = (path.stat() for path in shards)
+    return tuple((stat.st_size, stat.st_mtime_ns) for stat in found)

@@ -1,0 +1,25 @@
+"""Values as entries, and back."""
+
+import numpy as np
+
+from headrace.cache import entry as E
+from headrace.cache import words as W
+from headrace.cache.codec import Codec, Corrupt
+
+KEY = E.Key(bytes(16), 3, W.DECODED | 99 << 30)
+
+
+def sealed(value, codec=None, key=KEY):
+    """The bytes of an entry."""
+    described = (codec or Codec()).describe(value)
+    found = np.empty(E.length(described), np.uint8)
+    E.seal(key, 7, described, found)
+    return found
+
+
+def unsealed(entry, codec=None, key=KEY):
+    """The value; ``Corrupt`` for what is no such entry."""
+    found = E.unseal(key, np.asarray(entry))
+    if found is None:
+        raise Corrupt("no such entry")
+    return (codec or Codec()).rebuild(found.layout, found.body)

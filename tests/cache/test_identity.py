@@ -1,0 +1,64 @@
+"""Which job a process belongs to, as launchers tell it."""
+
+import os
+
+import pytest
+
+from headrace.cache import identity
+from headrace.cache.identity import launched
+
+STATIC = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+ALONE = STATIC | {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+NODES = STATIC | {"MASTER_ADDR": "node1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}
+SLURM = {"SLURM_NTASKS": "8", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "WORLD_SIZE": "8"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((ALONE | {"RANK": "0"}, "a", 1), (ALONE | {"RANK": "3"}, "a", 1)),
+        ((NODES | {"RANK": "0"}, "a", 1), (NODES | {"RANK": "7"}, "b", 2)),
+        ((SLURM | {"SLURM_PROCID": "0"}, "a", 1), (SLURM | {"SLURM_PROCID": "5"}, "b", 9)),
+        (({"WORLD_SIZE": "2", **STATIC}, "a", 1), ({"WORLD_SIZE": "2", **STATIC}, "a", 1)),
+    ],
+    ids=["torchrun", "torchrun on two hosts", "slurm", "by hand"],
+)
+def test_ranks_of_one_launch_are_one_job(one, other):
+    assert launched(*one) == launched(*other) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((ALONE, "a", os.getpid()), (ALONE, "b", os.getpid())),
+        ((ALONE, "a", os.getpid()), (ALONE, "a", os.getppid())),
+        ((SLURM, "a", 1), (SLURM | {"SLURM_JOB_ID": "78"}, "a", 1)),
+        ((SLURM, "a", 1), (SLURM | {"SLURM_STEP_ID": "1"}, "a", 1)),
+        ((NODES, "a", 1), (NODES | {"MASTER_PORT": "29501"}, "a", 1)),
+        ((NODES, "a", 1), (NODES | {"RAY_JOB_ID": "2"}, "a", 1)),
+    ],
+    ids=["on another host", "one after the other", "another of an array", "another step", "another port", "Ray"],
+)
+def test_other_launches_are_other_jobs(one, other):
+    assert launched(*one) != launched(*other)
+
+
+def test_a_process_alone_is_a_job_of_its_own(monkeypatch):
+    for name in ("WORLD_SIZE", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(identity, "_resumed", (0, ""))
+    assert launched({}, "a", 1) is None
+    assert launched({"WORLD_SIZE": "nonsense"}, "a", 1) is None
+    mine = identity.job()
+    assert identity.job() == mine
+    assert len(mine) == 16
+    monkeypatch.setattr(identity, "_own", (os.getpid() + 1, mine))
+    assert identity.job() != mine, "a fork is another job"
+
+
+def test_a_process_goes_on_with_the_job_of_a_state(monkeypatch):
+    monkeypatch.setattr(identity, "_resumed", (0, ""))
+    identity.resume("f" * 16)
+    assert identity.job() == "f" * 16
+    assert identity.launch() != "f" * 16
+    monkeypatch.setattr(identity, "_resumed", (0, ""))

@@ -1,0 +1,177 @@
+"""``headrace run``: an unmodified program gets our loader, in all its processes, and what cannot be replaced stays."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from headrace.cli.__main__ import main
+from headrace.running import comparison
+from headrace.running.comparison import BothLoaders, LoaderFigures
+from headrace.trace.reader import read
+
+PROGRAM = """
+import abc, json, multiprocessing, pickle, sys
+import torch
+import torch.utils.data.dataloader
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return index
+
+class Moved(DataLoader):
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch + 100
+
+class Abstract(DataLoader, abc.ABC):
+    pass
+
+class Own(DataLoader):
+    def _get_iterator(self):
+        return iter([torch.tensor([7])])
+
+def is_ours(loader):
+    return hasattr(loader, "scheduling")
+
+def child(queue):
+    queue.put(is_ours(DataLoader(Numbers(), 8, num_workers=0)))
+
+if __name__ == "__main__":
+    plain, moved, own = DataLoader(Numbers(), 8, shuffle=True, num_workers=2), Moved(Numbers(), 8), Own(Numbers(), 8)
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,))
+    process.start()
+    facts = {
+        "ours": [is_ours(loader) for loader in (plain, moved, Abstract(Numbers()), own)],
+        "instances": [isinstance(loader, DataLoader) for loader in (plain, moved, own)],
+        "subclasses": [issubclass(kind, DataLoader) for kind in (Moved, Own)],
+        "unrelated": isinstance(own, Moved),
+        "one name": torch.utils.data.dataloader.DataLoader is DataLoader,
+        "pickled": is_ours(pickle.loads(pickle.dumps(plain))),
+        "samples": sorted(int(i) for batch in plain for i in batch),
+        "moved": sorted(int(i) for batch in moved for i in batch),
+        "own": [batch.tolist() for batch in own],
+        "spawned": queue.get(timeout=240),
+        "arguments": sys.argv[1:],
+        "path": [entry for entry in sys.path if "running" in entry],
+    }
+    process.join()
+    print(json.dumps(facts))
+    sys.exit(3)
+"""
+
+EPOCHS = """
+import time, torch
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return index
+
+for epoch in range(20):
+    for batch in torch.utils.data.DataLoader(Slow(), 4, num_workers=1):
+        pass
+"""
+
+
+@pytest.fixture
+def ran(tmp_path, monkeypatch, capfd):
+    """Runs the command on a program in a folder of its own; the exit code and what was printed."""
+
+    def ran(program, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        (tmp_path / "train.py").write_text(program)
+        code = main(["run", *arguments])
+        return code, *capfd.readouterr()
+
+    return ran
+
+
+def test_a_program_gets_our_loader_wherever_it_makes_one(ran):
+    code, out, err = ran(PROGRAM, "--", sys.executable, "train.py", "--epochs", "3")
+    assert code == 3, err  # the program's own
+    assert json.loads(out) == {
+        "ours": [True, True, True, False],
+        "instances": [True, True, True],
+        "subclasses": [True, True],
+        "unrelated": False,
+        "one name": True,
+        "pickled": True,
+        "samples": list(range(40)),
+        "moved": list(range(100, 140)),
+        "own": [[7]],
+        "spawned": True,
+        "arguments": ["--epochs", "3"],
+        "path": [],
+    }
+    assert "left alone: __main__.Own (overrides _get_iterator)" in err
+    assert "2 loaders in 1 process: headrace" in err
+
+
+def test_both_loaders_are_compared_over_as_many_batches(ran, monkeypatch):
+    monkeypatch.setattr(comparison, "ORDER", ("headrace", "torch"))
+    code, out, err = ran(EPOCHS, "--json", "--compare", "20", "--", sys.executable, "train.py")
+    assert code == 0, err
+    facts = json.loads(out)
+    for loader in ("torch", "headrace"):
+        assert facts[loader]["batches"] == 20
+        assert facts[loader]["workers"] == 1
+        assert facts[loader]["cpu"] > 0
+        assert 0 <= facts[loader]["wait"] <= 1
+    assert facts["gain"] == pytest.approx(facts["headrace"]["rate"] / facts["torch"]["rate"])
+
+
+def test_torchs_own_loader_is_recorded(ran, tmp_path):
+    arguments = ("--loader", "torch", "--json", "--", sys.executable, "train.py")
+    code, out, err = ran(EPOCHS.replace("range(20)", "range(2)"), *arguments)
+    assert code == 0, err
+    assert len(read(tmp_path / "torch.trace").samples) == 128
+    assert json.loads(out)["processes"][0]["loaders"] == 2
+
+
+FIGURES = LoaderFigures(batches=100, first=0.2, rate=10.0, wait=0.5, cpu=0.01, spread=1.01, workers=2)
+
+
+@pytest.mark.parametrize(
+    ("torch", "ours", "says"),
+    [
+        ({}, {"rate": 20.0, "wait": 0.1}, "2.00 times as fast: the program waited 50% of the time with torch's"),
+        ({"spread": 2.5}, {"rate": 20.0}, "but runs of one loader differ by 2.50"),
+        ({"wait": 0.01}, {"wait": 0.0}, "nothing is gained: the program waited 1% of the time with torch's"),
+        ({"wait": 0.9}, {"wait": 0.9}, "both are bound by the same thing"),
+        ({}, {"rate": 5.0}, "2.00 times as slow"),
+    ],
+)
+def test_the_verdict_says_what_was_measured(torch, ours, says):
+    assert says in BothLoaders(replace(FIGURES, **torch), replace(FIGURES, **ours)).verdict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "nothing to run"),
+        (["--compare", "-1", "--", "true"], "--compare takes a number of batches"),
+        (["--compare", "5", "--trace", "a", "--", "true"], "leave --loader and --trace out"),
+        (["--trace", "/nowhere/at/all", "--", "true"], "there is no such folder"),
+        (["--", "/nowhere/at/all"], "cannot run /nowhere/at/all: No such file"),
+        (["--compare", "3", "--", "true"], "fewer than two batches"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(capfd, arguments, says):
+    assert main(["run", *arguments]) == 2
+    assert says in capfd.readouterr().err
+
+
+def test_a_program_without_loaders_is_told_so(capfd):
+    assert main(["run", "--", "true"]) == 0
+    assert "no DataLoader of torch's was iterated" in capfd.readouterr().err
