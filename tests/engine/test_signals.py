@@ -2,6 +2,7 @@
 
 import faulthandler
 import gc
+import itertools
 import os
 import signal
 import threading
@@ -85,6 +86,27 @@ def test_they_wait_for_the_outermost(ran: list[int]) -> None:
             elsewhere(lambda: signal.raise_signal(signal.SIGUSR1))
         ran.append(END)
     assert ran == [END, signal.SIGUSR1]
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_finalizer_that_holds_them_while_a_block_ends_takes_nothing_away(
+    ran: list[int], monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """A loader that nobody has any more may be collected at any step of another's."""
+    calls, getsignal = itertools.count(), signal.getsignal
+
+    def collecting(kind: int) -> object:
+        if next(calls) == at:
+            with held():
+                pass
+        return getsignal(kind)
+
+    with pytest.raises(Interrupt), held(KINDS):
+        signal.raise_signal(signal.SIGUSR1)
+        monkeypatch.setattr(signal, "getsignal", collecting)
+    assert ran == [signal.SIGUSR1]
+    with held():
+        pass
 
 
 def test_in_another_thread_they_do_not_wait(ran: list[int]) -> None:

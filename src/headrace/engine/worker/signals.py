@@ -9,7 +9,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from functools import partial
+from types import CodeType, FrameType
 from typing import Any
 
 TIMERS = frozenset({signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF})
@@ -33,13 +34,14 @@ class _Gate:
     def __init__(self) -> None:
         self.shut = False
         self._behind: dict[int, tuple[Handler, _Action]] = {}
-        self._came: dict[int, None] = {}  # in the order in which they came
+        self._came: dict[int, Handler] = {}  # in the order in which they came
 
     def __call__(self, kind: int, frame: FrameType | None) -> None:
+        handler, _ = self._behind[kind]
         if self.shut:
-            self._came[kind] = None
+            self._came[kind] = handler
         else:
-            self._behind[kind][0](kind, frame)
+            handler(kind, frame)
 
     def stand_in(self) -> None:
         """Before every handler, that of Ctrl-C first: it is the likeliest to be wanted."""
@@ -76,9 +78,9 @@ class _Gate:
 
     def _let_in(self) -> None:
         if self._came:
-            kind, _ = self._came.popitem()
+            kind, handler = self._came.popitem()
             try:
-                self._behind[kind][0](kind, inspect.currentframe())  # it runs here: where it came is over
+                handler(kind, inspect.currentframe())  # it runs here: where it came is over
             finally:
                 self._let_in()
 
@@ -86,7 +88,7 @@ class _Gate:
         """Whom it does not stand before any more: a handler may be all that keeps a trainer and its loaders alive."""
         for kind in list(self._behind):
             if signal.getsignal(kind) is not self:
-                del self._behind[kind]
+                self._behind.pop(kind, None)  # a finalizer that ran here may have held signals, too, and forgotten it
 
     def forked(self) -> None:
         """In a new process: nobody waits here."""
@@ -156,3 +158,21 @@ def disown(mask: Iterable[int]) -> None:
             signal.signal(kind, signal.SIG_DFL if kind in FATAL else signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def is_raised_by_handler(error: BaseException) -> bool:
+    """Whether a handler of this process raised it, wherever that ran: its code is on the error's way."""
+    codes = {_code(handler) for handler in map(signal.getsignal, ALL) if callable(handler)} - {None}
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code not in codes:
+        traceback = traceback.tb_next
+    return traceback is not None
+
+
+def _code(handler: Any) -> CodeType | None:
+    """What runs when it is called; None for what is not in Python."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    function = getattr(handler, "__func__", handler)
+    found = getattr(function, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+    return found if isinstance(found, CodeType) else None
