@@ -8,8 +8,9 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 from headrace.core.errors import NotOnDevice
+from headrace.engine.device.renderers import warm
 from headrace.engine.pixels.options import OnDevice
-from headrace.engine.pixels.prepared import collated, prepared
+from headrace.engine.pixels.prepared import collated, of, prepared
 from headrace.engine.settings import Settings
 from headrace.engine.worker import generators
 from headrace.plan.lookahead import USUAL
@@ -59,7 +60,7 @@ def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
     if loader.collate_fn is not default_collate:
         raise NotOnDevice("on_device= makes batches itself: leave collate_fn out, or on_device")
     options = OnDevice() if value is True else value
-    prepared(loader.dataset, options)
+    warm(of(prepared(loader.dataset, options)), loader.device)
     return options
 
 
