@@ -71,10 +71,11 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
             cache = replace(cache, split=(100, 0, 0))
         decodes = cache is not None and not cache.split[0] and cache.split[1] > 0
         dataset = prepared(dataset, loader.on_device, decodes=decodes)
+    iterable = isinstance(loader.dataset, IterableDataset)
     return Settings(
         dataset=dataset,
         index_sampler=loader._index_sampler,  # noqa: SLF001  (what torch's own iterators draw from)
-        iterable=isinstance(loader.dataset, IterableDataset),
+        iterable=iterable,
         batched=loader._auto_collation,  # noqa: SLF001  (as they ask)
         own_batches=leeway.batches,
         own_order=leeway.order,
@@ -99,6 +100,7 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         scheduling=loader.scheduling,
         recording=recording,
         cache=cache,
+        reported=loader._IterableDataset_len_called if iterable else None,  # noqa: SLF001  (as they warn by)
     )
 
 

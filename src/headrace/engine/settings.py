@@ -57,6 +57,8 @@ class Settings:
     scheduling: Scheduling
     recording: Recording | None
     cache: Cache | None
+    reported: int | None
+    """What an iterable dataset said of its length, if it was asked."""
 
     @property
     def given(self) -> Any:

@@ -1,0 +1,103 @@
+"""What an epoch begins with: its number, its seed, its order, and the state that it goes on from."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headrace.engine.consumer.ordering.order import Order
+from headrace.engine.consumer.ordering.saved import is_over, pending
+from headrace.engine.consumer.ordering.sources import unpack_random
+from headrace.engine.resources import Resources
+from headrace.engine.settings import Settings
+from headrace.engine.worker.generators import unpacked
+from headrace.engine.worker.stateful import load
+from headrace.sched.resume import Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Of one epoch."""
+
+    epoch: int
+    seed: int
+    order: Order | None
+    """None where the dataset is iterable."""
+    saved: dict[str, Any] | None = None
+    """The state, where it goes on from the middle."""
+
+    @property
+    def streams(self) -> list[Resume]:
+        """How far each worker's stream had come; none at an epoch's beginning."""
+        return [
+            Resume(
+                stream["batches"],
+                stream.get("state"),
+                ended=stream["ended"],
+                began=None if stream.get("began") is None else unpacked(stream["began"]),
+                random=None if stream.get("random") is None else unpacked(stream["random"]),
+            )
+            for stream in (self.saved["streams"] if self.saved else [])
+        ]
+
+
+def numbered(resources: Resources) -> dict[str, Any] | None:
+    """Number the epoch that begins now, in ``resources``, and count the batches it had.
+
+    Gives the state that it goes on from, or comes after, if any.
+    """
+    resources.epoch, saved = resources.kept.begin_epoch()
+    resources.goes_on_from = saved
+    resources.counted = None, saved["yielded"] if saved and not saved["finished"] else 0
+    return saved
+
+
+def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
+    """What the numbered epoch begins with. One that cannot begin has drawn nothing. ``saved``: see ``numbered``."""
+    settings = resources.settings
+    if saved:
+        settings.facts.compare(saved)  # again: the dataset or the number of workers may have changed since
+    going_on = saved if saved and not saved["finished"] else None
+    with _kept(settings.generator or torch.default_generator):
+        if saved and "generator" in saved and settings.generator is not None:
+            settings.generator.set_state(unpack_random(saved["generator"]))
+        # The seed comes after a new order, as in torch; before one that goes on, since what was drawn is drawn again
+        # from where the generator stood after the seed.
+        order = None if settings.iterable or going_on is not None else Order(settings.index_sampler)
+        seed = _seed(settings, resources.base_seed, saved)
+        if going_on is not None and not settings.iterable:
+            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
+        if saved and "dataset" in saved and not settings.iterable:
+            load(settings.dataset, saved["dataset"], "dataset")
+            resources.end_workers()  # they have the dataset as it was
+    resources.base_seed = seed
+    if going_on is not None and not settings.iterable and is_over(going_on, settings.index_sampler):
+        resources.use_up()  # no batch will do so; a trainer that begins an epoch only to find it over begins another
+    return Beginning(resources.epoch, seed, order, going_on)
+
+
+@contextmanager
+def _kept(generator: torch.Generator) -> Iterator[None]:
+    """Where the block fails, the generator stands where it stood."""
+    state = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        generator.set_state(state)
+        raise
+
+
+def _seed(settings: Settings, drawn: int | None, saved: dict[str, Any] | None) -> int:
+    """One draw per iteration, as torch makes it; a resumed epoch then uses its old seed.
+
+    Persistent workers have one seed for all their epochs, so one that follows a finished epoch draws none.
+    """
+    finished = saved is not None and saved["finished"]
+    kept = None if saved is None or (finished and not settings.persistent) else int(saved["base_seed"])
+    if drawn is None and not (finished and kept is not None):
+        drawn = int(torch.empty((), dtype=torch.int64).random_(generator=settings.generator).item())
+    seed = drawn if kept is None else kept
+    assert seed is not None
+    return seed
