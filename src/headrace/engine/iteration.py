@@ -21,7 +21,7 @@ class Iteration:
 
     def __init__(self, resources: Resources) -> None:
         """Begins at once."""
-        self.resources, self._beacon = resources, resources.kept.beacon(resources.settings.given)
+        self.resources, self._page = resources, resources.kept.page(resources.settings.given)
         self._farewell = Farewell(self, resources.close)
         self.reset()
 
@@ -133,7 +133,7 @@ class Iteration:
         if before is not hand:
             resources.counted = hand, count + 1
             tally.batches += 1
-            self._beacon.show(resources.epoch, hand.delivered, now)
+            self._page.show(resources.epoch, hand.delivered, now)
             if resources.trace is not None:
                 resources.trace.delivered(hand.delivered, asked)
             self._check_length(count + 1)
@@ -153,7 +153,7 @@ class Iteration:
             self.resources.finished = True
             try:
                 self.resources.count()
-                self._beacon.show(self.resources.epoch, Delivered(), time.monotonic_ns(), finished=True)
+                self._page.show(self.resources.epoch, Delivered(), time.monotonic_ns(), finished=True)
                 if self.resources.trace is not None:
                     self.resources.trace.ended()
             finally:

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.cache import identity
 from headrace.core.options import LanesRule
 from headrace.engine.consumer.automatic import Automatic
-from headrace.engine.consumer.beacon import Beacon
+from headrace.engine.consumer.page import FiguresPage
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.supply.fetchers import Fetchers
 from headrace.engine.consumer.supply.membership import Memberships
@@ -37,7 +37,7 @@ class Kept:
         self._lookahead: Lookahead | None = None
         self.recording: Recording | None = None
         """The trace of the newest iteration."""
-        self._beacon: Beacon | None = None
+        self._page: FiguresPage | None = None
         self._owner = os.getpid()
         self._inherited: Any = None
         self._live: list[weakref.ref[Any]] = []  # replaced, never changed: another thread may close them
@@ -50,15 +50,15 @@ class Kept:
     def begin_here(self) -> None:
         """In this process: what shows the other one's work is not ended here."""
         self._owner = os.getpid()
-        self._inherited = self._beacon, self.recording
-        self._beacon = self.recording = None
+        self._inherited = self._page, self.recording
+        self._page = self.recording = None
 
-    def beacon(self, dataset: Any) -> Beacon:
+    def page(self, dataset: Any) -> FiguresPage:
         """Where the loader shows its figures."""
-        if self._beacon is None:
+        if self._page is None:
             with held():
-                self._beacon = Beacon(self.tally, type(dataset).__name__)
-        return self._beacon
+                self._page = FiguresPage(self.tally, type(dataset).__name__)
+        return self._page
 
     def begin_epoch(self) -> tuple[int, dict[str, Any] | None]:
         """The number of the epoch that begins now, and the state it goes on from, or comes after, if any."""
@@ -95,7 +95,7 @@ class Kept:
             closing.callback(self._give_back)
             for resources in filter(None, [live() for live in self._live]):
                 closing.callback(resources.close)
-            self.recording = self._beacon = None
+            self.recording = self._page = None
 
     def _give_back(self) -> None:
         """What it kept from one iteration to the next."""

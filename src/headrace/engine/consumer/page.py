@@ -76,7 +76,7 @@ class Snapshot:
     """None without one."""
 
 
-class Beacon:
+class FiguresPage:
     """The loader's side. Writing takes a microsecond or two, once per batch."""
 
     def __init__(self, tally: LoaderTally, name: str) -> None:
