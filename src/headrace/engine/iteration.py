@@ -12,7 +12,7 @@ from headrace.core.errors import LoaderClosed
 from headrace.engine import runs
 from headrace.engine.consumer.hand import Hand, waiting
 from headrace.engine.consumer.tracing import Delivered
-from headrace.engine.farewell import Farewell
+from headrace.engine.finalizer import Finalizer
 from headrace.engine.resources import Resources
 
 
@@ -22,7 +22,7 @@ class Iteration:
     def __init__(self, resources: Resources) -> None:
         """Begins at once."""
         self.resources, self._page = resources, resources.kept.page(resources.settings.given)
-        self._farewell = Farewell(self, resources.close)
+        self._finalizer = Finalizer(self, resources.close)
         self.reset()
 
     def reset(self) -> None:
@@ -56,7 +56,7 @@ class Iteration:
     def _end(self) -> None:
         self.resources.closing = True
         self.resources.end()
-        self._farewell.detach()
+        self._finalizer.detach()
 
     def __iter__(self) -> Self:
         """Itself."""

@@ -13,7 +13,7 @@ from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.supply.fetchers import Fetchers
 from headrace.engine.consumer.supply.membership import Memberships
 from headrace.engine.consumer.tally import LoaderTally
-from headrace.engine.farewell import Farewell
+from headrace.engine.finalizer import Finalizer
 from headrace.engine.memory.slab import Shelf
 from headrace.engine.worker.signals import held
 from headrace.plan.lookahead import Lookahead
@@ -27,7 +27,7 @@ class Kept:
         """At the start. It does not refer to ``loader``."""
         self.tally, self.shelf = LoaderTally(), Shelf()
         self.memberships, self.fetchers = Memberships(), Fetchers()
-        Farewell(loader, self._give_back)
+        Finalizer(loader, self._give_back)
         self.epoch = 0
         """The number of the next one."""
         self.saved: dict[str, Any] | None = None
