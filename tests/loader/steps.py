@@ -73,7 +73,7 @@ def is_in(thread: int, function: Callable[..., Any]) -> bool:
 
 def inside(frame: FrameType | None) -> bool:
     """Whether ``next()`` has not returned yet: what comes after is the caller's, and what comes while the collector has
-    us say finalizer to something else is raised after that.
+    us finalize something else is raised after that.
     """
     if frame is None or not frame.f_code.co_filename.startswith((PACKAGE, TESTS)):
         return False

@@ -44,7 +44,7 @@ def begin(resources: Resources) -> None:
     resources.tally.epochs += 1
     resources.run = _sent(resources, run)
     if resources.pool is not None:
-        resources.pool.open_nursery()  # not before: the workers have something to do while it is forked
+        resources.pool.start_forker()  # not before: the workers have something to do while it is forked
     if resources.rendering is not None:
         resources.rendering.start()
 

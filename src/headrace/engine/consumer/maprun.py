@@ -208,7 +208,7 @@ class MapRun(Drawing):
         return f" ({'; '.join(busy)})" if busy else ""
 
     def _replace(self, lane: int) -> None:
-        pid, how = self._pool.epitaph(lane)
+        pid, how = self._pool.ended(lane)
         self._outcomes.epitaph = (
             f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
         )

@@ -191,7 +191,7 @@ class StreamRun:
     def _replace(self, lane: int) -> None:
         """A new worker reads its stream again up to what the dead one had made."""
         machine = self.machine
-        pid, how = self._pool.epitaph(lane)
+        pid, how = self._pool.ended(lane)
         self._slots.forget(lane)
         self._tally.restarts += 1
         resume = machine.heir(lane, [(made, self._reading(made)) for made in machine.bury(lane)])
