@@ -210,7 +210,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         """What was counted since the loader was made."""
         if self._latest is not None:
             self._latest.count()
-        return self._kept.tally.snapshot()
+        return self._kept.counters.snapshot()
 
     def close(self) -> None:
         """End the workers of persistent and unfinished iterations and give the memory back; idempotent.

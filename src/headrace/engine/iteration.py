@@ -31,7 +31,7 @@ class Iteration:
             raise RuntimeError(self._not_ours())
         call = object()
         try:
-            self._wait_for_turn(call)
+            self._wait_for_others(call)
             self._begin()
         finally:
             self._leave(call)
@@ -74,10 +74,10 @@ class Iteration:
         resources = self.resources
         if os.getpid() != resources.owner:
             raise RuntimeError(self._not_ours())
-        turn, call, hand, load, error = resources.turn, object(), None, None, None
+        calls, call, hand, load, error = resources.calls, object(), None, None, None
         try:
-            if turn.setdefault(0, call) is not call:
-                self._wait_for_turn(call)
+            if calls.setdefault(0, call) is not call:
+                self._wait_for_others(call)
             if _autograd._profiler_enabled():  # noqa: SLF001  (as torch asks itself)
                 with _profiled():
                     hand, batch = self._handed()
@@ -86,7 +86,7 @@ class Iteration:
             load = hand.load
             error = load if isinstance(load, BaseException) else None
             hand.load = None  # from here on no handler runs: nothing is called
-            del turn[0]
+            del calls[0]
             if error is not None:
                 raise error
             return batch
@@ -97,8 +97,8 @@ class Iteration:
             self._leave(call)
             raise
 
-    def _wait_for_turn(self, call: object) -> None:
-        if not self.resources.turn.wait(call):
+    def _wait_for_others(self, call: object) -> None:
+        if not self.resources.calls.wait(call):
             msg = "this iteration is in another call of this thread, which a signal handler must not begin again"
             raise RuntimeError(msg)
 
@@ -106,10 +106,10 @@ class Iteration:
         """A call raised, or none waits for its result. If it was asked to, the iteration ends with it."""
         resources = self.resources
         try:
-            if resources.closing and resources.turn.get(0) is call:
+            if resources.closing and resources.calls.get(0) is call:
                 self._end()
         finally:
-            resources.turn.leave(call)
+            resources.calls.leave(call)
 
     def _not_ours(self) -> str:
         return (
@@ -120,19 +120,19 @@ class Iteration:
     def _handed(self) -> tuple[Hand[Any], Any]:
         """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""
         resources, asked = self.resources, time.monotonic_ns()
-        tally = resources.tally
+        counters = resources.counters
         try:
             hand = self._take()
         finally:
             now = time.monotonic_ns()
-            tally.wait_seconds += (now - asked) / 1e9
+            counters.wait_seconds += (now - asked) / 1e9
         load = hand.load
         if not isinstance(load, tuple):
             return hand, None
         before, count = resources.counted
         if before is not hand:
             resources.counted = hand, count + 1
-            tally.batches += 1
+            counters.batches += 1
             self._page.show(resources.epoch, hand.delivered, now)
             if resources.trace is not None:
                 resources.trace.delivered(hand.delivered, asked)

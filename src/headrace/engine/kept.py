@@ -8,13 +8,13 @@ from typing import Any
 from headrace.cache import identity
 from headrace.core.options import LanesRule
 from headrace.engine.consumer.automatic import Automatic
+from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.page import FiguresPage
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.supply.fetchers import Fetchers
 from headrace.engine.consumer.supply.membership import Memberships
-from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.finalizer import Finalizer
-from headrace.engine.memory.slab import Shelf
+from headrace.engine.memory.slab import SpareSlabs
 from headrace.engine.worker.signals import held
 from headrace.plan.lookahead import Lookahead
 from headrace.trace.file import Recording
@@ -25,7 +25,7 @@ class Kept:
 
     def __init__(self, loader: Any) -> None:
         """At the start. It does not refer to ``loader``."""
-        self.tally, self.shelf = LoaderTally(), Shelf()
+        self.counters, self.slabs = LoaderCounters(), SpareSlabs()
         self.memberships, self.fetchers = Memberships(), Fetchers()
         Finalizer(loader, self._give_back)
         self.epoch = 0
@@ -57,7 +57,7 @@ class Kept:
         """Where the loader shows its figures."""
         if self._page is None:
             with held():
-                self._page = FiguresPage(self.tally, type(dataset).__name__)
+                self._page = FiguresPage(self.counters, type(dataset).__name__)
         return self._page
 
     def begin_epoch(self) -> tuple[int, dict[str, Any] | None]:
@@ -102,4 +102,4 @@ class Kept:
         with ExitStack() as closing:
             closing.callback(self.memberships.close)
             closing.callback(self.fetchers.close)
-            closing.callback(self.shelf.close)
+            closing.callback(self.slabs.close)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from headrace.core.options import Seeding, Skip
+from headrace.engine.calls import Calls
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.cores import free_memory
 from headrace.engine.consumer.hand import Hand, Hands
@@ -31,7 +32,6 @@ from headrace.engine.memory.slots import Slots
 from headrace.engine.pixels.prepared import of
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
-from headrace.engine.turn import Turn
 from headrace.engine.worker.job import Task
 from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.signals import held
@@ -78,7 +78,7 @@ class Resources:
         if settings.workers > 0 and settings.prefetch <= 0:
             msg = f"prefetch_factor must be positive, but got {settings.prefetch}"
             raise AssertionError(msg)
-        self.settings, self.kept, self.tally = settings, kept, kept.tally
+        self.settings, self.kept, self.counters = settings, kept, kept.counters
         self.owner = os.getpid()
         timed = settings.recording is not None
         self.accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
@@ -110,8 +110,8 @@ class Resources:
         self.finished = False
         self.closing = False
         """Whether somebody asked for the end of it. It is never begun again then."""
-        self.turn = Turn()
-        """Whose is everything here but ``close``."""
+        self.calls = Calls()
+        """Whoever is in one may use everything here; all others only ``close``."""
         self._last: dict[str, Any] = {}
         self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun
         kept.watch(self)
@@ -189,7 +189,7 @@ class Resources:
             limit = settings.loading.memory_limit
             room = free_memory() // 4 if limit is None else limit
             with held():
-                self.slab = self.kept.shelf.take(room, self.accelerator, settings.extent)
+                self.slab = self.kept.slabs.take(room, self.accelerator, settings.extent)
         return self.slab
 
     def _task(self, *, standard: bool) -> Task:
@@ -211,11 +211,11 @@ class Resources:
         )
 
     def count(self) -> None:
-        """Bring what workers know of samples and operations into the tally."""
+        """Bring what workers know of samples and operations into the counters."""
         if self.slab is not None:
-            self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self._operations)
+            self.counters.sample_bytes, self.counters.operations = summary(self.slab.memory, self._operations)
         if self.fetcher is not None:
-            self.tally.network = self.fetcher.network
+            self.counters.network = self.fetcher.network
         if self.membership is not None:
             self.membership.count()
 
@@ -233,10 +233,10 @@ class Resources:
                 waited_for.dismiss()
         call = object()
         try:
-            if self.turn.wait(call, PATIENCE_SECONDS):
+            if self.calls.wait(call, PATIENCE_SECONDS):
                 self.end()
         finally:
-            self.turn.leave(call)
+            self.calls.leave(call)
 
     def end(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent.
@@ -294,7 +294,7 @@ class Resources:
         if failed is None:
             slab.slots.forget()
             slab.slots.reclaim()
-            self.kept.shelf.put(slab)
+            self.kept.slabs.put(slab)
         else:
             slab.close()
 

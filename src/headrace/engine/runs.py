@@ -6,6 +6,7 @@ from typing import Any
 from headrace.core.options import Seeding
 from headrace.engine import beginning, source
 from headrace.engine.beginning import Beginning
+from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.drawing import Drawing, Staffing, Succession
 from headrace.engine.consumer.inline import InlineRun
 from headrace.engine.consumer.inlinestream import InlineStream
@@ -13,7 +14,6 @@ from headrace.engine.consumer.maprun import MapRun
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.streamrun import StreamRun
-from headrace.engine.consumer.tally import Errors
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.pieces import no_slab
@@ -36,12 +36,12 @@ def begin(resources: Resources) -> None:
     run = _taken_early(resources, saved)
     if run is None:
         begun = beginning.drawn(resources, saved)
-        resources.tally.workers = resources.settings.workers
+        resources.counters.workers = resources.settings.workers
         resources.trace = _traced(resources)
         run = _run(resources, begun)
     else:
         resources.trace = _traced(resources)
-    resources.tally.epochs += 1
+    resources.counters.epochs += 1
     resources.run = _sent(resources, run)
     if resources.pool is not None:
         resources.pool.start_forker()  # not before: the workers have something to do while it is forked
@@ -90,7 +90,7 @@ def _run(resources: Resources, begun: Beginning) -> Run:
         batched=settings.batched,
         seed=(begun.seed, begun.epoch) if settings.loading.seeding is Seeding.SAMPLE else None,
         errors=_errors(resources),
-        tally=resources.tally,
+        counters=resources.counters,
         observer=_observer(resources, samples),
     )
 
@@ -126,7 +126,7 @@ def _stream_run(resources: Resources, begun: Beginning) -> Run:
             settings.collate_fn,
             batch_size=settings.batch_size,
             drop_last=settings.drop_last,
-            tally=resources.tally,
+            counters=resources.counters,
             resumed=resumed[0] if resumed else Resume(),
             errors=_errors(resources),
             observer=_observer(resources),
@@ -147,12 +147,12 @@ def _stream_run(resources: Resources, begun: Beginning) -> Run:
 
 def _errors(resources: Resources) -> Errors:
     settings = resources.settings
-    return Errors(settings.on_error, resources.tally, None if settings.iterable else settings.samples)
+    return Errors(settings.on_error, resources.counters, None if settings.iterable else settings.samples)
 
 
 def _service(resources: Resources) -> Service:
     """How the next run treats its user."""
-    return Service(_errors(resources), resources.tally, resources.settings.timeout)
+    return Service(_errors(resources), resources.counters, resources.settings.timeout)
 
 
 def _sent(resources: Resources, run: Run) -> Run:
@@ -162,7 +162,7 @@ def _sent(resources: Resources, run: Run) -> Run:
     if resources.renderer is not None:
         made_by: Any = run
         prepared = of(resources.settings.dataset)
-        resources.rendering = Rendering(prepared, resources.renderer, made_by.errors, resources.tally)
+        resources.rendering = Rendering(prepared, resources.renderer, made_by.errors, resources.counters)
         return Ahead(run, resources.rendering, flat, trace=trace, ahead=ahead)
     if resources.accelerator is not None:
         return Ahead(run, resources.accelerator, flat, trace=trace, ahead=ahead)
@@ -175,7 +175,7 @@ def _traced(resources: Resources) -> RunTrace | None:
     if settings.recording is None:
         return None
     number = resources.first_run + resources.epoch
-    return RunTrace(settings.recording, resources.tally, settings.given, number, _facts(settings, resources.epoch))
+    return RunTrace(settings.recording, resources.counters, settings.given, number, _facts(settings, resources.epoch))
 
 
 def _facts(settings: Settings, epoch: int) -> dict[str, object]:

@@ -60,7 +60,7 @@ def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     if resources.membership is None or resources.stages is None:
         about, resources.stages = caching(options, resources.settings.dataset)
         with held():
-            resources.membership = resources.kept.memberships.take(about, resources.tally)
+            resources.membership = resources.kept.memberships.take(about, resources.counters)
         resources.job = resources.membership.share.unit.job
     return resources.membership, resources.stages
 
@@ -74,7 +74,7 @@ def _arriving(resources: Resources, groups: Groups | ExchangedGroups) -> Source:
     if resources.fetcher is None:
         orders = rows.orders(settings.loading.prefetch, settings.batch_size)
         with held():
-            resources.fetcher = resources.kept.fetchers.take(orders, resources.tally.network)
+            resources.fetcher = resources.kept.fetchers.take(orders, resources.counters.network)
     displacement = settings.scheduling.max_displacement or 0
     arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
     return ArrivingGroups(groups, resources.fetcher, rows.key, arrangement, displacement)

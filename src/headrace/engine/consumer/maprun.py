@@ -50,7 +50,7 @@ class MapRun(Drawing):
     ) -> None:
         """Hands out work at once, unless it follows another run."""
         super().__init__(pool, slots, groups, terms, staffing, succession)
-        self._service, self._tally = service, service.tally
+        self._service, self._counters = service, service.counters
         self.errors = service.errors
         """What becomes of samples that fail."""
         self._outcomes = Outcomes(pool.memory, slots, self._ledger, service)
@@ -70,8 +70,8 @@ class MapRun(Drawing):
         self._begin()
 
     def _begin(self) -> None:
-        self._tally.lane_changes.note(self._ledger.limit)
-        self._watch = Watch(self._pool, self._ledger, self._tally, self._staffing.spares, self._staffing.automatic)
+        self._counters.lane_changes.note(self._ledger.limit)
+        self._watch = Watch(self._pool, self._ledger, self._counters, self._staffing.spares, self._staffing.automatic)
         self.draw_ahead()
 
     def next(self, *, block: bool = True) -> Hand[Settled] | NotYet:
@@ -111,8 +111,8 @@ class MapRun(Drawing):
         machine = self.machine
         deadline = time.monotonic() + self._service.timeout if self._service.timeout else None
         if machine.open or not machine.exhausted:  # where nothing was made ahead, nothing is ready
-            self._tally.ready += machine.count_ready() / max(1, len(machine.open))
-            self._tally.asked += 1
+            self._counters.ready += machine.count_ready() / max(1, len(machine.open))
+            self._counters.asked += 1
         waited = 0.0
         machine.start()
         while not isinstance(command := machine.next(), End):
@@ -214,8 +214,8 @@ class MapRun(Drawing):
         )
         repair = self.machine.repair(lane)
         self._slots.forget(lane)
-        self._tally.restarts += 1
-        self._tally.repeats += repair.reissued
+        self._counters.restarts += 1
+        self._counters.repeats += repair.reissued
         self._pool.restart(lane, Resume())
         self._pool.ring(self._ledger.wake(self._pool.lanes))
         if repair.ticket is None and repair.collating < 0:

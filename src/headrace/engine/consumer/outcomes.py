@@ -27,7 +27,7 @@ class Outcomes:
     def __init__(self, memory: Reservation, slots: Slots, ledger: ConsumerLedger, service: Service) -> None:
         """``service`` says what becomes of those that failed."""
         self._memory, self._slots, self._ledger = memory, slots, ledger
-        self._errors, self._tally = service.errors, service.tally
+        self._errors, self._counters = service.errors, service.counters
         self._delivery = Delivery(memory, slots)
 
     def batch(self, ready: ReadySlot, others: int, outstanding: int) -> Hand[Settled] | None:
@@ -36,7 +36,7 @@ class Outcomes:
         ``others``: batches that are ready besides, of so many ``outstanding``.
         """
         slot, _, rows, expected, settled, failed = ready
-        ledger, slots, tally, delivery = self._ledger, self._slots, self._tally, self._delivery
+        ledger, slots, counters, delivery = self._ledger, self._slots, self._counters, self._delivery
         error = self._failure(ready) if failed or ledger.is_error(slot) else None
         if error is not None:
             slots.release(slot)
@@ -54,11 +54,11 @@ class Outcomes:
                 if error is not None:
                     return Hand(error, settled, Delivered(0, 0, others, outstanding))
         self._errors.passed(count)
-        tally.samples += count
+        counters.samples += count
         if delivery.copied:
-            tally.copied_out += delivery.copied
+            counters.copied_out += delivery.copied
             delivery.copied = 0
-        tally.slab_bytes = max(tally.slab_bytes, slots.touched)
+        counters.slab_bytes = max(counters.slab_bytes, slots.touched)
         return Hand(made, settled, Delivered(number, count, others, outstanding))
 
     def _made(self, slot: int, keep: list[int] | None) -> tuple[Any] | Exception:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.engine.consumer.tally import Errors, LoaderTally
+from headrace.engine.consumer.counters import Errors, LoaderCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +10,6 @@ class Service:
     """What a run makes of failures, what it counts, and how long it lets him wait."""
 
     errors: Errors
-    tally: LoaderTally
+    counters: LoaderCounters
     timeout: float = 0.0
     """Seconds without a batch after which it raises; 0: it waits."""

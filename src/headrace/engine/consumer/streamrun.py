@@ -32,7 +32,7 @@ class StreamRun:
         turn: int,
     ) -> None:
         """Has batches made at once. ``resumed``, ``ahead``, ``turn``: see ``StreamMachine``."""
-        self._pool, self._slots, self._service, self._tally = pool, slots, service, service.tally
+        self._pool, self._slots, self._service, self._counters = pool, slots, service, service.counters
         self._ledger = pool.ledger()
         self._delivery = Delivery(pool.memory, slots)
         self.hands: Hands[StreamProgress] = deque()
@@ -166,10 +166,10 @@ class StreamRun:
         number = self._ledger.number(slot)
         batch = self._delivery.batch(slot)
         delivered = Delivered(number, items, *self.machine.count_ready())
-        self._tally.samples += items
-        self._tally.copied_out += self._delivery.copied
+        self._counters.samples += items
+        self._counters.copied_out += self._delivery.copied
         self._delivery.copied = 0
-        self._tally.slab_bytes = max(self._tally.slab_bytes, self._slots.touched)
+        self._counters.slab_bytes = max(self._counters.slab_bytes, self._slots.touched)
         self._service.errors.passed(items)
         return Hand((batch,), place, delivered)
 
@@ -193,7 +193,7 @@ class StreamRun:
         machine = self.machine
         pid, how = self._pool.ended(lane)
         self._slots.forget(lane)
-        self._tally.restarts += 1
+        self._counters.restarts += 1
         resume = machine.heir(lane, [(made, self._reading(made)) for made in machine.bury(lane)])
         self._pool.restart(lane, resume)
         again = machine.blame(lane, resume.batches)

@@ -52,7 +52,7 @@ def _give_back(memory: Reservation, registrar: Registrar | None, owner: int) -> 
         memory.close()
 
 
-class Shelf:
+class SpareSlabs:
     """Slabs between iterations: memory that is already faulted in costs nothing to use again. For any thread."""
 
     def __init__(self) -> None:
