@@ -91,11 +91,15 @@ class Order:
     def taken(self) -> None:
         self.drawn = None
 
+    def progress(self, held: list[list[int]]) -> dict[str, list[list[int]]]:
+        """What is owed: ``held``, and what waits here."""
+        waiting = [self.drawn] if self.drawn is not None else []
+        return {"pending": [group for group in held if group] + waiting + self.owed}
+
     def again(self, pending: list[list[int]]) -> "Order":
         """The same, but ``pending`` first."""
         order = Order(self.batches, self.size)
-        waiting = [self.drawn] if self.drawn is not None else []
-        order.owed = [*pending, *waiting, *self.owed]
+        order.owed = pending
         if self.size:
             order.owed = [[index for group in order.owed for index in group]]
         order.owed = [group for group in order.owed if group or not self.size]
@@ -256,14 +260,12 @@ class SimRun:
 
     def _begin_again(self, *, local: bool) -> Iterator[None]:
         machine, self.torn, self.was_torn = self.machine, True, True
-        pending = machine.book.owed([hand.then for hand in self.hands], machine.source.drawn)
-        machine.give_up(local=local)
+        machine.begin_again(local=local)
         yield
         if self.next is not None:
             self.world.put_back(self.next)
             self.next = None
         self.follows = False
-        machine.go_on_from(machine.source.again([group for group in pending if group]))
         self._closed.clear()
         self.world.reclaim(())
         self.torn = False

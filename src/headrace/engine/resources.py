@@ -14,11 +14,10 @@ from headrace.engine.calls import Calls
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.cores import free_memory
 from headrace.engine.consumer.hand import Hand, Hands
-from headrace.engine.consumer.maprun import MapRun
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.sources import pack_random
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.streamrun import StreamRun
+from headrace.engine.consumer.samplework import SampleWork
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.consumer.supply.membership import Membership
 from headrace.engine.consumer.tracing import RunTrace, new_number
@@ -37,12 +36,13 @@ from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.signals import held
 from headrace.sched.gauges import Gauges
 from headrace.sched.resume import Resume
+from headrace.sched.streammachine import StreamMachine
 
 PATIENCE_SECONDS = 3.0
 """How long a close waits for a call in another thread to end; that one, or the next, then does what is left to do."""
 
 
-class Run(Protocol):
+class EpochRun(Protocol):
     """One epoch."""
 
     @property
@@ -63,7 +63,7 @@ class Early(NamedTuple):
     """An epoch that was begun while the one before it was delivered."""
 
     epoch: int
-    run: MapRun
+    work: SampleWork
     order: EarlyOrder
 
 
@@ -93,9 +93,9 @@ class Resources:
         self._operations: list[str] = []
         self.first_run = new_number()
         """What a trace calls the loader's epoch 0."""
-        self.run: Run | None = None
+        self.run: EpochRun | None = None
         self.trace: RunTrace | None = None
-        self.streams: StreamRun | None = None  # of the newest epoch over an iterable dataset
+        self.streams: StreamMachine | None = None  # of the newest epoch over an iterable dataset
         self.early: Early | None = None
         self.foresees = settings.overlaps
         """Whether the next epoch may be begun early."""
@@ -265,7 +265,7 @@ class Resources:
     def _abandon_early(self) -> None:
         early, self.early = self.early, None
         if early is not None:
-            early.run.abandon()
+            early.work.abandon(torn=False)
 
     def end_workers(self) -> None:
         """Those of this iteration; the next epoch has others."""

@@ -7,19 +7,18 @@ from headrace.core.options import Seeding
 from headrace.engine import beginning, source
 from headrace.engine.beginning import Beginning
 from headrace.engine.consumer.counters import Errors
-from headrace.engine.consumer.drawing import Drawing, Staffing, Succession
 from headrace.engine.consumer.inline import InlineRun
 from headrace.engine.consumer.inlinestream import InlineStream
-from headrace.engine.consumer.maprun import MapRun
 from headrace.engine.consumer.ordering.early import EarlyOrder
-from headrace.engine.consumer.service import Service
-from headrace.engine.consumer.streamrun import StreamRun
+from headrace.engine.consumer.run import Run
+from headrace.engine.consumer.samplework import SampleWork, Staffing, Succession
+from headrace.engine.consumer.streamwork import StreamWork
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.pieces import no_slab
 from headrace.engine.device.rendering import Rendering
 from headrace.engine.pixels.prepared import of
-from headrace.engine.resources import Early, Resources, Run
+from headrace.engine.resources import Early, EpochRun, Resources
 from headrace.engine.settings import Settings
 from headrace.engine.worker import collation
 from headrace.engine.worker.brought import Brought
@@ -49,39 +48,38 @@ def begin(resources: Resources) -> None:
         resources.rendering.start()
 
 
-def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> Run | None:
+def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun | None:
     """What was begun early, if this is the epoch it was begun for."""
     early, resources.early = resources.early, None
     if early is None:
         return None
-    foreseen = saved is None and early.epoch == resources.epoch and early.run.may_begin
+    foreseen = saved is None and early.epoch == resources.epoch and early.work.may_begin
     # Only an order that will be used may be confirmed: that takes the numbers from the generator.
     if not foreseen or not early.order.confirm(exactly=resources.settings.arrangement is not Arrangement.FREE):
         resources.foresees = resources.foresees and not foreseen  # it would be wrong again, and work done in vain
-        early.run.abandon()
+        early.work.abandon(torn=False)
         return None
-    early.run.begin()
-    return early.run
+    return Run(early.work, resources.settings.timeout)
 
 
-def _follow(resources: Resources, before: Drawing) -> MapRun | None:
-    """The run of the epoch after the one being delivered."""
+def _follow(resources: Resources, before: SampleWork) -> SampleWork | None:
+    """That of the epoch after the one being delivered."""
     if not resources.foresees:
         return None
     assert resources.base_seed is not None
     order = EarlyOrder(resources.settings.index_sampler)
     begun = Beginning(resources.epoch + 1, resources.base_seed, order)
-    run = _with_workers(resources, begun, before)
-    resources.early = Early(begun.epoch, run, order)
-    return run
+    work = _with_workers(resources, begun, before)
+    resources.early = Early(begun.epoch, work, order)
+    return work
 
 
-def _run(resources: Resources, begun: Beginning) -> Run:
+def _run(resources: Resources, begun: Beginning) -> EpochRun:
     settings = resources.settings
     if settings.iterable:
         return _stream_run(resources, begun)
     if settings.workers > 0:
-        return _with_workers(resources, begun, None)
+        return Run(_with_workers(resources, begun, None), settings.timeout)
     groups, samples = source.groups(resources, begun), source.samples(resources)
     return InlineRun(
         samples,
@@ -95,7 +93,7 @@ def _run(resources: Resources, begun: Beginning) -> Run:
     )
 
 
-def _with_workers(resources: Resources, begun: Beginning, after: Drawing | None) -> MapRun:
+def _with_workers(resources: Resources, begun: Beginning, after: SampleWork | None) -> SampleWork:
     settings, kept = resources.settings, resources.kept
     groups = source.groups(resources, begun)
     standard = settings.batched and collation.is_standard(settings.collate_fn)
@@ -115,10 +113,11 @@ def _with_workers(resources: Resources, begun: Beginning, after: Drawing | None)
     )
     follower = partial(_follow, resources) if settings.overlaps else None
     succession = Succession(begun.seed, begun.epoch, follower, after)
-    return MapRun(pool, slots, groups, terms, staffing, succession, _service(resources))
+    errors, counters = _errors(resources), resources.counters
+    return SampleWork(pool, slots, errors, counters, groups, terms, staffing, succession)
 
 
-def _stream_run(resources: Resources, begun: Beginning) -> Run:
+def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
     settings, resumed = resources.settings, begun.streams
     if settings.workers == 0:
         return InlineStream(
@@ -133,16 +132,18 @@ def _stream_run(resources: Resources, begun: Beginning) -> Run:
         )
     pool, slots = resources.workers(standard=False, resumed=resumed)
     left = resources.streams.left if resources.streams is not None else [None] * settings.workers
-    resources.streams = StreamRun(
+    work = StreamWork(
         pool,
         slots,
+        _errors(resources),
+        resources.counters,
         resumed or [Resume(began=began) for began in left],
-        _service(resources),
         in_order=settings.in_order,
         ahead=settings.prefetch,
         turn=begun.saved["turn"] if begun.saved else 0,
     )
-    return resources.streams
+    resources.streams = work.machine
+    return Run(work, settings.timeout)
 
 
 def _errors(resources: Resources) -> Errors:
@@ -150,12 +151,7 @@ def _errors(resources: Resources) -> Errors:
     return Errors(settings.on_error, resources.counters, None if settings.iterable else settings.samples)
 
 
-def _service(resources: Resources) -> Service:
-    """How the next run treats its user."""
-    return Service(_errors(resources), resources.counters, resources.settings.timeout)
-
-
-def _sent(resources: Resources, run: Run) -> Run:
+def _sent(resources: Resources, run: EpochRun) -> EpochRun:
     """The run, its batches on the device or in pinned memory if that was asked for."""
     slab, trace = resources.slab, resources.trace
     flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early

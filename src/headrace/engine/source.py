@@ -6,10 +6,10 @@ import numpy as np
 
 from headrace.cache.options import Cache
 from headrace.engine.beginning import Beginning
-from headrace.engine.consumer.drawing import Source
 from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.ordering.members import members
 from headrace.engine.consumer.ordering.saved import members_of, pending
+from headrace.engine.consumer.samplework import Source
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
 from headrace.engine.consumer.supply.membership import Membership, caching, origins

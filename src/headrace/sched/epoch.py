@@ -1,21 +1,34 @@
 """An epoch as its consumer knows it: what was drawn and not delivered, how it begins, follows another, and goes on.
 
 Whoever asks may be interrupted inside any of these calls and between any two of them: what was drawn and not delivered
-stands in ``facts``, changed by single stores, and everything else is begun again from there (``give_up``,
-``go_on_from``).
+stands in ``facts``, changed by single stores, and everything else is begun again from there (``begin_again``).
 """
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from headrace.sched.acts import Arrangement, Failed, Handed, ReadySlot, Staff, Terms
 from headrace.sched.book import Book, Group, Numbers, Settled
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.repair import Repair
 
-Source = TypeVar("Source")
-"""What groups of indices are drawn from."""
+
+class GroupSource(Protocol):
+    """What groups of indices are drawn from."""
+
+    @property
+    def drawn(self) -> list[Any] | None:
+        """The group that is drawn next, or was and is not in the book yet."""
+
+    def progress(self, held: list[list[Any]]) -> dict[str, Any]:
+        """For a resume: ``held``, drawn and not delivered, and what waits here, as ``pending``; where it stands."""
+
+    def again(self, pending: list[list[Any]]) -> Self:
+        """The same, but ``pending`` first, which ``progress`` gave."""
+
+
+Source = TypeVar("Source", bound=GroupSource)
 
 
 class Epoch(Generic[Source]):
@@ -41,6 +54,7 @@ class Epoch(Generic[Source]):
         self.follower: Epoch[Source] | None = None
         """The next epoch, where it was begun."""
         self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
+        self._idle_deaths = 0  # of lanes that died over nothing, since a batch was ready
         self.lined_up = 0
         """Batches at the head of ``open`` that are ready, or fewer: as many as were counted, less those taken since."""
 
@@ -92,11 +106,24 @@ class Epoch(Generic[Source]):
         with self._ledger.lock:
             self._ledger.advance(self.book.groups)
 
-    def give_up(self, *, local: bool) -> None:
-        """What lanes do is void; it will be begun again. ``local``: each batch on one worker.
+    def owed(self, before: list[list[Any]]) -> dict[str, Any]:
+        """``before``, and then what was drawn and is in nobody's hand; see ``GroupSource.progress``.
 
-        What cannot be sent may still be collated where it is.
+        Right whenever it is asked for.
         """
+        source, book = self.facts
+        return source.progress(before + book.owed([hand.then for hand in list(self._hands)], besides=source.drawn))
+
+    def mend(self) -> None:
+        """An interrupt broke something off. What was drawn and not delivered is known, so it is begun again."""
+        self.begin_again(local=self._ledger.is_local)
+
+    def begin_again(self, *, local: bool) -> None:
+        """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
+
+        ``local``: each batch on one worker. What cannot be sent may still be collated where it is.
+        """
+        pending = self.owed([])["pending"]
         if local and self.is_free:
             self.arrangement = Arrangement.BATCHES
         ledger, free, displacement = self._ledger, self.is_free, self._terms.displacement
@@ -105,9 +132,9 @@ class Epoch(Generic[Source]):
             if local:
                 ledger.stay_local()
             ledger.count_lanes(self._staff.lanes)
+        self._go_on_from(self.source.again(pending))
 
-    def go_on_from(self, source: Source) -> None:
-        """Follows ``give_up``: ``source`` has all that was drawn and not delivered."""
+    def _go_on_from(self, source: Source) -> None:
         self.facts = source, Book(Numbers())
         self.open.clear()
         self.follower = None
@@ -138,7 +165,15 @@ class Epoch(Generic[Source]):
             groups += self.follower.book.groups
             slots += self.follower.open
         with self._ledger.lock:
-            return self._ledger.repair(lane, self._staff.lanes, groups, slots)
+            repair = self._ledger.repair(lane, self._staff.lanes, groups, slots)
+        if repair.ticket is None and repair.collating < 0:
+            self._idle_deaths += 1
+        return repair
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether lanes die before they make anything, more of them than there are."""
+        return self._idle_deaths > self._staff.lanes + 1
 
     def _is_starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
@@ -148,7 +183,7 @@ class Epoch(Generic[Source]):
 
     def _taken(self, slot: int) -> ReadySlot:
         """What is in a slot that is ready: it is not waited for any more."""
-        self.lined_up = max(0, self.lined_up - 1)
+        self.lined_up, self._idle_deaths = max(0, self.lined_up - 1), 0
         ledger, group = self._ledger, self.open.pop(slot)
         rows, failed = ledger.present(slot), []
         if group is None:
@@ -169,7 +204,7 @@ class Epoch(Generic[Source]):
                 dropped.append(slot)
                 del self.open[slot]
 
-    def _owed(self, failed: list[Failed]) -> list[Failed]:
+    def _unhanded(self, failed: list[Failed]) -> list[Failed]:
         """Those that are neither settled nor on their way to the user."""
         handed = {(id(group), at) for hand in self._hands for group, positions in hand.then for at in positions}
         return [

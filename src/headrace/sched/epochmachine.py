@@ -57,6 +57,9 @@ class _EpochStep(IntEnum):
 class EpochMachine(Epoch[Source]):
     """One epoch's."""
 
+    refills = False
+    """Batches are drawn when the next one is asked for, not when one was delivered."""
+
     def __init__(
         self,
         ledger: ConsumerLedger,
@@ -78,9 +81,8 @@ class EpochMachine(Epoch[Source]):
         self._draws = True  # until as many are outstanding as may be
         self._unjudged: list[Failed] = []
 
-    def go_on_from(self, source: Source) -> None:
-        """Follows ``give_up``: ``source`` has all that was drawn and not delivered."""
-        super().go_on_from(source)
+    def _go_on_from(self, source: Source) -> None:
+        super()._go_on_from(source)
         self._batch = None
         self._lost = self._examined = 0
         self._one_more = False
@@ -97,6 +99,11 @@ class EpochMachine(Epoch[Source]):
         """
         self._follow()
         self._at, self._early, self._room = _EpochStep.AHEAD, room is not None, self.share if room is None else room
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether nobody waits for a batch: see ``start_ahead``."""
+        return self._at == _EpochStep.AHEAD
 
     def next(self) -> Command:
         """What is to be done now."""
@@ -181,7 +188,7 @@ class EpochMachine(Epoch[Source]):
             if self._ledger.failures != self._examined:  # one failed meanwhile that may only not travel
                 return GO_ON
             failed = self._named(self._ledger.failed(list(self.book.groups)))
-        self._unjudged = self._owed(failed)
+        self._unjudged = self._unhanded(failed)
         return self._judge()
 
     def _judge(self) -> Command:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
+from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.hand import Hand
-from headrace.engine.consumer.service import Service
 from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.memory.slots import Slots
@@ -24,10 +24,12 @@ class Outcomes:
 
     epitaph = "DataLoader worker exited unexpectedly"
 
-    def __init__(self, memory: Reservation, slots: Slots, ledger: ConsumerLedger, service: Service) -> None:
-        """``service`` says what becomes of those that failed."""
+    def __init__(
+        self, memory: Reservation, slots: Slots, ledger: ConsumerLedger, errors: Errors, counters: LoaderCounters
+    ) -> None:
+        """``errors`` says what becomes of those that failed."""
         self._memory, self._slots, self._ledger = memory, slots, ledger
-        self._errors, self._counters = service.errors, service.counters
+        self._errors, self._counters = errors, counters
         self._delivery = Delivery(memory, slots)
 
     def batch(self, ready: ReadySlot, others: int, outstanding: int) -> Hand[Settled] | None:
