@@ -13,7 +13,7 @@ from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
-from headrace.engine import arguments
+from headrace.engine import settings
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.ordering import saved
 from headrace.engine.iteration import Iteration
@@ -84,14 +84,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         """Validates, starts nothing, draws nothing."""
         self.trace = session.checked(trace)
         self.device = device
-        self.on_error = arguments.chosen("on_error", on_error, (Raise, Skip), Raise())
-        self.loading = arguments.chosen("loading", loading, (Loading,), Loading())
-        self.scheduling = arguments.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
-        self.cache = arguments.chosen("cache", cache, (Cache,), None)
+        self.on_error = settings.chosen("on_error", on_error, (Raise, Skip), Raise())
+        self.loading = settings.chosen("loading", loading, (Loading,), Loading())
+        self.scheduling = settings.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
+        self.cache = settings.chosen("cache", cache, (Cache,), None)
         if self.cache is not None:
             check_staged(dataset)
         self._state: Any = None
-        self._leeway = arguments.Leeway(
+        self._leeway = settings.Leeway(
             workers=num_workers is None,
             lookahead=prefetch_factor is None,
             batches=batch_sampler is None,
@@ -120,7 +120,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         # As asked for, so that a loader rebuilt from its attributes chooses for itself again.
         if not isinstance(dataset, _PIPES):
             self.in_order: bool | None = in_order  # type: ignore[assignment]
-        self.on_device = arguments.on_device(self, on_device)
+        self.on_device = settings.on_device(self, on_device)
         self._begin()
         self._connect()
 
@@ -162,14 +162,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if not self._leeway.workers:
             self.check_worker_number_rationality()
         if self.pin_memory:
-            arguments.warn_about_pinning(self.pin_memory_device)
+            settings.warn_about_pinning(self.pin_memory_device)
         self._kept.recording = session.recording(self.trace)
         iteration = Iteration(Resources(self._settings(), self._kept))
         self._latest = iteration.resources  # until now, the state is that of the epoch before
         return iteration
 
     def _settings(self) -> Settings:
-        return arguments.settings(self, self._leeway, self._kept.recording)
+        return settings.settings(self, self._leeway, self._kept.recording)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the newest iteration stands: exact in any order, JSON-serialisable with torch's samplers.

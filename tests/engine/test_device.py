@@ -13,8 +13,7 @@ import torch
 
 import headrace
 from headrace.engine import resources
-from headrace.engine.consumer.hand import NOT_YET, Hand
-from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import no_slab

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset
 
 import headrace
-from headrace.engine.memory.slots import Slots
+from headrace.engine.memory.slab import Slots
 
 
 class Numbers(Dataset):

@@ -8,7 +8,7 @@ from types import FrameType
 LOOK_SECONDS = 0.001
 
 
-class Calls(dict[int, object]):
+class OneCall(dict[int, object]):
     """Empty, or under 0 the call that is under way: whoever is the first to ``setdefault(0, call)`` has it.
 
     Left by ``del calls[0]``. No signal handler can run between that and the steps around it, as it could with a lock's

@@ -10,8 +10,7 @@ import torch
 
 from headrace.core.errors import LoaderClosed
 from headrace.engine import runs
-from headrace.engine.consumer.hand import Hand, waiting
-from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.consumer.hand import Delivered, Hand, waiting
 from headrace.engine.finalizer import Finalizer
 from headrace.engine.resources import Resources
 

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
 from headrace.core.options import Seeding, Skip
-from headrace.engine.calls import Calls
+from headrace.engine.calls import OneCall
 from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.cores import free_memory
-from headrace.engine.consumer.hand import Hand, Hands
+from headrace.engine.consumer.hand import EpochRun, Hand
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.sources import pack_random
 from headrace.engine.consumer.processes.pool import Pool
@@ -26,8 +26,7 @@ from headrace.engine.device.pinning import pinning
 from headrace.engine.device.renderers import renderer
 from headrace.engine.device.rendering import Rendering
 from headrace.engine.kept import Kept
-from headrace.engine.memory.slab import Slab
-from headrace.engine.memory.slots import Slots
+from headrace.engine.memory.slab import Slab, Slots
 from headrace.engine.pixels.prepared import of
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
@@ -40,23 +39,6 @@ from headrace.sched.streammachine import StreamMachine
 
 PATIENCE_SECONDS = 3.0
 """How long a close waits for a call in another thread to end; that one, or the next, then does what is left to do."""
-
-
-class EpochRun(Protocol):
-    """One epoch."""
-
-    @property
-    def hands(self) -> Hands[Any]:
-        """What ``next`` returned and was not delivered, or not noted as such; oldest first."""
-
-    def next(self, *, block: bool = True) -> Any:
-        """The next batch or error, in a hand; or StopIteration. Interrupted, it can be called again."""
-
-    def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here."""
-
-    def abandon(self) -> None:
-        """Give up the rest."""
 
 
 class Early(NamedTuple):
@@ -110,7 +92,7 @@ class Resources:
         self.finished = False
         self.closing = False
         """Whether somebody asked for the end of it. It is never begun again then."""
-        self.calls = Calls()
+        self.calls = OneCall()
         """Whoever is in one may use everything here; all others only ``close``."""
         self._last: dict[str, Any] = {}
         self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun

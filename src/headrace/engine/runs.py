@@ -4,21 +4,23 @@ from functools import partial
 from typing import Any
 
 from headrace.core.options import Seeding
-from headrace.engine import beginning, source
+from headrace.engine import beginning
 from headrace.engine.beginning import Beginning
 from headrace.engine.consumer.counters import Errors
+from headrace.engine.consumer.hand import EpochRun
 from headrace.engine.consumer.inline import InlineRun
 from headrace.engine.consumer.inlinestream import InlineStream
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.run import Run
-from headrace.engine.consumer.samplework import SampleWork, Staffing, Succession
+from headrace.engine.consumer.samplework import SampleWork, Succession
 from headrace.engine.consumer.streamwork import StreamWork
 from headrace.engine.consumer.tracing import RunTrace
+from headrace.engine.consumer.watch import Staffing
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.pieces import no_slab
 from headrace.engine.device.rendering import Rendering
 from headrace.engine.pixels.prepared import of
-from headrace.engine.resources import Early, EpochRun, Resources
+from headrace.engine.resources import Early, Resources
 from headrace.engine.settings import Settings
 from headrace.engine.worker import collation
 from headrace.engine.worker.brought import Brought
@@ -80,7 +82,7 @@ def _run(resources: Resources, begun: Beginning) -> EpochRun:
         return _stream_run(resources, begun)
     if settings.workers > 0:
         return Run(_with_workers(resources, begun, None), settings.timeout)
-    groups, samples = source.groups(resources, begun), source.samples(resources)
+    groups, samples = beginning.groups(resources, begun), beginning.samples(resources)
     return InlineRun(
         samples,
         settings.collate_fn,
@@ -95,7 +97,7 @@ def _run(resources: Resources, begun: Beginning) -> EpochRun:
 
 def _with_workers(resources: Resources, begun: Beginning, after: SampleWork | None) -> SampleWork:
     settings, kept = resources.settings, resources.kept
-    groups = source.groups(resources, begun)
+    groups = beginning.groups(resources, begun)
     standard = settings.batched and collation.is_standard(settings.collate_fn)
     pool, slots = resources.workers(standard=standard, resumed=[])
     fixed = Lookahead(settings.prefetch, settings.prefetch)

@@ -114,10 +114,6 @@ class Epoch(Generic[Source]):
         source, book = self.facts
         return source.progress(before + book.owed([hand.then for hand in list(self._hands)], besides=source.drawn))
 
-    def mend(self) -> None:
-        """An interrupt broke something off. What was drawn and not delivered is known, so it is begun again."""
-        self.begin_again(local=self._ledger.is_local)
-
     def begin_again(self, *, local: bool) -> None:
         """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
 

@@ -10,12 +10,11 @@ from operator import getitem
 from typing import Any
 
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
+from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands, NotYet
 from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
-from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought

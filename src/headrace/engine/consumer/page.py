@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.consumer.hand import Delivered
 from headrace.engine.memory.limits import explained
 
 NAME = "headrace-loader"

@@ -6,20 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import StoreError
-from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import NOT_YET, Hand, Hands
+from headrace.engine.consumer.delivery import Outcomes
+from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands
 from headrace.engine.consumer.ordering.groups import Groups
-from headrace.engine.consumer.outcomes import Outcomes
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.stragglers import Stragglers
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
-from headrace.engine.consumer.tracing import Delivered
-from headrace.engine.consumer.watch import Watch
+from headrace.engine.consumer.watch import Staffing, Watch
 from headrace.engine.consumer.writing import IndexWriter
-from headrace.engine.memory.slots import Slots
+from headrace.engine.memory.slab import Slots
 from headrace.sched.acts import (
     Deliver,
     Draw,
@@ -42,18 +39,6 @@ from headrace.sched.resume import Resume
 NO_SLOT_SECONDS = 0.02
 """How often to look for memory while all of it is the user's, or a worker's that has not come back."""
 Source = Groups | ExchangedGroups | ArrivingGroups
-
-
-@dataclass(frozen=True, slots=True)
-class Staffing:
-    """Who works on an epoch."""
-
-    spares: Callable[[int], int]
-    """Processes that may stand in for those busy with slow samples, from the number of lanes."""
-    automatic: Automatic | None = None
-    """Decides how many lanes work; None leaves it at the pool's."""
-    stragglers: Stragglers | None = None
-    """Samples to begin as soon as they are drawn; None where a batch is made by one lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +97,7 @@ class SampleWork:
         else:
             self.machine.begin(self._epoch, self.pool.workers if automatic is None else automatic.lanes)
         self.counters.lane_changes.note(self.ledger.limit)
-        self._watch = Watch(self.pool, self.ledger, self.counters, self._staffing.spares, automatic)
+        self._watch = Watch(self.pool, self.ledger, self.counters, self._staffing)
 
     def have_made(self, room: int | None = None) -> None:
         """As many batches as may be ahead; ``room`` of them while the epoch before, all published, is delivered."""

@@ -3,24 +3,15 @@
 import os
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from headrace.core.stats import Division
 from headrace.engine.consumer.counters import LoaderCounters
+from headrace.engine.consumer.hand import Delivered
 from headrace.trace import format as F
 from headrace.trace.file import Recording
 
 COUNTERS = ("lanes", "aside", "workers")
 EVENTS = {"hand_offs": "hand-off", "restarts": "death", "repeats": "repeat"}
-
-
-class Delivered(NamedTuple):
-    """The batch a run delivered last: its number, its samples, and how many others were ready and outstanding then."""
-
-    batch: int = 0
-    samples: int = 0
-    ready: int = 0
-    outstanding: int = 0
 
 
 def new_number() -> int:

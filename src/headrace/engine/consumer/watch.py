@@ -9,6 +9,7 @@ from headrace.engine.consumer.automatic import Automatic, affordable
 from headrace.engine.consumer.cores import CoreUse, own_cores
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.processes.pool import Pool
+from headrace.engine.consumer.stragglers import Stragglers
 from headrace.plan import cost
 from headrace.plan.lanes import LaneRates, fullness
 from headrace.sched.consumer import ConsumerLedger
@@ -54,20 +55,25 @@ class _Period:
     batches: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Staffing:
+    """Who works on an epoch."""
+
+    spares: Callable[[int], int]
+    """Processes that may stand in for those busy with slow samples, from the number of lanes."""
+    automatic: Automatic | None = None
+    """Decides how many lanes work; None leaves it at the pool's."""
+    stragglers: Stragglers | None = None
+    """Samples to begin as soon as they are drawn; None where a batch is made by one lane."""
+
+
 class Watch:
     """Follows one epoch."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        ledger: ConsumerLedger,
-        counters: LoaderCounters,
-        spares: Callable[[int], int],
-        automatic: Automatic | None = None,
-    ) -> None:
-        """``spares``: lanes that may be aside at once, from the number of lanes. What earlier epochs cost is known."""
-        self._pool, self._ledger, self._counters, self._spares = pool, ledger, counters, spares
-        self._automatic = automatic
+    def __init__(self, pool: Pool, ledger: ConsumerLedger, counters: LoaderCounters, staffing: Staffing) -> None:
+        """What earlier epochs cost is known."""
+        self._pool, self._ledger, self._counters = pool, ledger, counters
+        self._spares, self._automatic = staffing.spares, staffing.automatic
         self._gauges = pool.gauges()
         self._threshold = cost.Threshold(self._gauges.threshold)
         self._patience = 1.0
