@@ -112,9 +112,9 @@ _COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, whi
 
 
 class Outcomes:
-    """Those of one run. ``epitaph``: how the last worker that died did, for samples that took two with them."""
+    """Those of one run. ``last_death``: how the last worker that died did, for samples that took two with them."""
 
-    epitaph = "DataLoader worker exited unexpectedly"
+    last_death = "DataLoader worker exited unexpectedly"
 
     def __init__(
         self, memory: Reservation, slots: Slots, ledger: ConsumerLedger, errors: Errors, counters: LoaderCounters
@@ -194,7 +194,7 @@ class Outcomes:
         """What one failed sample raises; None where it is only counted."""
         packed, index = self._packed(failed), failed.group.indices[failed.position]
         if packed is None:
-            died = WorkerDied(f"{self.epitaph}. It was making sample {index!r}, for the second time")
+            died = WorkerDied(f"{self.last_death}. It was making sample {index!r}, for the second time")
             return self._errors.judged(index, died, died)
         raised, original, fatal = failure.unpack(packed)
         if fatal:
