@@ -185,8 +185,8 @@ class TestPruning:
 
 
 ODD_PATHS = [
-    "ok/1.png", "../out.png", "/abs.png", "labels/x.png", "ok/1.png/deeper.png", "ok", f"ok/{'n' * 300}", "samples/00000000.png",
-    "deep/er/1", "deep/er",
+    "ok/1.png", "../out.png", "/abs.png", "labels/x.png", "ok/1.png/deeper.png", "ok", f"ok/{'n' * 300}",
+    "samples/00000000.png", "deep/er/1", "deep/er",
 ]  # fmt: skip
 
 
