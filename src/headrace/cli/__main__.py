@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 for done, 1 for done with failures, 2 for a user's mistake."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files may be more than it can write
+            stream.reconfigure(errors="backslashreplace")
     options = parser().parse_args(arguments)
     try:
         code = int(COMMANDS[options.command].run(options))

@@ -160,7 +160,8 @@ class Resources:
             context = settings.context or torch.multiprocessing.get_context()
             self._operations = Operations(settings.dataset).names
             with held():
-                self.pool = pool = Pool(slab.memory, settings.workers, context, task, self.base_seed)
+                pool = Pool(slab.memory, settings.workers, context, task, self.base_seed, self.counters.story)
+                self.pool = pool
             coming = gauges.generation + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return self.pool, slab.slots
@@ -193,7 +194,9 @@ class Resources:
         )
 
     def count(self) -> None:
-        """Bring what workers know of samples and operations into the counters."""
+        """Bring what workers know of samples and operations into the counters, and into the story."""
+        if self.pool is not None and self.pool.story is not None:
+            self.pool.story.gather()
         if self.slab is not None:
             self.counters.sample_bytes, self.counters.operations = summary(self.slab.memory, self._operations)
         if self.fetcher is not None:

@@ -38,6 +38,7 @@ def begin(resources: Resources) -> None:
     if run is None:
         begun = beginning.drawn(resources, saved)
         resources.counters.workers = resources.settings.workers
+        _tell(resources, begun.saved)
         resources.trace = _traced(resources)
         run = _run(resources, begun)
     else:
@@ -48,6 +49,14 @@ def begin(resources: Resources) -> None:
         resources.pool.start_forker()  # not before: the workers have something to do while it is forked
     if resources.rendering is not None:
         resources.rendering.start()
+
+
+def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
+    """What the epoch still owes goes into the story, where one is kept."""
+    if saved is not None and resources.settings.scheduling.story:
+        owed = [index for group in saved.get("pending", []) for index in group]
+        why = f"epoch {resources.epoch} goes on after {saved['yielded']} batches; it was drawn and not delivered"
+        resources.counters.story.tell("loader", "resumed", why, owed)
 
 
 def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun | None:

@@ -78,7 +78,8 @@ class Run:
         if left is not None and left <= 0:
             busy = "; ".join(self._pool.late() + self._work.busy())
             self._torn = False
-            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds" + (f" ({busy})" if busy else ""))
+            msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({busy})" if busy else "")
+            raise RuntimeError(msg + self._pool.told())
         began = time.monotonic()
         times, besides = self._work.patience()
         seconds = min((each for each in (left, *times) if each is not None), default=None)
@@ -102,7 +103,7 @@ class Run:
         why = self._work.blamed(lane, died, resume)
         if why is not None:
             self._torn = False
-            raise WorkerDied(why)
+            raise WorkerDied(why + self._pool.told())
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""

@@ -249,7 +249,7 @@ class SampleWork:
     def lost(self, lane: int, how: str) -> Resume:
         """What the worker held is queued again, or held against it."""
         self._outcomes.last_death = how
-        self.counters.repeats += self.machine.repair(lane).reissued
+        self.counters.repeats += len(self.machine.repair(lane).reissued)
         return Resume()
 
     def blamed(self, lane: int, how: str, resume: Resume) -> str | None:

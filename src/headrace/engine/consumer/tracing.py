@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 
 from headrace.core.stats import Division
+from headrace.core.story import INCIDENTS
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.hand import Delivered
 from headrace.trace import format as F
@@ -34,6 +35,7 @@ class RunTrace:
         stream.run(self.number, time.monotonic_ns())
         self._seen: dict[str, float] = {name: getattr(counters, name) for name in EVENTS}
         self._division = Division()
+        self._told = counters.story.told
 
     def delivered(self, batch: Delivered, start: int) -> None:
         """The consumer asked at ``start`` and has the batch now."""
@@ -58,6 +60,17 @@ class RunTrace:
             if seen[name] != value:
                 stream.event(event, int(value - seen[name]), now)
                 seen[name] = value
+        self._tell(now)
+
+    def _tell(self, now: int) -> None:
+        """Those events of the story that the trace does not have from samples and batches, by the sample's number."""
+        story, told = self._counters.story, self._told
+        if story.told > told:
+            self._told = story.told
+            for event in story.since(told):
+                if event.what in INCIDENTS:
+                    for index in event.indices or (0,):
+                        self._stream.event(f"{event.who}: {event.what}", index if type(index) is int else 0, now)
 
     def copied(self, batch: Delivered, size: int, start: int, elapsed: int) -> None:
         """A batch reached the device."""
@@ -69,4 +82,5 @@ class RunTrace:
 
     def ended(self) -> None:
         """The epoch is over."""
+        self._tell(time.monotonic_ns())
         self._stream.event("epoch end", 0, time.monotonic_ns())

@@ -68,6 +68,8 @@ class SqliteWriter:
         return found
 
     def alike(self, origin: Origin) -> list[Alike]:
+        if self._searched.get(origin.run) is False:
+            return []
         with self._told():
             if origin.run not in self._searched:
                 self._searched[origin.run] = self._origins.any_before(origin.run)
