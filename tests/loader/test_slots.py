@@ -56,7 +56,7 @@ def test_the_timeout_comes_also_where_there_is_no_slot(monkeypatch):
         for _ in range(2):
             next(iterator)
         monkeypatch.setattr(Slots, "acquire", lambda *_, **__: None)
-        for _ in iterator.resources.run.machine.open.copy():
+        for _ in iterator.resources.run.machine.epoch.open.copy():
             next(iterator)
         busy = time.process_time()
         with pytest.raises(RuntimeError, match="timed out after 1 seconds"):

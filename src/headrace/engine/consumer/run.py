@@ -19,7 +19,7 @@ class Run:
         self.hands: Hands[Any] = work.hands
         self._pool, self._ledger, self.errors = work.pool, work.ledger, work.errors
         self.machine: Any = work.machine
-        """What comes next, and what was drawn and not delivered."""
+        """What comes next."""
         self._torn = False  # something was under way: after an interrupt, the ledger is begun again, or read again
         work.begin()
         work.have_made()

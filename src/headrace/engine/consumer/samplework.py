@@ -32,6 +32,7 @@ from headrace.sched.acts import (
     Wait,
 )
 from headrace.sched.book import Settled
+from headrace.sched.epoch import Epoch
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch
 from headrace.sched.resume import Resume
@@ -69,19 +70,21 @@ class SampleWork:
     ) -> None:
         """Nothing is drawn yet."""
         self.pool, self.slots, self.errors, self.counters = pool, slots, errors, counters
-        self._terms, self._staffing, self._epoch = terms, staffing, succession.epoch
+        self._terms, self._staffing, self._number = terms, staffing, succession.epoch
         self.ledger = pool.ledger()
         self._follower, self._after = succession.follower, succession.after
         self.hands: Hands[Settled] = deque()
-        before = None if self._after is None else self._after.machine
-        self.machine: EpochMachine[Source] = EpochMachine(self.ledger, terms, groups, pool, self.hands, before)
+        before = None if self._after is None else self._after.epoch
+        self.epoch: Epoch[Source] = Epoch(self.ledger, terms, groups, pool, self.hands, before)
+        """What was drawn and not delivered."""
+        self.machine = EpochMachine(self.epoch)
         self._next: SampleWork | None = None
         self._writer = IndexWriter(pool.memory, self.ledger)
         self._outcomes = Outcomes(pool.memory, slots, self.ledger, errors, counters)
         self.is_delivered = False
         self.ledger.seed(succession.seed)
         if self._after is not None:
-            self.machine.follow(self._epoch)
+            self.epoch.follow(self._number)
 
     @property
     def may_begin(self) -> bool:
@@ -93,9 +96,9 @@ class SampleWork:
         automatic = self._staffing.automatic
         if self._after is not None:
             self._after = None
-            self.machine.take_over()
+            self.epoch.take_over()
         else:
-            self.machine.begin(self._epoch, self.pool.workers if automatic is None else automatic.lanes)
+            self.epoch.begin(self._number, self.pool.workers if automatic is None else automatic.lanes)
         self.counters.lane_changes.note(self.ledger.limit)
         self._watch = Watch(self.pool, self.ledger, self.counters, self._staffing)
 
@@ -107,9 +110,9 @@ class SampleWork:
 
     def asked(self) -> None:
         """How much is ready when a batch is asked for is counted; where nothing was made ahead, nothing is."""
-        machine = self.machine
-        if machine.open or not machine.exhausted:
-            self.counters.ready += machine.count_ready() / max(1, len(machine.open))
+        epoch = self.epoch
+        if epoch.open or not epoch.exhausted:
+            self.counters.ready += epoch.count_ready() / max(1, len(epoch.open))
             self.counters.asked += 1
 
     def do(self, command: object) -> Hand[Settled] | None:
@@ -125,7 +128,7 @@ class SampleWork:
                         raise
                     self.machine.stuck()  # what a store refuses is raised where a batch is waited for
             case SeeAfterLanes():
-                self._watch.look(draining=self.machine.exhausted and self._next is None)
+                self._watch.look(draining=self.epoch.exhausted and self._next is None)
             case Deliver(ready=ready):
                 return self._finished(ready)
             case DrawEarly(room=room):
@@ -142,8 +145,8 @@ class SampleWork:
 
     def _draw(self, *, must: bool) -> None:
         """The next group of the order, if there is one that can be had now. ``must``: see ``Draw``."""
-        machine = self.machine
-        indices = machine.source.head()
+        machine, epoch = self.machine, self.epoch
+        indices = epoch.source.head()
         if indices is None:
             machine.dry()
             return
@@ -154,16 +157,16 @@ class SampleWork:
             machine.stuck()
             return
         try:
-            free, size = machine.is_free, len(indices)
+            free, size = epoch.is_free, len(indices)
             release = indices.settled if isinstance(indices, Planned) else None
-            group = machine.book.enter(indices, release)
+            group = epoch.book.enter(indices, release)
             kind, blob = self._writer.write(group)
         except BaseException:
             self.slots.release(slot)
             raise
         batch = Batch(slot, size, self._terms.collate, group.number, size, kind, blob, free)
         machine.drew(batch, group, self._ahead(indices))
-        machine.source.taken()  # until now it is listed there, and not in the book
+        epoch.source.taken()  # until now it is listed there, and not in the book
 
     def _is_busy(self, slot: int) -> bool:
         return self.ledger.is_busy(slot, self.pool.lanes)
@@ -184,7 +187,7 @@ class SampleWork:
         if self._next is None:
             self._follower = None
         else:
-            self.machine.follower = self._next.machine
+            self.epoch.follower = self._next.epoch
         return self._next
 
     def _draw_early(self, room: int) -> None:
@@ -195,10 +198,10 @@ class SampleWork:
 
     def _ask_early(self) -> None:
         """Have rows of the next epoch brought behind the last ones of this."""
-        source = self.machine.source
+        source = self.epoch.source
         following = self._following() if isinstance(source, ArrivingGroups) and source.is_drawn else None
-        if following is not None and isinstance(following.machine.source, ArrivingGroups):
-            following.machine.source.ask()
+        if following is not None and isinstance(following.epoch.source, ArrivingGroups):
+            following.epoch.source.ask()
 
     def _failed(self, failed: Failed) -> Hand[Settled] | None:
         """What a sample raises; None where it is only counted."""
@@ -206,26 +209,26 @@ class SampleWork:
         error = self._outcomes.judged(failed)
         if error is not None:
             return Hand(error, settled, Delivered())
-        self.machine.settle(settled)
+        self.epoch.settle(settled)
         return None
 
     def _finished(self, ready: ReadySlot) -> Hand[Settled] | None:
         """A batch, or why there is none; None where nothing is left of it."""
-        machine = self.machine
-        made = self._outcomes.batch(ready, machine.lined_up, len(machine.open))
+        epoch = self.epoch
+        made = self._outcomes.batch(ready, epoch.lined_up, len(epoch.open))
         if made is None:
-            machine.settle(ready.settled)
+            epoch.settle(ready.settled)
             return None
-        self._watch.delivered(machine.lined_up / machine.share)
+        self._watch.delivered(epoch.lined_up / epoch.share)
         return made
 
     def patience(self) -> tuple[Sequence[float | None], tuple[int, int]]:
         """Until a sample becomes slow, memory or rows may be there, or more may be drawn."""
-        machine, besides = self.machine, self.machine.source.waited_for()
+        epoch, besides = self.epoch, self.epoch.source.waited_for()
         times = (
             self._watch.due(),
-            None if machine.open else NO_SLOT_SECONDS,
-            self._terms.window.patience if machine.is_held_back else None,
+            None if epoch.open else NO_SLOT_SECONDS,
+            self._terms.window.patience if epoch.is_held_back else None,
             LOOK_SECONDS if besides[0] >= 0 else None,
         )
         return times, besides
@@ -233,7 +236,7 @@ class SampleWork:
     def waited(self, seconds: float, since_asked: float) -> None:
         """The number of lanes and of batches ahead follow from it."""
         self._watch.waited(seconds)
-        if self.machine.is_held_back:
+        if self.epoch.is_held_back:
             self._terms.window.waited(since_asked, self.ledger.idle(self.pool.lanes), self.ledger.limit)
 
     def busy(self) -> list[str]:
@@ -241,7 +244,7 @@ class SampleWork:
         found = []
         for lane in range(self.pool.lanes):
             number, position = self.ledger.making(lane)
-            group = self.machine.book.groups.get(number)
+            group = self.epoch.book.groups.get(number)
             if group is not None and position < len(group.indices):
                 found.append(f"worker {lane} makes sample {group.indices[position]!r}")
         return found
@@ -249,12 +252,12 @@ class SampleWork:
     def lost(self, lane: int, how: str) -> Resume:
         """What the worker held is queued again, or held against it."""
         self._outcomes.last_death = how
-        self.counters.repeats += len(self.machine.repair(lane).reissued)
+        self.counters.repeats += len(self.epoch.repair(lane).reissued)
         return Resume()
 
     def blamed(self, lane: int, how: str, resume: Resume) -> str | None:
         """Workers may be replaced as long as they make something."""
-        if not self.machine.is_hopeless:
+        if not self.epoch.is_hopeless:
             return None
         return f"{how}. Workers end before they make a sample; does worker_init_fn end them?"
 
@@ -282,15 +285,15 @@ class SampleWork:
             if hand.load is not None
             for group, positions in hand.then
         ]
-        return self.machine.owed(waiting)
+        return self.epoch.owed(waiting)
 
     def abandon(self, *, torn: bool) -> None:
         """Give up the rest; slots go back, except those a lane still writes to."""
         self._after = None
-        held = self.machine.open
+        held = self.epoch.open
         if torn:
-            self.slots.reclaim(() if self._next is None else list(self._next.machine.open))
+            self.slots.reclaim(() if self._next is None else list(self._next.epoch.open))
             held.clear()
         while held:
             self.slots.release(held.popitem()[0])
-        self.machine.source.abandon()
+        self.epoch.source.abandon()
