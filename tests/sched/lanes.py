@@ -9,6 +9,7 @@ from headrace.sched import words as W
 from headrace.sched.lanemachine import Do, LaneMachine
 from headrace.sched.moves import Appetite, Eats, Tickets
 from headrace.sched.pace import Pace
+from headrace.sched.story import LaneStory
 from tests.sched.memory import KILLED, Killed, Slab, Words
 
 Steps = Iterator[None]
@@ -70,7 +71,9 @@ class SimLane:
         self.shared, self.words, self.dims, self.slab = shared, shared.words, shared.dims, shared.slab
         self.number, self.pace = number, SimPace(chunk, shared.chance)
         self.ledger = shared.words.lane(shared.dims, number)
-        self.machine = LaneMachine(self.ledger, self.pace, alone=False, patience=0)
+        # Told past the fuse: at which stores a lane is killed does not depend on it.
+        story = LaneStory.of(shared.words.buffer, shared.dims, number, lambda: shared.now)
+        self.machine = LaneMachine(self.ledger, self.pace, alone=False, patience=0, story=story)
         self.at = shared.dims.lane(number)
         self.alive, self.asleep, self.bell = True, False, 0
         self.to_report = False

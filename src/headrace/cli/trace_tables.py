@@ -14,6 +14,9 @@ from headrace.trace.report import LoaderReport, Report
 from headrace.trace.spread import Spread, ratio
 from headrace.trace.words import seconds, size
 
+KEY = 32
+"""Letters of a key that are shown."""
+
 
 def show(report: Report, out: Console) -> None:
     """Print all of it."""
@@ -141,11 +144,22 @@ def _lanes(figures: Figures) -> Table:
 def _slow(figures: Figures) -> Table:
     share = ratio(figures.slow, figures.samples)
     table = _table(
-        f"slow samples ({figures.slow}, {share:.1%})", "index", "times", "longest", "because of", "which took"
+        f"slow samples ({figures.slow}, {share:.1%})", "sample", "times", "longest", "because of", "which took"
     )
     for slow in figures.slowest:
-        table.add_row(slow.index, str(slow.times), _short(slow.seconds), slow.operation, _short(slow.operation_seconds))
+        table.add_row(
+            _end(slow.key or slow.index),
+            str(slow.times),
+            _short(slow.seconds),
+            slow.operation,
+            _short(slow.operation_seconds),
+        )
     return table
+
+
+def _end(name: str) -> str:
+    """As much of a key as fits: what differs stands at the end of paths."""
+    return name if len(name) <= KEY else "…" + name[1 - KEY :]
 
 
 def _spreads(title: str, spans: dict[str, Spread]) -> Table:

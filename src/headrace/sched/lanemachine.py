@@ -11,6 +11,7 @@ from headrace.plan.cost import bin_of
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import ClaimResult, File, Filed, Next, Room, RowSpan, Tickets, Written
 from headrace.sched.pace import CUT_NS, Pace
+from headrace.sched.story import LaneStory, LaneTold
 
 Failures = list[tuple[int, File]]
 """Positions whose samples cannot be had, and why."""
@@ -43,11 +44,21 @@ class Do(IntEnum):
 class LaneMachine:
     """One lane's."""
 
-    def __init__(self, ledger: LaneLedger, pace: Pace, *, alone: bool, patience: int = CUT_NS) -> None:
+    def __init__(
+        self,
+        ledger: LaneLedger,
+        pace: Pace,
+        *,
+        alone: bool,
+        patience: int = CUT_NS,
+        story: LaneStory | None = None,
+    ) -> None:
         """``alone``: it makes a batch alone wherever it holds all its tickets, and not only where it must.
 
-        ``patience``: the shortest time (nanoseconds) after which tickets are taken away from a lane.
+        ``patience``: the shortest time (nanoseconds) after which tickets are taken away from a lane. ``story``: told
+        what becomes of samples, where one is kept.
         """
+        self._story = story
         self._ledger, self._pace, self.alone, self._patience = ledger, pace, alone, patience
         self.begin = ledger.begin  # hot: called for every sample
         self.tickets = Tickets(0, 0, 0, -1)
@@ -95,7 +106,20 @@ class LaneMachine:
             self._ledger.end(end)
         self._note(elapsed, count, worst)
         self._failures, self._unplaced = failed, end - start - len(failed)
+        if self._story is not None:
+            self._tell_made(end, elapsed)
         return end
+
+    def _tell_made(self, end: int, elapsed: int) -> None:
+        assert self._story is not None
+        first = self.tickets.start
+        for position, _ in self._failures:
+            if first < position:
+                self._story.tell(LaneTold.MADE, first, position, more=elapsed)
+            self._story.tell(LaneTold.FAILED, position, position + 1)
+            first = position + 1
+        if first < end:
+            self._story.tell(LaneTold.MADE, first, end, more=elapsed)
 
     def expect(self, now: int) -> None:
         """All tickets of a batch are made in one call, which begins: the last one when the others should be done."""
@@ -106,6 +130,8 @@ class LaneMachine:
         self._ledger.end(self.tickets.end)
         self._note(elapsed, self.tickets.end, 0)
         self._failures = failed
+        if self._story is not None:
+            self._tell_made(self.tickets.end, elapsed)
         if collate and made:
             self._whole = made
         else:
@@ -126,6 +152,8 @@ class LaneMachine:
         rows = self.rows
         self._pace.wrote(elapsed // rows.count)
         self._written = Written(rows.slot, rows.first, rows.count, self.tickets.group, self._start, objects)
+        if self._story is not None:
+            self._story.tell(LaneTold.WROTE, self._start, self._start + rows.count, rows.slot, rows.first)
         self._start += rows.count
         self._left -= rows.count
         self._unplaced -= rows.count
@@ -140,6 +168,8 @@ class LaneMachine:
         self._left = 0
         self._unplaced -= 1
         self._failures.append((position, file))
+        if self._story is not None:
+            self._story.tell(LaneTold.FAILED, position, position + 1)
 
     def collated(self, offset: int, size: int, failed: bool) -> None:
         """What the slot's samples became stands there; ``failed``: it is an error."""
@@ -153,6 +183,8 @@ class LaneMachine:
             self._cost = None
         if what == Next.TICKETS:
             self.tickets = Tickets(group, start, end, slot)
+            if self._story is not None:
+                self._story.tell(LaneTold.TOOK, start, end)
             then = Do.MAKE_WHOLE if self._is_whole() else Do.MAKE
         elif what in (Next.COLLATE, Next.COMPLETED):
             self._collating, then = slot, Do.GO_ON
@@ -182,6 +214,9 @@ class LaneMachine:
         found, self.rows = self._ledger.claim(self._left, self._layout, self._room)
         if found == ClaimResult.ROWS:
             return Do.WRITE
+        if self._story is not None:
+            end = self._start + self._left
+            self._story.tell(LaneTold.WAITED if found == ClaimResult.NO_ROW else LaneTold.DROPPED, self._start, end)
         if found == ClaimResult.NO_ROW:
             return Do.SLEEP
         self._left = self._unplaced = 0  # the epoch was given up
@@ -212,6 +247,8 @@ class LaneMachine:
 
     def _file_result(self, result: tuple[int, int, bool]) -> Do:
         self._result = None
+        if self._story is not None:
+            self._story.tell(LaneTold.COLLATED, 0, 0, self.slot)
         if self._made is not None:
             wake = self._ledger.whole(self.slot, self.tickets.group, self._made, result)
         else:

@@ -7,15 +7,16 @@ lane may be killed inside any of these calls and between any two of them.
 from headrace.sched.lanemachine import Do
 from headrace.sched.moves import Next
 from headrace.sched.resume import Resume
+from headrace.sched.story import LaneStory, LaneTold
 from headrace.sched.streams import LaneStream, StreamBatch
 
 
 class StreamLaneMachine:
     """One lane's. ``MAKE`` means the next batch of its stream, for ``slot``: then ``made``, or ``ended``."""
 
-    def __init__(self, ledger: LaneStream, resume: Resume) -> None:
-        """``resume``: how far the stream had come that a worker before this one left."""
-        self._ledger, self.resume = ledger, resume
+    def __init__(self, ledger: LaneStream, resume: Resume, story: LaneStory | None = None) -> None:
+        """``resume``: how far the stream had come that a worker before this one left. ``story``: as of other lanes."""
+        self._ledger, self.resume, self._story = ledger, resume, story
         self.slot = -1
         self.begins = True
         """An epoch has begun: so must its stream, with ``start``; then ``began``."""
@@ -44,8 +45,12 @@ class StreamLaneMachine:
 
     def made(self, batch: StreamBatch) -> None:
         """The next batch is there, or why it is not."""
+        if self._story is not None:
+            self._story.tell(LaneTold.MADE_BATCH, 0, 0, self.slot, batch.items)
         self.rings = self._ledger.ready(self.slot, batch)
 
     def ended(self, note: int) -> None:
         """Nothing comes any more. ``note``: as that of a batch."""
+        if self._story is not None:
+            self._story.tell(LaneTold.ENDED, 0, 0)
         self.rings = self._ledger.end(self.slot, note)

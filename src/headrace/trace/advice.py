@@ -211,9 +211,8 @@ def dying_workers(figures: Figures) -> Advice | None:
     """Workers died."""
     if not figures.deaths:
         return None
-    text = (
-        f"{figures.deaths} workers died and were replaced. That is mostly for want of memory: fewer workers take less."
-    )
+    died = "1 worker died and was" if figures.deaths == 1 else f"{figures.deaths} workers died and were"
+    text = f"{died} replaced. That is mostly for want of memory: fewer workers take less."
     return Advice("num_workers", text)
 
 

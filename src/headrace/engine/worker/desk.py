@@ -1,5 +1,6 @@
 """A worker's place at the shared memory: its ledger, the slots it writes to, the layouts it has met."""
 
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from headrace.engine.worker.job import Job
 from headrace.sched import twin
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import File, RowSpan
+from headrace.sched.story import LaneStory
 from headrace.sched.streams import LaneStream
 
 CROWDED = BLOB - 4096
@@ -54,6 +56,10 @@ class Desk:
     def stream(self) -> LaneStream:
         """The worker's side of an iterable dataset's ledger."""
         return LaneStream(self.memory.words, self.memory.dims, self.number, self.lock)
+
+    def story(self) -> LaneStory | None:
+        """Who is told what this worker does, if anybody."""
+        return LaneStory.of(self.memory.words, self.memory.dims, self.number, time.monotonic_ns)
 
     def layout_of(self, sample: Any) -> tuple[int, Layout] | None:
         """The sample's layout and its number; None when it must travel as an object."""

@@ -50,7 +50,7 @@ class SampleMaker:
         if bulk is not None or not task.batched:
             eats = Eats.EVERYTHING
         alone = bulk is not None or not task.standard_collate
-        self._machine = LaneMachine(desk.ledger, Pace(eats, job.lanes), alone=alone)
+        self._machine = LaneMachine(desk.ledger, Pace(eats, job.lanes), alone=alone, story=desk.story())
         self._placer = Placer(self._machine, desk, self._stream, self._where, standard=task.standard_collate)
         self._collator = Collator(job, desk, observer)
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from headrace.engine.staging.members import key_of
 from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.operations import Operations
 from headrace.plan import operations
 from headrace.trace import format as F
 from headrace.trace.file import Recording
+from headrace.trace.operations import FAR
 from headrace.trace.probe import Probe
 from headrace.trace.session import count_instructions
 from headrace.trace.stream import TraceStream
@@ -34,7 +36,7 @@ class Observer:
 
         ``run``: what all samples are of, where several runs share a process.
         """
-        self._run = run
+        self._run, self._dataset = run, dataset
         self._ledger = None if desk is None else desk.ledger
         lane = worker if desk is None else desk.number
         self.probe = Probe(None if desk is None else desk.ledger.operation)
@@ -141,9 +143,10 @@ class Observer:
     def _recorded(self, get: Get, stream: TraceStream) -> Get:
         probe, marks, ledger, pending, run = self.probe, self.probe.marks, self._ledger, self._pending, self._run
         begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
+        usual = 0.0
 
         def noted(what: Any) -> Any:
-            nonlocal took
+            nonlocal took, usual
             begin()
             self._retries = self.tier = 0
             cpu = cpu_clock() if took > CPU_WORTH_NS else 0
@@ -166,10 +169,20 @@ class Observer:
                     flags |= F.SLOW
                 pending.extend(marks)
             sizes = min(probe.bytes_in, F.MASK32) << 32 | size_of(sample)
-            stream.sample(what, start, elapsed, cpu, sizes, flags, marks)
+            # Half of the samples make it grow and half shrink, so it is about their median; it is low rather than high.
+            slow = elapsed > FAR * usual or flags & F.SLOW
+            usual = min(1.1 * usual or elapsed, elapsed) if elapsed > usual else max(0.9 * usual, elapsed)
+            stream.sample(what, start, elapsed, cpu, sizes, *(self._named(what, flags) if slow else (flags, marks)))
             return sample
 
         return noted
+
+    def _named(self, index: Any, flags: int) -> tuple[int, list[int]]:
+        """Flags and marks of a slow sample, with its key where it has one."""
+        assert self.stream is not None
+        marks = self.probe.marks
+        key = key_of(self._dataset, index) if type(index) is int and 0 <= index < F.NO_INDEX else None
+        return (flags, marks) if key is None else self.stream.keyed(key, flags, marks)
 
 
 _SIZES: dict[type, Callable[[Any], int]] = {

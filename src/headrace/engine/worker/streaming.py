@@ -24,7 +24,7 @@ class StreamMaker:
         """``refusal``: what the first batch fails with because the worker could not start properly."""
         self._task, self._desk, self._refusal = job.task, desk, refusal
         self._what = job.task.dataset, job.task.batch_size if job.task.batched else None
-        self._machine = StreamLaneMachine(desk.stream(), job.resume)
+        self._machine = StreamLaneMachine(desk.stream(), job.resume, desk.story())
         self._collator = Collator(job, desk, observer)
         self._observer, self._next = observer, observer.items()
         self._where = f"in DataLoader worker process {job.lane}"
