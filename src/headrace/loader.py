@@ -13,6 +13,7 @@ from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
+from headrace.core.story import StoryEvent
 from headrace.engine import arguments
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.ordering import saved
@@ -42,7 +43,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``on_device``: with ``device``, decoding and transforms of pictures run there: ``True`` or ``OnDevice(...)``.
     ``on_error``: ``Raise()`` (default) or ``Skip(max_fraction=...)``.
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
-    ``scheduling``: ``Scheduling(hand_off=..., spares=...)``.
+    ``scheduling``: ``Scheduling(hand_off=..., spares=..., story=...)``.
     ``cache``: ``Cache(url, size=...)``, which keeps samples for later epochs and other jobs; for datasets in stages.
     ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
@@ -216,6 +217,19 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if self._latest is not None:
             self._latest.count()
         return self._life.tally.snapshot()
+
+    def story(self, index: Any = None) -> list[StoryEvent]:
+        """What happened to the sample of this index, and why, oldest first; without one, all that is remembered.
+
+        Each prints as a line. Kept with ``scheduling=Scheduling(story=True)`` and workers.
+        """
+        if not self.scheduling.story:
+            msg = "loader.story(): none is kept; make the loader with scheduling=headrace.Scheduling(story=True)"
+            raise ValueError(msg)
+        if self._latest is not None:
+            self._latest.count()
+        log = self._life.tally.story
+        return log.all() if index is None else log.about(index)
 
     def close(self) -> None:
         """End the workers of persistent and unfinished iterations and give the memory back; idempotent.

@@ -32,11 +32,12 @@ from headrace.sched.book import Group, Settled
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch as Published
 from headrace.sched.publication import IndexKind
+from headrace.sched.story import Story
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import KILLED, Slab, Words, pending
 
-DIMS = Dims(lanes=3, groups=24, slots=24, rows=8)
+DIMS = Dims(lanes=3, groups=24, slots=24, rows=8, told=64)
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class Around(Protocol):
     """What a run is in."""
 
     words: Words
+    story: Story
     slab: Slab
     shared: Shared
     lanes: list[SimLane]
@@ -154,6 +156,7 @@ class SimRun:
     def __init__(self, world: Around, plan: Plan, after: "SimRun | None" = None) -> None:
         self.world, self.plan = world, plan
         self.words, self.slab, self.ledger = world.words, world.slab, world.words.consumer(DIMS)
+        self.ledger.story = world.story
         self.epoch = 0 if after is None else after.epoch + 1
         self.next: SimRun | None = None
         self.hands: deque[Hand] = deque()

@@ -92,6 +92,10 @@ class IterationAssembly:
         self.tally.epochs += 1
         self.tally.workers = self._settings.workers
         resources.trace = self._traced()
+        if going_on is not None and self._settings.scheduling.story:
+            owed = [index for group in going_on.get("pending", []) for index in group]
+            why = f"epoch {resources.epoch} goes on after {going_on['yielded']} batches; it was drawn and not delivered"
+            self.tally.story.tell("loader", "resumed", why, owed)
         run = self._map_run(order, going_on) if order is not None else self._stream_run(going_on)
         resources.run = self._sent(run)
 

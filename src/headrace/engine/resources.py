@@ -109,7 +109,9 @@ class Resources:
         return self._last
 
     def count(self) -> None:
-        """Bring what workers know of samples and operations into the tally."""
+        """Bring what workers know of samples and operations into the tally, and into the story."""
+        if self.pool is not None and self.pool.story is not None:
+            self.pool.story.gather()
         if self.slab is not None:
             self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
         if self.fetcher is not None:

@@ -16,6 +16,7 @@ from headrace.engine.memory.reservation import Extent
 from headrace.engine.pixels.prepared import Prepared
 from headrace.engine.worker.brought import Rows
 from headrace.sched.acts import Arrangement
+from headrace.sched.story import RECORDS
 from headrace.trace.file import Recording
 
 
@@ -86,7 +87,8 @@ class Settings:
         if self.own_batches or self.iterable:
             # A batch sampler may be told another size after the loader was made; it is the one that is asked.
             rows = max(self.batch_size or 1, getattr(self.index_sampler, "batch_size", None) or 1)
-        return Extent(most + self.scheduling.spares_for(most), self.prefetch * most, rows)
+        told = RECORDS if self.scheduling.story else 0
+        return Extent(most + self.scheduling.spares_for(most), self.prefetch * most, rows, told)
 
     @property
     def samples(self) -> int | None:

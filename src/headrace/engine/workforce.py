@@ -53,7 +53,8 @@ class Workforce:
             context = settings.context or torch.multiprocessing.get_context()
             resources.operations = Operations(settings.dataset).names
             with held():
-                resources.pool = pool = Pool(slab.memory, settings.workers, context, task, resources.base_seed)
+                pool = Pool(slab.memory, settings.workers, context, task, resources.base_seed, resources.tally.story)
+                resources.pool = pool
             coming = gauges.generation + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
         return resources.pool, slab.slots

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from headrace.sched.acts import Arrangement, Failed, Handed, ReadySlot, Staff, Terms
-from headrace.sched.book import Book, Group, Numbers, Settled
+from headrace.sched.book import Book, Group, Numbers, Settled, indices_of
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.repair import Repair
 
@@ -97,6 +97,10 @@ class Epoch(Generic[Source]):
 
         What cannot be sent may still be collated where it is.
         """
+        if self._ledger.story is not None:
+            owed = [(group, group.owed) for group in self.book.groups.values()]
+            why = "samples cannot travel between workers" if local else "an interrupt broke something off"
+            self._ledger.story.begun_again(indices_of(owed), why)
         if local and self.is_free:
             self.arrangement = Arrangement.BATCHES
         ledger, free, displacement = self._ledger, self.is_free, self._terms.displacement
@@ -158,6 +162,8 @@ class Epoch(Generic[Source]):
             if ledger.failures:
                 with ledger.lock:
                     failed = self._named(ledger.failed([group.number]))
+        if ledger.story is not None:
+            ledger.story.handed_out(slot, indices_of(settled))
         return ReadySlot(slot, group, rows, ledger.expected(slot), settled, failed)
 
     def _close_short(self, dropped: list[int]) -> None:

@@ -126,7 +126,11 @@ class EpochMachine(Epoch[Source]):
         self._batch = None
         if batch.count:
             relaxed = self._early or 2 * self.lined_up >= self.share
-            return self._rings(self._ledger.publish(batch, self._staff.lanes, ahead, relaxed=relaxed))
+            lanes = self._ledger.publish(batch, self._staff.lanes, ahead, relaxed=relaxed)
+            if self._ledger.story is not None:
+                indices = self.book.groups[batch.group].indices
+                self._ledger.story.published(batch.group, batch.slot, indices, ahead, free=batch.free_order)
+            return self._rings(lanes)
         return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self._staff.lanes))
 
     def _rings(self, lanes: Sequence[int]) -> Command:

@@ -413,6 +413,12 @@ class TestDatasets:
             assert array.tolist() == [metadata["index"]] * 3
             assert metadata["class"] == ["even", "odd"][label]
 
+    def test_a_label_that_is_no_class_is_not_taken_for_one(self, url):
+        ingest("tests.store.ingest.made:unlabelled", url)
+        assert sorted((label, metadata["class"]) for _, label, metadata in contents(url).values()) == [
+            (-1, None), (0, "even"), (7, None),
+        ]  # fmt: skip
+
     def test_labels_that_are_arrays(self, url):
         ingest("tests.store.ingest.made:several", url)
         for _, label, metadata in contents(url).values():
@@ -439,7 +445,7 @@ class TestDatasets:
 
 class TestHuggingFace:
     @pytest.fixture
-    def saved(self, tmp_path):
+    def saved(self, tmp_path, request):
         features = datasets.Features(
             {
                 "image": datasets.Image(),
@@ -451,6 +457,7 @@ class TestHuggingFace:
         rows = [
             {"image": {"bytes": picture(n), "path": None}, "label": n % 2, "age": n, "who": f"P{n}"} for n in range(6)
         ]
+        rows[5]["label"] = getattr(request, "param", 1)
         table = pa.Table.from_pylist(rows, schema=features.arrow_schema)
         # Made by hand: on Python 3.13 the library cannot name what it makes of a list, for want of a pickle.
         return datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="f00d"), tmp_path
@@ -480,6 +487,15 @@ class TestHuggingFace:
             assert metadata.get("split", "test" if metadata["age"] > 2 else "train") == (
                 "test" if metadata["age"] > 2 else "train"
             )
+
+    @pytest.mark.parametrize("saved", [-2, 2], indirect=True)
+    def test_a_label_that_is_no_class_is_a_failure(self, saved, url):
+        dataset, folder = saved
+        dataset.save_to_disk(folder / "saved")
+        outcome = ingest(str(folder / "saved"), url)
+        assert outcome.written == 5
+        [(_, error)] = outcome.failures
+        assert "and there are 2 classes" in error
 
     def test_columns_can_be_chosen(self, saved, url):
         dataset, folder = saved

@@ -175,7 +175,7 @@ class MapRun(Drawing):
         """Until something happens; how long that was. The dead are replaced and their work is queued again."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            msg = f"DataLoader timed out after {self._service.timeout} seconds{self._busy_with()}"
+            msg = f"DataLoader timed out after {self._service.timeout} seconds{self._busy_with()}{self._pool.told()}"
             self._torn = False
             raise RuntimeError(msg)
         began = time.monotonic()
@@ -215,12 +215,13 @@ class MapRun(Drawing):
         repair = self.machine.repair(lane)
         self._slots.forget(lane)
         self._tally.restarts += 1
-        self._tally.repeats += repair.reissued
+        self._tally.repeats += len(repair.reissued)
         self._pool.restart(lane, Resume())
         self._pool.ring(self._ledger.wake(self._pool.lanes))
         if repair.ticket is None and repair.collating < 0:
             self._idle_deaths += 1
             if self._idle_deaths > self._pool.lanes + 1:
                 msg = f"{self._outcomes.epitaph}. Workers end before they make a sample; does worker_init_fn end them?"
+                msg += self._pool.told()
                 self._torn = False
                 raise WorkerDied(msg)

@@ -99,6 +99,8 @@ class Outcomes:
     def judged(self, failed: Failed) -> BaseException | None:
         """What one failed sample raises; None where it is only counted."""
         packed, index = self._packed(failed), failed.group.indices[failed.position]
+        if self._ledger.story is not None:
+            self._ledger.story.judged(index, None if packed is None else failure.summary(packed))
         if packed is None:
             died = WorkerDied(f"{self.epitaph}. It was making sample {index!r}, for the second time")
             return self._errors.judged(index, died, died)

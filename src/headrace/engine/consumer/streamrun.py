@@ -138,6 +138,7 @@ class StreamRun:
             msg = f"DataLoader timed out after {self._service.timeout} seconds" + (
                 f" ({'; '.join(late)})" if late else ""
             )
+            msg += self._pool.told()
             raise RuntimeError(msg)
         dead = self._pool.wait(left)
         self._torn = True

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
 from headrace.core.stats import Changes, Counters, Failure, Stats
+from headrace.core.story import StoryLog
 from headrace.engine.worker import failure
 
 HISTORY = 64
@@ -99,6 +100,8 @@ class LoaderTally(Counters):
     ready: float = 0.0
     """Shares of the outstanding batches that were ready when one was asked for, added up."""
     asked: int = 0
+    story: StoryLog = field(default_factory=StoryLog)
+    """What happened, where that is told."""
 
     @property
     def lanes(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.core.stats import Division
+from headrace.core.story import INCIDENTS
 from headrace.engine.consumer.tally import LoaderTally
 from headrace.trace import format as F
 from headrace.trace.file import Recording
@@ -43,6 +44,7 @@ class RunTrace:
         stream.run(self.number, time.monotonic_ns())
         self._seen: dict[str, float] = {name: getattr(tally, name) for name in EVENTS}
         self._division = Division()
+        self._told = tally.story.told
 
     def delivered(self, batch: Delivered, start: int) -> None:
         """The consumer asked at ``start`` and has the batch now."""
@@ -67,6 +69,17 @@ class RunTrace:
             if seen[name] != value:
                 stream.event(event, int(value - seen[name]), now)
                 seen[name] = value
+        self._tell(now)
+
+    def _tell(self, now: int) -> None:
+        """Those events of the story that the trace does not have from samples and batches, by the sample's number."""
+        story, told = self._tally.story, self._told
+        if story.told > told:
+            self._told = story.told
+            for event in story.since(told):
+                if event.what in INCIDENTS:
+                    for index in event.indices or (0,):
+                        self._stream.event(f"{event.who}: {event.what}", index if type(index) is int else 0, now)
 
     def copied(self, batch: Delivered, size: int, start: int, elapsed: int) -> None:
         """A batch reached the device."""
@@ -78,4 +91,5 @@ class RunTrace:
 
     def ended(self) -> None:
         """The epoch is over."""
+        self._tell(time.monotonic_ns())
         self._stream.event("epoch end", 0, time.monotonic_ns())

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +56,8 @@ class Stages(NamedTuple):
     """Numbers that ``origin`` may give."""
     stamp: Callable[[int], tuple[int, ...] | None]
     """What tells one state of the sample's file from another; None where a sample has no file of its own."""
+    naming: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
+    """What the dataset adds to errors of a sample, as its own ``__getitem__`` does."""
 
     def after(self, form: int) -> tuple[Stage, ...]:
         """What is left to be done with a sample that is there in this form; all of it for ``NOWHERE``."""
@@ -169,9 +172,12 @@ def _subset(whole: Stages, indices: Any) -> Stages:
     def stamp(index: int) -> tuple[int, ...] | None:
         return whole.stamp(indices[index])
 
+    def naming(index: int) -> AbstractContextManager[None]:
+        return whole.naming(indices[index])
+
     fetch, *others = whole.steps
     inner = fetch._replace(run=lambda index: fetch.run(indices[index]))
-    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp)
+    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp, naming=naming)
 
 
 def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
@@ -186,6 +192,10 @@ def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> S
         part, within = part_of(dataset, index)
         return parts[part].stamp(within)
 
+    def naming(index: int) -> AbstractContextManager[None]:
+        part, within = part_of(dataset, index)
+        return parts[part].naming(within)
+
     def of_part(number: int) -> Callable[[Any], Any]:
         def run(given: Any) -> Any:
             part, value = part_of(dataset, given) if number == 0 else given
@@ -195,7 +205,7 @@ def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> S
         return run
 
     together = scopes or _together(parts, before)
-    return Stages(_several_steps(parts, of_part), together, origin, before[-1], stamp)
+    return Stages(_several_steps(parts, of_part), together, origin, before[-1], stamp, naming)
 
 
 def _stacked(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
@@ -254,7 +264,8 @@ def _own_parts(dataset: Any) -> list[tuple[Any, ...]]:
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
     stamp = getattr(dataset, "stamp", _no_stamp)
-    return Stages(_steps(dataset), scopes, int, len(dataset), stamp)
+    found = Stages(_steps(dataset), scopes, int, len(dataset), stamp)
+    return found._replace(naming=dataset.naming) if hasattr(dataset, "naming") else found
 
 
 def _known(dataset: Any) -> Mapping[str, Any]:

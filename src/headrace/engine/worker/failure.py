@@ -69,6 +69,12 @@ def unpack(packed: bytes) -> tuple[BaseException, BaseException | None, bool]:
     return raised, original, fatal
 
 
+def summary(packed: bytes) -> str:
+    """The last line of what a packed error says; nothing of the user's is unpickled."""
+    text: str = pickle.loads(packed)[0].rstrip()  # noqa: S301  (as above)
+    return shortened(text.rpartition("\n")[2], LEAST)
+
+
 def is_a(packed: bytes, kind: Any) -> bool:
     """Whether a packed error is of just this type; nothing of the user's is unpickled."""
     return bool(pickle.loads(packed)[2] == _class(kind))  # noqa: S301  (as above)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from multiprocessing.context import BaseContext
 
 from headrace.core.errors import LoaderClosed
+from headrace.core.story import StoryLog
 from headrace.engine.consumer.processes.children import Child, await_end, epitaph, kill
 from headrace.engine.consumer.processes.recruiter import Recruiter
 from headrace.engine.consumer.processes.rollcall import RollCall
@@ -22,6 +23,7 @@ from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.gauges import Gauges
 from headrace.sched.resume import Resume
 from headrace.sched.roster import LaneStates
+from headrace.sched.story import Story
 
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
@@ -33,8 +35,11 @@ class Pool:
     Who starts them is in ``recruiter``: the caller does, until there is a nursery.
     """
 
-    def __init__(self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int) -> None:
-        """Starts nothing yet."""
+    def __init__(
+        self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int, log: StoryLog
+    ) -> None:
+        """Starts nothing yet. ``log``: where the story is told, if the memory has room for one."""
+        self.story = Story(memory.words, memory.dims, log) if memory.dims.told else None
         self.memory, self.workers = memory, lanes
         with explained("make a lock and a bell for the workers"):
             lock = new_lock(memory)
@@ -117,9 +122,10 @@ class Pool:
 
     def ledger(self) -> ConsumerLedger:
         """The consumer's view of the ledger, for one epoch."""
-        if isinstance(self._wiring.lock, Mutex):
-            return twin.NativeConsumer(self.memory.words, self.memory.dims, self._section)
-        return ConsumerLedger(self.memory.words, self.memory.dims, self._section)
+        kind = twin.NativeConsumer if isinstance(self._wiring.lock, Mutex) else ConsumerLedger
+        ledger = kind(self.memory.words, self.memory.dims, self._section)
+        ledger.story = self.story
+        return ledger
 
     def gauges(self) -> Gauges:
         """What the workers measure."""
@@ -164,12 +170,22 @@ class Pool:
         """Of each worker that is not at work yet: which, and where it is."""
         return self._roll.late()
 
+    def told(self) -> str:
+        """How the story ends, to be added to a message; empty where none is kept."""
+        if self.story is None:
+            return ""
+        self.story.gather()
+        return self.story.log.ending()
+
     def epitaph(self, lane: int) -> tuple[int, str]:
         """(pid, how it ended) of a worker that died; reaps it."""
         child = self._children[lane]
         if child is None:
             return -1, "was never started"
-        return child.pid, epitaph(child)
+        how = epitaph(child)
+        if self.story is not None:
+            self.story.died(lane, child.pid, how)
+        return child.pid, how
 
     def pids(self) -> list[int]:
         """Of the workers."""
@@ -198,6 +214,8 @@ class Pool:
         await_end(running, None)
         for child in filter(None, self._children):
             child.close()
+        if self.story is not None:
+            self.story.gather()
         self._recruiter.close()
         self._roster.stopped()
         self._wiring.lock.close()
