@@ -5,7 +5,7 @@ whether the other library sees the change: only then do they share memory.
 
 - A batch's memory is not used again while an array made of it lives.
 - JAX has no 64-bit integers unless ``jax_enable_x64`` is set: int64 labels are copied to int32, pictures are not.
-- JAX and TensorFlow run threads, and warn of processes that are forked from theirs: ``multiprocessing_context="spawn"``.
+- JAX and TensorFlow run threads, and warn of forks: hence ``multiprocessing_context="spawn"``.
 """
 
 import importlib.util
