@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from headrace.cli.cache import FORMS, bytes_text
-from headrace.engine.consumer.beacon import CacheFigures, Snapshot, loaders
+from headrace.engine.consumer.page import CacheFigures, Snapshot, loaders
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "aside", "failed", "")
 """``over``: from which cost on a sample is slow; ``aside``: lanes that gave their place to another meanwhile."""
