@@ -214,7 +214,7 @@ class LaneMachine:
         self._result = offset, size, failed
 
     def _visit(self) -> LaneCommand:
-        visit = self._ledger.visit(self._written, self._cost, self._pace.appetite())
+        visit = self._ledger.visit(self._written, self._cost, self._pace.size())
         what, group, start, end, slot, wake = visit
         then: LaneCommand
         self._written = None
