@@ -8,7 +8,7 @@ from itertools import islice
 from headrace.sched import words as W
 from headrace.sched.acts import GO_ON
 from headrace.sched.lanemachine import (
-    Collate,
+    CollateSlot,
     CollateWhole,
     LaneMachine,
     Make,
@@ -144,7 +144,7 @@ class SimLane:
             MakeWhole: self._make_whole,
             PlaceSamples: self._place,
             WriteRows: self._write,
-            Collate: self._collate,
+            CollateSlot: self._collate,
             CollateWhole: self._collate_whole,
         }
         while True:
@@ -310,7 +310,7 @@ class SimLane:
             self.shared.collate_deaths[batch] = left - 1
             raise Killed
 
-    def _collate(self, command: Collate) -> Steps:
+    def _collate(self, command: CollateSlot) -> Steps:
         slot, samples = command.slot, []
         for row in self.facts.present(slot):
             at = self.facts.object_at(slot, row)

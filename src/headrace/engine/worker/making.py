@@ -17,7 +17,7 @@ from headrace.engine.worker.staged import Staged
 from headrace.sched.acts import GO_ON
 from headrace.sched.lanemachine import (
     STOP,
-    Collate,
+    CollateSlot,
     CollateWhole,
     Failures,
     LaneCommand,
@@ -80,7 +80,7 @@ class SampleMaker:
             MakeWhole: self._make_whole,
             PlaceSamples: lambda _: self._placer.place(),
             WriteRows: self._placer.write,
-            Collate: self._collate,
+            CollateSlot: self._collate,
             CollateWhole: self._collate_whole,
         }
         following = self._machine.next
@@ -209,7 +209,7 @@ class SampleMaker:
         return get(what)
 
     def _collate_whole(self, command: CollateWhole) -> None:
-        """Collate the batch that was made alone."""
+        """CollateSlot the batch that was made alone."""
         slot, (samples, indices) = command.slot, self._whole
         self._whole, count = ([], []), len(indices)
         if self._stream is not None:
@@ -218,8 +218,8 @@ class SampleMaker:
         self._placer.size = size // count
         self._machine.collated(offset, size, bad)
 
-    def _collate(self, command: Collate) -> None:
-        """Collate a slot whose samples are all there."""
+    def _collate(self, command: CollateSlot) -> None:
+        """CollateSlot a slot whose samples are all there."""
         facts, slot = self._facts, command.slot
         present, seed = facts.present(slot), None
         if present:

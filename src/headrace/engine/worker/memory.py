@@ -89,7 +89,8 @@ class WorkerMemory:
     def check_room(self, size: int) -> None:
         """A batch must fit its slot."""
         if size > self.reservation.slot_bytes - ERROR_ROOM:
-            msg = f"a batch of {size >> 20} MiB is larger than the {self.reservation.slot_bytes >> 20} MiB a batch may have"
+            most = self.reservation.slot_bytes >> 20
+            msg = f"a batch of {size >> 20} MiB is larger than the {most} MiB a batch may have"
             raise SlabError(msg + self.reservation.shortage)
 
     def write_rows(self, rows: RowSpan, layout: Layout, columns: list[Sequence[Any]]) -> None:
