@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from headrace.sched import filing
 from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import Appetite, ClaimResult, Eats, Filed, Next, RowSpan, Tickets, Written
@@ -26,7 +27,7 @@ class Lane:
 
     def take(self, want: int) -> Tickets | int | None:
         what, *found, _ = self.ledger.visit(None, None, Appetite(Eats.CHUNKS, want, least=want))
-        self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
+        self.ledger.facts.w[self.ledger.facts.lane + W.L_WAITING] = 0
         return Tickets(*found) if what == Next.TICKETS else found[3] if what == Next.COLLATE else None
 
     def finish(self, rows: RowSpan, group: int, start: int, objects: list[int] | None = None) -> Filed:
@@ -34,18 +35,18 @@ class Lane:
 
     def claim(self, want: int, layout: int, room) -> RowSpan | None:
         found, rows = self.ledger.claim(want, layout, room)
-        self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
+        self.ledger.facts.w[self.ledger.facts.lane + W.L_WAITING] = 0
         return rows if found == ClaimResult.ROWS else None
 
     def observe(self, *made: int) -> None:
         """Without giving up what it holds."""
-        w, at = self.ledger.w, self.ledger.lane
+        w, at = self.ledger.facts.w, self.ledger.facts.lane
         held, w[W.STOP] = (w[at + W.L_GROUP], w[at + W.L_SLOT]), 1
         assert self.ledger.visit(None, made, Appetite(Eats.CHUNKS)).what == Next.STOP
         w[at + W.L_GROUP], w[at + W.L_SLOT], w[W.STOP] = *held, 0
 
     def __getattr__(self, name: str):
-        return getattr(self.ledger, name)
+        return getattr(self.ledger if hasattr(self.ledger, name) else self.ledger.facts, name)
 
 
 class Ledger:
@@ -621,7 +622,7 @@ def test_a_group_that_was_all_ahead_is_passed_over(strict: Ledger) -> None:
     strict.put(0, 0, 1, (0,))
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 0)
     strict.lanes[0].finish(RowSpan(0, 0, 1, 0), 0, 0)
-    strict.lanes[0]._release()
+    filing.release(strict.lanes[0].facts)
     strict.put(0, 1, 1)
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 1)
     assert strict.lanes[1].take(1) is None

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headrace.cli.cache import FORMS, bytes_text
-from headrace.engine.consumer.beacon import CacheFigures, Snapshot, loaders
+from headrace.engine.consumer.page import CacheFigures, Snapshot, loaders
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

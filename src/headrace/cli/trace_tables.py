@@ -29,7 +29,7 @@ def show(report: Report, out: Console) -> None:
     for loader in report.loaders:
         _loader(loader, out)
     if report.spans:
-        out.print(_spreads("your own spans", report.spans))
+        out.print(_spreads("spans", report.spans))
     cost = report.cost
     out.print(
         f"Tracing itself: {cost.events} events, {cost.nanoseconds_per_event:.0f} ns each on this machine, "

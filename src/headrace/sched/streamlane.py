@@ -4,35 +4,48 @@
 lane may be killed inside any of these calls and between any two of them.
 """
 
-from headrace.sched.lanemachine import Do
+from dataclasses import dataclass
+
+from headrace.sched.lanemachine import RING, SLEEP, STOP, RingConsumer, Sleep, Stop
 from headrace.sched.moves import Next
 from headrace.sched.resume import Resume
 from headrace.sched.story import LaneStory, LaneTold
 from headrace.sched.streams import LaneStream, StreamBatch
 
 
+@dataclass(frozen=True, slots=True)
+class MakeNext:
+    """Make the next batch of the stream, for this slot: then ``made``, or ``ended``."""
+
+    slot: int
+
+
+StreamLaneCommand = RingConsumer | Sleep | Stop | MakeNext
+"""What a lane does before it asks again."""
+
+
 class StreamLaneMachine:
-    """One lane's. ``MAKE`` means the next batch of its stream, for ``slot``: then ``made``, or ``ended``."""
+    """One lane's."""
 
     def __init__(self, ledger: LaneStream, resume: Resume, story: LaneStory | None = None) -> None:
         """``resume``: how far the stream had come that a worker before this one left. ``story``: as of other lanes."""
         self._ledger, self.resume, self._story = ledger, resume, story
-        self.slot = -1
+        self._slot = -1
         self.begins = True
         """An epoch has begun: so must its stream, with ``start``; then ``began``."""
         self.rings = False
         """The consumer is to be woken, before anything else."""
 
-    def next(self) -> Do:
+    def next(self) -> StreamLaneCommand:
         """What is to be done now."""
         if self.rings:
             self.rings = False
-            return Do.RING
-        what, self.slot, fresh = self._ledger.visit()
+            return RING
+        what, self._slot, fresh = self._ledger.visit()
         self.begins = self.begins or fresh
         if what == Next.STOP:
-            return Do.STOP
-        return Do.SLEEP if what == Next.ASLEEP else Do.MAKE
+            return STOP
+        return SLEEP if what == Next.ASLEEP else MakeNext(self._slot)
 
     @property
     def start(self) -> Resume | None:
@@ -46,11 +59,11 @@ class StreamLaneMachine:
     def made(self, batch: StreamBatch) -> None:
         """The next batch is there, or why it is not."""
         if self._story is not None:
-            self._story.tell(LaneTold.MADE_BATCH, 0, 0, self.slot, batch.items)
-        self.rings = self._ledger.ready(self.slot, batch)
+            self._story.tell(LaneTold.MADE_BATCH, 0, 0, self._slot, batch.items)
+        self.rings = self._ledger.ready(self._slot, batch)
 
     def ended(self, note: int) -> None:
         """Nothing comes any more. ``note``: as that of a batch."""
         if self._story is not None:
             self._story.tell(LaneTold.ENDED, 0, 0)
-        self.rings = self._ledger.end(self.slot, note)
+        self.rings = self._ledger.end(self._slot, note)

@@ -39,13 +39,13 @@ class Collator:
                 if callable(samples):
                     samples = samples()
                 if self._seeded and seed is not None:
-                    seeding.seed_sample(desk.ledger.seed, desk.ledger.slot_epoch(slot), seed, COLLATION)
+                    seeding.seed_sample(desk.facts.seed, desk.facts.slot_epoch(slot), seed, COLLATION)
                 began = time.monotonic_ns()
                 encoded = codec.EncodedObject(self._collated(samples, indices), desk.locate)
                 offset, size = desk.write_object(slot, encoded), encoded.size
                 if self._stream is not None:
                     many = 0 if samples is None else len(samples)
-                    self._stream.collate(desk.ledger.number(slot), many, began, time.monotonic_ns() - began)
+                    self._stream.collate(desk.facts.number(slot), many, began, time.monotonic_ns() - began)
                 del encoded, samples
         except failure.LEAVING:
             raise

@@ -44,6 +44,7 @@ class Desk:
         self.lock, self.bell, self.consumer = job.wiring.lock, job.bell, job.wiring.consumer
         kind = twin.NativeLane if isinstance(self.lock, Mutex) else LaneLedger
         self.ledger = kind(memory.words, memory.dims, job.lane, self.lock)
+        self.facts = self.ledger.facts
         self.layouts = Layouts(memory)
         self.number = job.lane
         self._base = np.frombuffer(memory.map, np.uint8).ctypes.data
@@ -67,7 +68,7 @@ class Desk:
 
     def views(self, slot: int, number: int, layout: Layout) -> list[Any]:
         """The leaf arrays of a slot: tensors for tensor leaves, numpy arrays for the rest."""
-        rows = self.ledger.expected(slot)
+        rows = self.facts.expected(slot)
         key = slot, number, rows
         if key not in self._views:
             offsets, size = layout.plan(rows)
@@ -134,17 +135,17 @@ class Desk:
 
     def _error_room(self, group: int) -> int:
         """Bytes that the next error of a group may have, so that all its samples can fail and each can say why."""
-        if self.ledger.blob_used(group) + 8 + failure.MOST <= HALF:
+        if self.facts.blob_used(group) + 8 + failure.MOST <= HALF:
             return failure.MOST
-        return max(failure.LEAST, HALF // max(1, self.ledger.group(group).count) - 8)
+        return max(failure.LEAST, HALF // max(1, self.facts.group(group).count) - 8)
 
     def _file_error(self, group: int, packed: bytes) -> int:
         """Where an error stands in its group's blob, now."""
         packed = failure.within(packed, self._error_room(group))  # others may have filed theirs meanwhile
-        blob, offset = self.memory.blob(group), self.ledger.blob_used(group)
+        blob, offset = self.memory.blob(group), self.facts.blob_used(group)
         size = 8 + len(packed)
         if offset + size <= CROWDED:
-            self.ledger.use_blob(group, offset + size)
+            self.facts.use_blob(group, offset + size)
         elif offset == BLOB:
             return CROWDED
         else:
@@ -152,15 +153,15 @@ class Desk:
         self.memory.bytes[blob + offset + 8 : blob + offset + 8 + len(packed)] = packed
         self.memory.bytes[blob + offset : blob + offset + 8] = len(packed).to_bytes(8, "little")
         if offset == CROWDED:
-            self.ledger.use_blob(group, BLOB)
+            self.facts.use_blob(group, BLOB)
         return offset
 
     def read_sample(self, slot: int, row: int) -> Any:
         """A sample another worker may have put into a slot; its tensors are views."""
-        offset = self.ledger.object_at(slot, row)
+        offset = self.facts.object_at(slot, row)
         if offset >= 0:
             return codec.decode(self._seen(slot)[offset:], self._seen(slot))
-        number = self.ledger.layout(slot)
+        number = self.facts.layout(slot)
         layout, values = self.layouts.at(slot, number), []
         views = self.views(slot, number, layout)
         for leaf, view in zip(layout.leaves, views, strict=True):
@@ -174,7 +175,7 @@ class Desk:
         """A slot's memory as user code may see it."""
         at = self.memory.slot(slot)
         if self._cautious:
-            used = self.ledger.used(slot)
+            used = self.facts.used(slot)
             copied: Any = np.array(self.memory.bytes[at : at + used])
             return memoryview(copied)
         return self.memory.bytes[at : at + self.memory.slot_bytes] if self._view is None else self._view
@@ -187,7 +188,7 @@ class Desk:
         """
         owner: Any = np.frombuffer(self.memory.map, np.uint8, self.memory.slot_bytes, self.memory.slot(slot))
         self._collating, self._view = slot, memoryview(owner)
-        kept, let_go = weakref.ref(owner), self.ledger.let_go
+        kept, let_go = weakref.ref(owner), self.facts.let_go
         del owner
         try:
             yield
@@ -196,7 +197,7 @@ class Desk:
             owner = kept()
             if owner is not None:
                 self._cautious = True
-                self.ledger.keep(slot, self.number)
+                self.facts.keep(slot, self.number)
                 self._resting.append(weakref.ref(owner, lambda _: let_go(slot)))
 
     def allocate(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:

@@ -14,7 +14,21 @@ from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.placing import Placer, Run
 from headrace.engine.worker.staged import Staged
-from headrace.sched.lanemachine import Do, Failures, LaneMachine
+from headrace.sched.acts import GO_ON
+from headrace.sched.lanemachine import (
+    STOP,
+    Collate,
+    CollateWhole,
+    Failures,
+    LaneCommand,
+    LaneMachine,
+    Make,
+    MakeWhole,
+    PlaceSamples,
+    RingConsumer,
+    Sleep,
+    WriteRows,
+)
 from headrace.sched.moves import Eats
 from headrace.sched.pace import Pace
 
@@ -34,7 +48,7 @@ class SampleMaker:
         ``staged``: what makes samples where there is a cache.
         """
         task = job.task
-        self._desk, self._ledger = desk, desk.ledger
+        self._desk, self._facts = desk, desk.facts
         self._observer, self._stream = observer, observer.stream
         self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena, observer)
         self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
@@ -59,50 +73,50 @@ class SampleMaker:
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        doing = {
-            Do.RING: self._desk.consumer.ring,
-            Do.SLEEP: self._sleep,
-            Do.MAKE: self._make,
-            Do.MAKE_WHOLE: self._make_whole,
-            Do.PLACE: self._placer.place,
-            Do.WRITE: self._placer.write,
-            Do.COLLATE: self._collate,
-            Do.COLLATE_WHOLE: self._collate_whole,
+        doing: dict[type[LaneCommand], Callable[[Any], None]] = {
+            RingConsumer: lambda _: self._desk.consumer.ring(),
+            Sleep: self._sleep,
+            Make: self._make,
+            MakeWhole: self._make_whole,
+            PlaceSamples: lambda _: self._placer.place(),
+            WriteRows: self._placer.write,
+            Collate: self._collate,
+            CollateWhole: self._collate_whole,
         }
         following = self._machine.next
-        while (do := following()) != Do.STOP:
-            if do:
-                doing[do]()
+        while (command := following()) is not STOP:
+            if command is not GO_ON:
+                doing[type(command)](command)
 
-    def _sleep(self) -> None:
+    def _sleep(self, _: Sleep) -> None:
         self._observer.settle()
         self._desk.bell.wait()
 
     def _index_list(self, group: int) -> list[Any]:
         """The indices of a group; unpacked once."""
-        memory, facts = self._desk.memory, self._ledger.group(group)
-        if self._indices[:2] != (group, facts.serial):
+        memory, drawn = self._desk.memory, self._facts.group(group)
+        if self._indices[:2] != (group, drawn.serial):
             blob, used = memory.blob(group), 0
-            if facts.is_pickled:
+            if drawn.is_pickled:
                 size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
                 found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
                 used = -(-(8 + size) // 64) * 64
             else:
-                found = self._ledger.indices(group, facts.count)
+                found = self._facts.indices(group, drawn.count)
             self._places = []
-            if facts.is_planned:
-                self._places = self._reads(memory.bytes[blob + used :], facts.count)
-            self._indices = (group, facts.serial, found)
+            if drawn.is_planned:
+                self._places = self._reads(memory.bytes[blob + used :], drawn.count)
+            self._indices = (group, drawn.serial, found)
         return self._indices[2]
 
-    def _make(self) -> None:
+    def _make(self, command: Make) -> None:
         """Make samples one by one."""
-        machine, ledger = self._machine, self._ledger
-        group, start, end, _ = machine.tickets
+        machine, facts = self._machine, self._facts
+        group, start, end, _ = command.tickets
         indices, get = self._index_list(group), self._get
-        seed, epoch = ledger.seed, ledger.group(group).epoch
+        seed, epoch = facts.seed, facts.group(group).epoch
         if self._stream is not None:
-            self._stream.run(ledger.first_run + epoch, time.monotonic_ns())
+            self._stream.run(facts.first_run + epoch, time.monotonic_ns())
         runs: list[Run] = []
         failed: Failures = []
         samples: list[Any] = []
@@ -117,7 +131,7 @@ class SampleMaker:
                 break
             worst, last = max(worst, now - last), now
             if self._stream is not None:
-                self._observer.repeated = ledger.is_repeated(group, position)
+                self._observer.repeated = facts.is_repeated(group, position)
             try:
                 if self._refusal is not None:
                     raise _Refused
@@ -145,14 +159,14 @@ class SampleMaker:
     def _filing(self, group: int, error: BaseException) -> Callable[[], int]:
         return self._desk.filing(group, self._refusal or failure.pack(error, self._where))
 
-    def _make_whole(self) -> None:
+    def _make_whole(self, command: MakeWhole) -> None:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
         machine = self._machine
-        group, _, count, _ = machine.tickets
+        group, _, count, _ = command.tickets
         indices = self._index_list(group)
         began = time.monotonic_ns()
         if self._stream is not None:
-            self._stream.run(self._ledger.first_run + self._ledger.group(group).epoch, began)
+            self._stream.run(self._facts.first_run + self._facts.group(group).epoch, began)
         machine.expect(began)
         failed: Failures = []
         made: list[int] = []
@@ -191,34 +205,34 @@ class SampleMaker:
         if self._refusal is not None:
             raise _Refused
         if self._seed_samples:
-            seeding.seed_sample(self._ledger.seed, self._ledger.group(group).epoch, seed)
+            seeding.seed_sample(self._facts.seed, self._facts.group(group).epoch, seed)
         return get(what)
 
-    def _collate_whole(self) -> None:
+    def _collate_whole(self, command: CollateWhole) -> None:
         """Collate the batch that was made alone."""
-        slot, (samples, indices) = self._machine.slot, self._whole
+        slot, (samples, indices) = command.slot, self._whole
         self._whole, count = ([], []), len(indices)
         if self._stream is not None:
-            self._stream.rows(self._ledger.number(slot), 0, count, time.monotonic_ns(), 0)
+            self._stream.rows(self._facts.number(slot), 0, count, time.monotonic_ns(), 0)
         offset, size, bad = self._collator.collate(slot, samples, indices[0] if count else None, lambda: indices)
         self._placer.size = size // count
         self._machine.collated(offset, size, bad)
 
-    def _collate(self) -> None:
+    def _collate(self, command: Collate) -> None:
         """Collate a slot whose samples are all there."""
-        ledger, slot = self._ledger, self._machine.slot
-        present, seed = ledger.present(slot), None
+        facts, slot = self._facts, command.slot
+        present, seed = facts.present(slot), None
         if present:
-            group, position = ledger.ticket(slot, present[0])
+            group, position = facts.ticket(slot, present[0])
             indices = self._index_list(group)
             seed = indices[position] if position < len(indices) else None  # given up meanwhile
-        empty = not present and ledger.expected(slot) > 0  # all failed: there is nothing for collate_fn to see
+        empty = not present and facts.expected(slot) > 0  # all failed: there is nothing for collate_fn to see
 
         def samples() -> list[Any]:
             return [self._desk.read_sample(slot, row) for row in present]
 
         def drawn() -> list[Any]:
-            places = [ledger.ticket(slot, row) for row in present]
+            places = [facts.ticket(slot, row) for row in present]
             return [self._index_list(group)[position] for group, position in places]
 
         self._machine.collated(*self._collator.collate(slot, None if empty else samples, seed, drawn))

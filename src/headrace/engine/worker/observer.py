@@ -37,9 +37,9 @@ class Observer:
         ``run``: what all samples are of, where several runs share a process.
         """
         self._run, self._dataset = run, dataset
-        self._ledger = None if desk is None else desk.ledger
+        self._facts = None if desk is None else desk.facts
         lane = worker if desk is None else desk.number
-        self.probe = Probe(None if desk is None else desk.ledger.operation)
+        self.probe = Probe(None if desk is None else desk.facts.operation)
         self.stream: TraceStream | None = None
         self.repeated = False
         """Whether the next sample is made again, after a death."""
@@ -56,7 +56,7 @@ class Observer:
         self.tier = 0
         """The form in which a cache had the sample being made."""
         self._pending: list[int] = self.probe.marks if recording is None else []
-        self._shared = None if desk is None else desk.ledger.account(len(self.names))
+        self._shared = None if desk is None else desk.facts.account(len(self.names))
         self._account = [] if self._shared is None else self._shared.tolist()
         self._told, self._news = now, False
 
@@ -141,7 +141,7 @@ class Observer:
             self._told, self._news = time.monotonic_ns(), False
 
     def _recorded(self, get: Get, stream: TraceStream) -> Get:
-        probe, marks, ledger, pending, run = self.probe, self.probe.marks, self._ledger, self._pending, self._run
+        probe, marks, facts, pending, run = self.probe, self.probe.marks, self._facts, self._pending, self._run
         begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
         usual = 0.0
 
@@ -164,8 +164,8 @@ class Observer:
             took = elapsed = clock() - start
             cpu = cpu_clock() - cpu if cpu else elapsed
             flags = (F.REPEATED if self.repeated else 0) | self._retries << F.RETRIES_SHIFT | self.tier << F.TIER_SHIFT
-            if ledger is not None:
-                if elapsed > ledger.threshold > 0:
+            if facts is not None:
+                if elapsed > facts.threshold > 0:
                     flags |= F.SLOW
                 pending.extend(marks)
             sizes = min(probe.bytes_in, F.MASK32) << 32 | size_of(sample)

@@ -10,7 +10,7 @@ from headrace.engine.memory import codec
 from headrace.engine.memory.layout import Layout
 from headrace.engine.worker import failure
 from headrace.engine.worker.desk import Desk
-from headrace.sched.lanemachine import LaneMachine
+from headrace.sched.lanemachine import LaneMachine, WriteRows
 from headrace.sched.moves import RowSpan
 from headrace.trace.stream import TraceStream
 
@@ -79,9 +79,9 @@ class Placer:
         packed = failure.pack(error, self._where)
         self._machine.refuse(position, self._desk.filing(self._machine.tickets.group, packed))
 
-    def write(self) -> None:
+    def write(self, command: WriteRows) -> None:
         """Put the next samples into the rows there are for them."""
-        rows, columns = self._machine.rows, self._columns
+        rows, columns = command.rows, self._columns
         if columns is None:
             self._write_object(rows)
             return
@@ -130,7 +130,7 @@ class Placer:
         """Samples were written to rows, in how long; they are in the trace before anybody can see them."""
         elapsed = time.monotonic_ns() - began
         if self._stream is not None:
-            self._stream.rows(self._desk.ledger.number(rows.slot), rows.first, rows.count, began, elapsed)
+            self._stream.rows(self._desk.facts.number(rows.slot), rows.first, rows.count, began, elapsed)
         return elapsed
 
     def _drop(self, count: int) -> None:

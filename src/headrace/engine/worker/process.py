@@ -38,7 +38,7 @@ def main(job: Job) -> None:
         id=job.lane, num_workers=job.lanes, seed=job.base_seed + job.lane, dataset=task.dataset
     )
     desk = Desk(job)
-    desk.ledger.initialize()
+    desk.facts.initialize()
     collation.install(desk.allocate)
     seeds = generators.SeedWatch()
     told = stages.unasked(task.dataset) if task.caching is not None and task.worker_init_fn is not None else None
@@ -56,7 +56,7 @@ def main(job: Job) -> None:
         maker = StreamMaker(job, desk, observer, refusal)
     else:
         maker = SampleMaker(job, desk, observer, refusal, staged)
-    desk.ledger.work()
+    desk.facts.work()
     maker.run()
 
 

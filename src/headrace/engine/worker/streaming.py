@@ -11,9 +11,9 @@ from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
-from headrace.sched.lanemachine import Do
+from headrace.sched.lanemachine import RING, STOP
 from headrace.sched.resume import Resume
-from headrace.sched.streamlane import StreamLaneMachine
+from headrace.sched.streamlane import MakeNext, StreamLaneMachine
 from headrace.sched.streams import StreamBatch
 
 
@@ -34,16 +34,16 @@ class StreamMaker:
     def run(self) -> None:
         """Until the stop flag is set."""
         desk, machine, stream = self._desk, self._machine, self._observer.stream
-        while (do := machine.next()) != Do.STOP:
-            if do == Do.RING:
+        while (command := machine.next()) is not STOP:
+            if command is RING:
                 desk.consumer.ring()
-            elif do == Do.SLEEP:
+            elif isinstance(command, MakeNext):
+                if stream is not None:
+                    stream.run(desk.facts.first_run, time.monotonic_ns())
+                self._make(command.slot)
+            else:
                 self._observer.settle()
                 desk.bell.wait()
-            else:
-                if stream is not None:
-                    stream.run(desk.ledger.first_run, time.monotonic_ns())
-                self._make(machine.slot)
 
     def _make(self, slot: int) -> None:
         """The next batch, an error in its place, or the end of the stream."""
@@ -74,7 +74,7 @@ class StreamMaker:
             machine.made(StreamBatch(0, *place, failed=True, note=note))
             return
         if self._observer.stream is not None:
-            batch = self._desk.ledger.number(slot)
+            batch = self._desk.facts.number(slot)
             self._observer.stream.rows(batch, 0, len(items), time.monotonic_ns(), 0)
         offset, size, failed = self._collator.collate(slot, items, None)
         self._observer.tell(len(items), size // max(1, len(items)))
