@@ -90,7 +90,8 @@ FAULTS = {
         Samples(lambda index, _: computes(0.008)), "operation 'sample'", "input", {"num_workers": CORES}, computes=True
     ),
     "the same work again": Fault(
-        Samples(lambda index, _: computes(0.008), 80), "cache", "input", {"num_workers": CORES}, epochs=3, computes=True
+        Samples(lambda index, _: computes(0.008)), "cache", "input", {"num_workers": CORES, "persistent_workers": True},
+        epochs=2, computes=True,
     ),
     "collation": Fault(
         Samples(lambda index, _: None), "operation 'collate'", "input",

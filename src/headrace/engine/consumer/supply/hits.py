@@ -2,7 +2,7 @@
 
 from headrace.cache.backend import RoomUse
 from headrace.core.stats import CacheUse, Division
-from headrace.engine.consumer.tally import LoaderTally
+from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.staging.counts import Counts
 
 
@@ -11,7 +11,7 @@ class Hits:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.tally: LoaderTally | None = None
+        self.counters: LoaderCounters | None = None
         """The loader's, to be kept up to date."""
         self.counts = Counts()
         self.exchanged = 0
@@ -23,12 +23,12 @@ class Hits:
         self.show()
 
     def show(self) -> None:
-        """Bring the tally up to date."""
-        if self.tally is None:
+        """Bring the counters up to date."""
+        if self.counters is None:
             return
         misses, encoded, decoded, augmented = self.counts.total()
         room = self._room
-        self.tally.cache = CacheUse(
+        self.counters.cache = CacheUse(
             encoded,
             decoded,
             augmented,

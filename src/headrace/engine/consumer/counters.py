@@ -1,4 +1,4 @@
-"""Counting for ``stats()``: one mutable tally per loader, shared by its runs."""
+"""Counting for ``stats()``: one mutable counters per loader, shared by its runs."""
 
 import time
 import traceback
@@ -89,7 +89,7 @@ _loaders = count(1)
 
 
 @dataclass(slots=True)
-class LoaderTally(Counters):
+class LoaderCounters(Counters):
     """Counts since the loader was made, and what the others in its ``Stats`` are made from."""
 
     number: int = field(default_factory=lambda: next(_loaders))
@@ -134,9 +134,9 @@ PROBATION = 100
 class Errors:
     """What becomes of failed samples in one epoch."""
 
-    def __init__(self, policy: OnError, tally: LoaderTally, epoch_samples: int | None) -> None:
+    def __init__(self, policy: OnError, counters: LoaderCounters, epoch_samples: int | None) -> None:
         """``epoch_samples``: how many samples the epoch has, if known."""
-        self._policy, self._tally, self._total = policy, tally, epoch_samples
+        self._policy, self._counters, self._total = policy, counters, epoch_samples
         self._seen = 0
         self._skipped = 0
 
@@ -161,7 +161,7 @@ class Errors:
             return raised
         self._skipped += 1
         self._seen += 1
-        self._tally.skipped.add(index, original if original is not None else raised)
+        self._counters.skipped.add(index, original if original is not None else raised)
         total = self._total if self._total is not None else max(self._seen, PROBATION)
         if self._skipped > self._policy.max_fraction * total:
             msg = (
