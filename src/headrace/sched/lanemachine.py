@@ -60,7 +60,7 @@ class WriteRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Collate:
+class CollateSlot:
     """Collate the samples in this slot; then ``collated``."""
 
     slot: int
@@ -74,7 +74,9 @@ class CollateWhole:
 
 
 RING, SLEEP, STOP, PLACE = RingConsumer(), Sleep(), Stop(), PlaceSamples()
-LaneCommand = GoOn | RingConsumer | Sleep | Stop | Make | MakeWhole | PlaceSamples | WriteRows | Collate | CollateWhole
+LaneCommand = (
+    GoOn | RingConsumer | Sleep | Stop | Make | MakeWhole | PlaceSamples | WriteRows | CollateSlot | CollateWhole
+)
 """What a lane does before it asks again."""
 
 
@@ -82,13 +84,7 @@ class LaneMachine:
     """One lane's."""
 
     def __init__(
-        self,
-        ledger: LaneLedger,
-        pace: Pace,
-        *,
-        alone: bool,
-        patience: int = CUT_NS,
-        story: LaneStory | None = None,
+        self, ledger: LaneLedger, pace: Pace, *, alone: bool, patience: int = CUT_NS, story: LaneStory | None = None
     ) -> None:
         """``alone``: it makes a batch alone wherever it holds all its tickets, and not only where it must.
 
@@ -214,7 +210,7 @@ class LaneMachine:
         self._result = offset, size, failed
 
     def _visit(self) -> LaneCommand:
-        visit = self._ledger.visit(self._written, self._cost, self._pace.appetite())
+        visit = self._ledger.visit(self._written, self._cost, self._pace.size())
         what, group, start, end, slot, wake = visit
         then: LaneCommand
         self._written = None
@@ -275,7 +271,7 @@ class LaneMachine:
             return self._file_result(self._result)
         self._slot, self._collating, self._made = self._collating, -1, None
         if not self._facts.stale:
-            return Collate(self._slot)
+            return CollateSlot(self._slot)
         self._facts.drop_collation()
         return GO_ON
 
