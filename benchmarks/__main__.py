@@ -1,4 +1,8 @@
-"""``python -m benchmarks [name ...] [--only CASE ...] [--minutes M] [--quick] [--json]``: run, write the results."""
+"""``python -m benchmarks [name ...] [--only CASE ...] [--minutes M] [--quick] [--json]``: run, write the results.
+
+Without names all of them run, within an hour, or with ``--quick`` within ten minutes: each may take its share of the
+time that is left. Those about a GPU are passed over where there is none.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -52,6 +56,24 @@ EXPERIMENTS = (
 )
 
 
+ABOUT_GPUS = frozenset({"gpu", "delivery", "busy", "resnet", "on_device"})
+ALL_MINUTES, ALL_QUICK_MINUTES = 60.0, 10.0
+"""What all experiments may take together."""
+
+
+class Allowance:
+    """Minutes that each of several experiments may take: what one leaves, the others have."""
+
+    def __init__(self, minutes: float, experiments: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._end, self._left = clock, clock() + 60 * minutes, experiments
+
+    def next(self) -> float:
+        """Of the one that begins now."""
+        minutes = max(0.0, self._end - self._clock()) / 60 / max(1, self._left)
+        self._left -= 1
+        return minutes
+
+
 def main() -> int:
     """Run the named experiments, or all; the exit code is 0 whatever the figures say."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -64,14 +86,16 @@ def main() -> int:
     parser.add_argument(
         "--minutes",
         type=float,
-        default=float("inf"),
-        help="end each experiment in this time: with fewer repeats, or with the cases finished by then",
+        help="end each experiment in this time: with fewer repeats, or with the cases finished by then "
+        f"(all together: {ALL_MINUTES:g}, --quick {ALL_QUICK_MINUTES:g}; those named: no limit)",
     )
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(EXPERIMENTS))
     if unknown:
         parser.error(f"no experiment named {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
-    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in arguments.names or EXPERIMENTS}
+    passed_over = frozenset() if torch.cuda.is_available() else ABOUT_GPUS
+    names = arguments.names or [name for name in EXPERIMENTS if name not in passed_over]
+    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
     for name, module in modules.items():
         wrong = [case for case in arguments.only if case not in getattr(module, "CASES", ())]
         if wrong:
@@ -80,9 +104,12 @@ def main() -> int:
     torch.set_num_threads(1)  # forked runs must not find a thread pool, and all compute alike
     log = Console(stderr=True, highlight=False)
     reports = []
+    together = float("inf") if arguments.names else ALL_QUICK_MINUTES if arguments.quick else ALL_MINUTES
+    allowance, each = Allowance(together, len(modules)), arguments.minutes
     with stoppable() as stopped:
         for name, module in modules.items():
             log.rule(name)
+            arguments.minutes = allowance.next() if each is None else each
             report, path = conduct(name, module, arguments, log)
             if report is not None and path is not None:
                 reports.append(report.data())

@@ -373,9 +373,7 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), bound, False, "%"))
             report.checks.append(Check(f"{name}, CPU per image", runs.median("later cpu"), 0.2, True, "ms"))
             report.checks.append(Check(f"{name}, next()", runs.median("next"), 0.5, True, "ms"))
-    report.tables.append(table)
-    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-    report.notes += [f"{name}: {failure}" for name, runs in results.items() for failure in runs.failures]
+    report.add(title, table, results)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import attribution, figures, hits, measure, pipelines, report
-from benchmarks.__main__ import conduct, stoppable
+from benchmarks.__main__ import ABOUT_GPUS, EXPERIMENTS, Allowance, conduct, stoppable
 from benchmarks.report import Report, Table
 
 FOREVER = 600.0
@@ -53,6 +53,21 @@ def experiment(cases, after=lambda _: None):
 def conducted(module, minutes=float("inf")):
     arguments = argparse.Namespace(only=[], minutes=minutes, quick=False)
     return conduct("slept", module, arguments, Console(quiet=True))
+
+
+def test_what_one_experiment_leaves_the_others_have():
+    now = 0.0
+    allowance = Allowance(60, 4, lambda: now)
+    shares = []
+    for took in (15, 5, 20, 30):
+        shares.append(allowance.next())
+        now += 60 * took
+    assert shares == [15, 15, 20, 20]
+    assert allowance.next() == 0
+
+
+def test_experiments_about_gpus_are_experiments():
+    assert set(EXPERIMENTS) > ABOUT_GPUS
 
 
 def children():

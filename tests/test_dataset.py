@@ -14,11 +14,20 @@ from PIL import Image
 from torch.utils.data.distributed import DistributedSampler
 
 import headrace
+from headrace.cache import shm
 from headrace.core.errors import BadRow, MissingKey, SplitError
 from headrace.decoding import decode, decode_label
 from headrace.store import Kind, LabelKind, Record, Schema, open_writable
 from headrace.store.keys import Keys
 from headrace.testing.scripted import ScriptedStore
+from tests.names import new_name
+
+
+@pytest.fixture
+def cache_name():
+    chosen = new_name()
+    yield chosen
+    shm.remove(chosen)
 
 
 def npy(array):
@@ -137,15 +146,16 @@ class TestSamples:
         assert caught.value.__notes__ == [f"in sample 6 with the key 'k006' of {url}"]
 
     @pytest.mark.parametrize("payload", [b"", b"a text", b"\xff\xd8\xff\xe0 torn", b"\x93NUMPY\x01\x00torn", b"BM"])
-    def test_a_payload_that_is_none_fails_by_its_key_and_is_skipped(self, tmp_path, payload):
+    def test_a_payload_that_is_none_fails_by_its_key_and_is_skipped(self, tmp_path, payload, cache_name):
         bad = {5, 17}
         url = filled(tmp_path / "x.db", payload=lambda n: payload if n in bad else npy(np.full(3, n, np.float32)))
         with headrace.StoreDataset(url) as dataset:
             with pytest.raises(BadRow, match="k005") as caught:
                 dataset[5]
             assert caught.value.key == "k005"
-            for workers in (0, 1):
-                with headrace.DataLoader(dataset, 2, num_workers=workers, on_error=headrace.Skip(0.1)) as loader:
+            for workers, cache in ((0, None), (1, None), (1, headrace.Cache(f"shm://{cache_name}", size="2MiB"))):
+                options = {"num_workers": workers, "cache": cache, "on_error": headrace.Skip(0.1)}
+                with headrace.DataLoader(dataset, 2, **options) as loader:
                     assert sorted(numbers(loader)) == [n for n in range(40) if n not in bad]
                     keys = {failure.index: failure.error.key for failure in loader.stats().skipped}
                     assert keys == {n: f"k{n:03d}" for n in bad}

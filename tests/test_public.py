@@ -24,7 +24,7 @@ NAMES = {
     *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
     *("Cache", "CacheError", "CacheUse", "Network", "deterministic"),
     *("Fetching", "Prefetch", "Retry", "fetch"),
-    *("DeviceUse", "NotOnDevice", "OnDevice", "Pixels"),
+    *("DeviceUse", "NotOnDevice", "StoryEvent", "OnDevice", "Pixels"),
 }
 
 

@@ -29,6 +29,7 @@ from headrace.core.errors import (
 )
 from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
 from headrace.core.stats import CacheUse, DeviceUse, Failure, Network, Operation, Stats
+from headrace.core.story import StoryEvent
 from headrace.trace.session import tracing
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ __all__ = [
     "StoreError",
     "StoreRefused",
     "StoreUnavailable",
+    "StoryEvent",
     "TooManyErrors",
     "TraceError",
     "WorkerDied",

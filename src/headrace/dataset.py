@@ -91,17 +91,17 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return len(self.keys)
 
     def __getitem__(self, index: int) -> Any:
-        with self._named(index):
+        with self.naming(index):
             return self.augment(self.decode(self.fetch(index)))
 
     def made_of(self, index: int, row: Row) -> Any:
         """What ``self[index]`` is, given its row: for a loader that has read it."""
-        with self._named(index):
+        with self.naming(index):
             return self.augment(self.decode(self.encoded_of(index, row)))
 
     @contextmanager
-    def _named(self, index: int) -> Iterator[None]:
-        """Errors say which sample they are about."""
+    def naming(self, index: int) -> Iterator[None]:
+        """Errors within say which sample they are about: for a loader that runs the stages one by one, too."""
         try:
             yield
         except BadRow as error:

@@ -13,11 +13,12 @@ from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
 from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
 from headrace.core.stats import Stats
-from headrace.engine import arguments
+from headrace.core.story import StoryEvent
+from headrace.engine import settings
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.ordering import saved
 from headrace.engine.iteration import Iteration
-from headrace.engine.life import Life
+from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings
@@ -42,7 +43,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``on_device``: with ``device``, decoding and transforms of pictures run there: ``True`` or ``OnDevice(...)``.
     ``on_error``: ``Raise()`` (default) or ``Skip(max_fraction=...)``.
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
-    ``scheduling``: ``Scheduling(hand_off=..., spares=...)``.
+    ``scheduling``: ``Scheduling(hand_off=..., spares=..., story=...)``.
     ``cache``: ``Cache(url, size=...)``, which keeps samples for later epochs and other jobs; for datasets in stages.
     ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
@@ -84,14 +85,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         """Validates, starts nothing, draws nothing."""
         self.trace = session.checked(trace)
         self.device = device
-        self.on_error = arguments.chosen("on_error", on_error, (Raise, Skip), Raise())
-        self.loading = arguments.chosen("loading", loading, (Loading,), Loading())
-        self.scheduling = arguments.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
-        self.cache = arguments.chosen("cache", cache, (Cache,), None)
+        self.on_error = settings.chosen("on_error", on_error, (Raise, Skip), Raise())
+        self.loading = settings.chosen("loading", loading, (Loading,), Loading())
+        self.scheduling = settings.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
+        self.cache = settings.chosen("cache", cache, (Cache,), None)
         if self.cache is not None:
             check_staged(dataset)
         self._state: Any = None
-        self._leeway = arguments.Leeway(
+        self._leeway = settings.Leeway(
             workers=num_workers is None,
             lookahead=prefetch_factor is None,
             batches=batch_sampler is None,
@@ -120,13 +121,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         # As asked for, so that a loader rebuilt from its attributes chooses for itself again.
         if not isinstance(dataset, _PIPES):
             self.in_order: bool | None = in_order  # type: ignore[assignment]
-        self.on_device = arguments.on_device(self, on_device)
-        self._begin_life()
+        self.on_device = settings.on_device(self, on_device)
+        self._begin()
         self._connect()
 
-    def _begin_life(self) -> None:
+    def _begin(self) -> None:
         """What is not part of the loader's value: counts, memory, iterations."""
-        self._life = Life(self)
+        self._kept = Kept(self)
         self._iterator: Any = None
         self._latest: Resources | None = None
 
@@ -135,13 +136,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         rows = Rows.of(self.dataset)
         if rows is not None and self.cache is None:
             with held():
-                self._life.course.fetchers.begin(rows.orders(self.loading.prefetch, self.batch_size))
+                self._kept.fetchers.begin(rows.orders(self.loading.prefetch, self.batch_size))
 
     def __iter__(self) -> Any:
         """Begin an epoch. A process forked from the one that used the loader gets workers and memory of its own."""
-        if self._life.is_inherited:
+        if self._kept.is_inherited:
             self._iterator = self._latest = None
-            self._life.begin_here()
+            self._kept.begin_here()
         if isinstance(self.dataset, _PIPES):
             return super().__iter__()  # deprecated in torch; its own machinery shuffles and shards them
         if self.persistent_workers and self.num_workers > 0:
@@ -162,19 +163,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if not self._leeway.workers:
             self.check_worker_number_rationality()
         if self.pin_memory:
-            arguments.warn_about_pinning(self.pin_memory_device)
-        self._life.recording = session.recording(self.trace)
-        assembly = self._life.assembled(self._settings(), self._reported_length())
-        iteration = Iteration(assembly)
-        self._latest = assembly.resources  # until now, the state is that of the epoch before
+            settings.warn_about_pinning(self.pin_memory_device)
+        self._kept.recording = session.recording(self.trace)
+        iteration = Iteration(Resources(self._settings(), self._kept))
+        self._latest = iteration.resources  # until now, the state is that of the epoch before
         return iteration
 
     def _settings(self) -> Settings:
-        return arguments.settings(self, self._leeway, self._life.recording)
-
-    def _reported_length(self) -> int | None:
-        reported: int | None = self._IterableDataset_len_called
-        return reported if isinstance(self.dataset, IterableDataset) else None
+        return settings.settings(self, self._leeway, self._kept.recording)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the newest iteration stands: exact in any order, JSON-serialisable with torch's samplers.
@@ -182,8 +178,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         Samples that were prepared but not delivered count as not delivered. Loaded into a new loader, the next
         iteration delivers exactly the rest of the epoch, whatever its number of workers.
         """
-        if self._life.course.saved is not None:
-            return copy.deepcopy(self._life.course.saved)
+        if self._kept.saved is not None:
+            return copy.deepcopy(self._kept.saved)
         if self._latest is None:
             return {}
         state: dict[str, Any] = {"version": saved.VERSION, "loader": self._settings().facts.plain()}
@@ -202,20 +198,33 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             msg = "load_state_dict(state): data pipes run on torch's own engine, which has no state"
             raise StateMismatch(msg)
         if state == {}:
-            self._life.course.epoch, self._life.course.saved, self._latest = 0, None, None
+            self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
         checked = saved.checked(state)
         self._settings().facts.compare(checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
             checked = saved.sealed({**checked, "finished": True})
-        self._life.course.saved = checked
+        self._kept.saved = checked
 
     def stats(self) -> Stats:
         """What was counted since the loader was made."""
         if self._latest is not None:
             self._latest.count()
-        return self._life.tally.snapshot()
+        return self._kept.counters.snapshot()
+
+    def story(self, index: Any = None) -> list[StoryEvent]:
+        """What happened to the sample of this index, and why, oldest first; without one, all that is remembered.
+
+        Each prints as a line. Kept with ``scheduling=Scheduling(story=True)`` and workers.
+        """
+        if not self.scheduling.story:
+            msg = "loader.story(): none is kept; make the loader with scheduling=headrace.Scheduling(story=True)"
+            raise ValueError(msg)
+        if self._latest is not None:
+            self._latest.count()
+        log = self._kept.counters.story
+        return log.all() if index is None else log.about(index)
 
     def close(self) -> None:
         """End the workers of persistent and unfinished iterations and give the memory back; idempotent.
@@ -225,7 +234,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         """
         with held():
             self._iterator = None
-            self._life.close()
+            self._kept.close()
 
     def __enter__(self) -> "DataLoader[T_co]":
         """Itself."""
@@ -237,13 +246,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
     def __getstate__(self) -> dict[str, Any]:
         """Its arguments; not its counts, workers and memory."""
-        return {name: value for name, value in self.__dict__.items() if name not in _LIFE}
+        return {name: value for name, value in self.__dict__.items() if name not in _NOT_VALUE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A loader that has not been iterated."""
         self.__dict__.update(state)
-        self._begin_life()
+        self._begin()
 
 
 _PIPES = (IterDataPipe, MapDataPipe)
-_LIFE = frozenset({"_life", "_iterator", "_latest"})
+_NOT_VALUE = frozenset({"_kept", "_iterator", "_latest"})

@@ -32,7 +32,10 @@ class Moved(DataLoader):
 class Abstract(DataLoader, abc.ABC):
     pass
 
-class Own(DataLoader):
+class Typed(DataLoader[int]):
+    pass
+
+class Own(DataLoader[int]):
     def _get_iterator(self):
         return iter([torch.tensor([7])])
 
@@ -49,7 +52,7 @@ if __name__ == "__main__":
     process = context.Process(target=child, args=(queue,))
     process.start()
     facts = {
-        "ours": [is_ours(loader) for loader in (plain, moved, Abstract(Numbers()), own)],
+        "ours": [is_ours(loader) for loader in (plain, moved, Abstract(Numbers()), Typed(Numbers()), own)],
         "instances": [isinstance(loader, DataLoader) for loader in (plain, moved, own)],
         "subclasses": [issubclass(kind, DataLoader) for kind in (Moved, Own)],
         "unrelated": isinstance(own, Moved),
@@ -101,7 +104,7 @@ def test_a_program_gets_our_loader_wherever_it_makes_one(ran):
     code, out, err = ran(PROGRAM, "--", sys.executable, "train.py", "--epochs", "3")
     assert code == 3, err  # the program's own
     assert json.loads(out) == {
-        "ours": [True, True, True, False],
+        "ours": [True, True, True, True, False],
         "instances": [True, True, True],
         "subclasses": [True, True],
         "unrelated": False,

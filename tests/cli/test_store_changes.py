@@ -92,8 +92,8 @@ class TestRemoving:
         [
             ([], "which rows?"),
             (["k00", "--where", "label = 1"], "which rows?"),
-            (["--where", "label ="], "--where: "),
-            (["--where", "weight = 1"], "--where: "),
+            (["--where", "label ="], "where: "),
+            (["--where", "weight = 1"], "where: "),
             (["--keys-from", "/no/such/file"], "cannot be read"),
         ],
     )
@@ -184,12 +184,18 @@ class TestPruning:
             pruning(7, rows, exists=lambda path: False)
 
 
+ODD_PATHS = [
+    "ok/1.png", "../out.png", "/abs.png", "labels/x.png", "ok/1.png/deeper.png", "ok", f"ok/{'n' * 300}",
+    "samples/00000000.png", "deep/er/1", "deep/er",
+]  # fmt: skip
+
+
 def odd_records(labels):
-    """Texts that look like numbers, missing values, paths that lead out."""
+    """Texts that look like numbers, missing values, paths that lead out, through files, or nowhere."""
     label = {LabelKind.INTEGER: lambda n: n % 3, LabelKind.BLOB: lambda n: picture(n, mode="L"), LabelKind.NONE: None}
     for n in range(30):
         metadata = {"code": f"{n}", "age": n if n % 4 else None, "dose": float(n), "ok": n % 2 == 0}
-        metadata |= {"note": f'a, "b"\n{n}', "path": ["ok/1.png", "../out.png", "/abs.png", "labels/x.png"][n % 4]}
+        metadata |= {"note": f'a, "b"\n{n}', "path": ODD_PATHS[n % len(ODD_PATHS)]}
         payload = [picture(n), np.lib.format.magic(1, 0) + b"x", b"text", b""][n % 4]
         made = label[labels]
         yield Record(f"k/{n}é.x", payload, None if made is None else made(n), metadata)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -51,6 +52,16 @@ def test_a_closed_pipe_is_no_accident():
     with process:
         said = process.stderr.read()
     assert (process.returncode, said) == (141, "")
+
+
+def test_names_that_are_no_text_are_shown(tmp_path):
+    folder = tmp_path / os.fsdecode(b"cat\xff")
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"a")
+    program = [sys.executable, "-m", "headrace", "store", "info", f"file://{tmp_path}"]
+    done = subprocess.run(program, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"cat\udcff" in done.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

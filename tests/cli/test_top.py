@@ -11,7 +11,7 @@ import torch
 import headrace
 from headrace.cli.__main__ import main
 from headrace.cli.top import hit_share, rates
-from headrace.engine.consumer.beacon import CacheFigures, loaders
+from headrace.engine.consumer.page import CacheFigures, loaders
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
 
 PROGRAM = """
@@ -41,7 +41,7 @@ class Numbers(torch.utils.data.Dataset):
         return index
 
 
-@pytest.fixture(params=[0, 2], ids=["here", "workers"])
+@pytest.fixture(scope="module", params=[0, 2], ids=["here", "workers"])
 def running(request):
     command = [sys.executable, "-c", PROGRAM, str(request.param)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -70,13 +70,6 @@ def test_the_command_prints_it(running, capsys):
     assert json.loads(line)["samples_per_second"] == 0
     assert main(["top", "--once", "--interval", "0.01", "--process", str(process.pid)]) == 0
     assert "Numbers 1" in capsys.readouterr().out
-
-
-def test_what_ended_is_not_seen(running):
-    process, _ = running
-    process.stdin.close()
-    process.wait()
-    assert seen(process.pid) == []
 
 
 def test_loaders_of_one_process_are_told_apart_and_vanish_when_closed():
@@ -161,3 +154,11 @@ def test_the_share_of_hits_is_that_between_two_looks():
     assert hit_share(None, before) == 0.25
     assert hit_share(before, now) == 0.75
     assert hit_share(now, now) is None
+
+
+def test_what_ended_is_not_seen(running):
+    """The last of them, since they share it."""
+    process, _ = running
+    process.stdin.close()
+    process.wait()
+    assert seen(process.pid) == []

@@ -140,7 +140,7 @@ def let_go_at_once():
             wanted = [images.double().sum((1, 2, 3)).cpu() for images, _ in loader]
         with headrace.DataLoader(dataset, 16, num_workers=2, device="cuda", on_device=True) as loader:
             found = []
-            loader._life.course.epoch = 0
+            loader._kept.epoch = 0
             for number, (images, _) in enumerate(loader):
                 if number % 4 == 0:
                     torch.cuda._sleep(KERNEL)

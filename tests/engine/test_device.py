@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import headrace
-from headrace.engine import assembly
-from headrace.engine.consumer.hand import NOT_YET, Hand
-from headrace.engine.consumer.tracing import Delivered
+from headrace.engine import resources
+from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import no_slab
@@ -398,7 +397,7 @@ class TestMapped:
 @pytest.fixture
 def scripted(monkeypatch, device):
     """Loaders with ``device="cuda"`` use the scripted accelerator."""
-    monkeypatch.setattr(assembly, "accelerator", lambda name, **options: device)
+    monkeypatch.setattr(resources, "accelerator", lambda name, **options: device)
     return device
 
 

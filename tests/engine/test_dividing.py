@@ -72,15 +72,15 @@ def test_too_little_is_nothing():
 
 def test_a_rank_that_waits_for_a_batch_is_not_called_slow(monkeypatch):
     """What it takes is told when it came, over all the time since the last one."""
-    clock, told, tally = [100.0], [], SimpleNamespace(samples=0, wait_seconds=0.0, lanes=2, network=Network())
+    clock, told, counters = [100.0], [], SimpleNamespace(samples=0, wait_seconds=0.0, lanes=2, network=Network())
     monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: clock[0], process_time_ns=lambda: 0))
     backend = SimpleNamespace(rests=False, measured=lambda: SUMS, measure=lambda _: None)
     share = SimpleNamespace(backend=backend, company=SimpleNamespace(ranks=[]))
     serving = SimpleNamespace(share=share, report=told.append)
-    divider = dividing.Divider(serving, tally, plans=False)
+    divider = dividing.Divider(serving, counters, plans=False)
     for taken in (60, 0, 0, 0, 60):
         clock[0] += 3.0
-        tally.samples += taken
+        counters.samples += taken
         assert divider.look()
     assert [rank.speed for rank in told] == [20.0, 5.0]
 

@@ -74,7 +74,7 @@ class TestAreSeeded:
     def test_a_process_that_seeds_nothing(self):
         assert not self.ask("torch.rand(3); random.seed(3)")
 
-    @pytest.mark.parametrize("chosen", ["0", "1234", "2**32 - 1", "-1"])
+    @pytest.mark.parametrize("chosen", ["0", "-1"])
     def test_before_the_import(self, chosen):
         assert self.ask(f"torch.manual_seed({chosen})")
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from torch.utils.data._utils.pin_memory import pin_memory
 
 import headrace
-from headrace.engine import assembly
+from headrace.engine import resources
 from headrace.engine.device import pinning
 from headrace.engine.device.containers import mapped, tensors
 from headrace.engine.device.pieces import ALIGN, TOGETHER, Span, joined, moved, no_slab
@@ -210,7 +210,7 @@ class TestLoader:
     def host(self, monkeypatch):
         """Loaders with ``pin_memory=True`` use this memory, and find an accelerator."""
         host = HostMemory()
-        monkeypatch.setattr(assembly, "pinning", lambda: Pinning(host.block, host.alone))
+        monkeypatch.setattr(resources, "pinning", lambda: Pinning(host.block, host.alone))
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
         return host
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from torch.utils.data import default_collate
 
 import headrace
-from headrace.engine import assembly
+from headrace.engine import resources
 from headrace.engine.device.pieces import TOGETHER, crossing, moved, nbytes
 from headrace.engine.device.rows import RowBlock
 from headrace.engine.memory.layout import Layout, describe
@@ -153,7 +153,7 @@ class Watched(ScriptedAccelerator):
 @pytest.fixture
 def device(monkeypatch):
     device = Watched()
-    monkeypatch.setattr(assembly, "accelerator", lambda name, **options: device)
+    monkeypatch.setattr(resources, "accelerator", lambda name, **options: device)
     return device
 
 

@@ -12,13 +12,13 @@ from types import FrameType
 from typing import Any
 
 import headrace
-from headrace.engine.farewell import Farewell
+from headrace.engine.finalizer import Finalizer
 from headrace.engine.iteration import Iteration
 
 PACKAGE = str(Path(headrace.__file__).parent)
 TESTS = str(Path(__file__).parent)
 RETURNS = {code for name, code in dis.opmap.items() if name in ("RETURN_VALUE", "RETURN_CONST")}
-FAREWELLS = (weakref.finalize.__call__.__code__, Farewell._perform.__code__, Farewell._perform_late.__code__)
+FINALIZERS = (weakref.finalize.__call__.__code__, Finalizer._perform.__code__, Finalizer._perform_late.__code__)
 
 
 def leaves(frame: FrameType, what: str) -> bool:
@@ -73,12 +73,12 @@ def is_in(thread: int, function: Callable[..., Any]) -> bool:
 
 def inside(frame: FrameType | None) -> bool:
     """Whether ``next()`` has not returned yet: what comes after is the caller's, and what comes while the collector has
-    us say farewell to something else is raised after that.
+    us finalize something else is raised after that.
     """
     if frame is None or not frame.f_code.co_filename.startswith((PACKAGE, TESTS)):
         return False
     while frame is not None and frame.f_code is not Iteration.__next__.__code__:
-        if frame.f_code in FAREWELLS:
+        if frame.f_code in FINALIZERS:
             return False
         frame = frame.f_back
     return frame is not None

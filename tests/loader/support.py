@@ -14,7 +14,7 @@ import psutil
 import torch
 
 import headrace
-from headrace.engine.worker import nursery
+from headrace.engine.worker import forking
 from tests.loader.data import BulkPairs, Hook, Pairs, content, fixed, listed, nothing, padded
 from tests.parity.support import alive
 
@@ -79,24 +79,24 @@ Workers = Callable[[], list[psutil.Process]]
 
 
 def forked() -> list[psutil.Process]:
-    """The living workers that were forked from this process, or from a nursery of it."""
-    return [child for child in _descendants() if not _is_nursery(child)]
+    """The living workers that were forked from this process, or from a forker of it."""
+    return [child for child in _descendants() if not _is_forker(child)]
 
 
-def nurseries() -> list[psutil.Process]:
+def forkers() -> list[psutil.Process]:
     """The living processes that later workers are forked from."""
-    return [child for child in _descendants() if _is_nursery(child)]
+    return [child for child in _descendants() if _is_forker(child)]
 
 
-def _is_nursery(child: psutil.Process) -> bool:
-    # A worker of the nursery has its name before it gives itself another.
-    return _name(child) == nursery.NAME and _parent(child) == os.getpid()
+def _is_forker(child: psutil.Process) -> bool:
+    # A worker of the forker has its name before it gives itself another.
+    return _name(child) == forking.NAME and _parent(child) == os.getpid()
 
 
 def _descendants() -> list[psutil.Process]:
     """The living ones that were forked, once each has the name it gives itself when it first runs.
 
-    Until then a nursery looks like a worker. Whoever never takes a name is taken for a worker in the end.
+    Until then a forker looks like a worker. Whoever never takes a name is taken for a worker in the end.
     """
     us = psutil.Process()
     own, name = us.cmdline(), us.name()

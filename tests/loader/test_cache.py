@@ -335,6 +335,7 @@ def test_corrupt_and_lost_entries_come_from_the_store(name):
         for _ in range(2):
             assert sorted(numbers(loader)) == EVERYTHING
         assert loader.stats().cache.lost >= 52
+        assert loader.stats().cache.misses == SAMPLES + 52, "and are kept anew at once"
 
 
 def test_a_changed_file_is_read_again(name, tmp_path):
@@ -355,6 +356,8 @@ def test_a_changed_file_is_read_again(name, tmp_path):
         image.new("RGB", (8, 8), (77, 0, 0)).save(tmp_path / "a" / "3.png")
         assert reds() == [0, 1, 2, 4, 5, 77]
         assert loader.stats().cache.decoded == 5
+        assert reds() == [0, 1, 2, 4, 5, 77]
+        assert loader.stats().cache.decoded == 11, "what was stale is kept as it is now"
 
 
 def test_samplers_that_repeat_draw_what_they_draw(name):

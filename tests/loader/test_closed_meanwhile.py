@@ -220,6 +220,7 @@ def closes_and_stops(loader: headrace.DataLoader) -> None:
 
 
 @pytest.mark.scaled
+@pytest.mark.sampled
 @pytest.mark.parametrize("act", [headrace.DataLoader.close, closes_and_stops], ids=["goes on", "raises"])
 @pytest.mark.parametrize("kind", ["as ready", "persistent", "inline", "streams"])
 def test_a_handler_that_closes_at_any_line_of_next(kind: str, act: Callable[[headrace.DataLoader], None]) -> None:

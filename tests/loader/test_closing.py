@@ -6,8 +6,8 @@ import pytest
 from torch.utils.data import SequentialSampler
 
 import headrace
-from headrace.engine import assembly
-from headrace.engine.consumer.beacon import Beacon
+from headrace.engine import resources
+from headrace.engine.consumer.page import FiguresPage
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.memory.slab import Slab
 from headrace.testing import ScriptedAccelerator
@@ -86,7 +86,7 @@ def test_several_iterations_are_closed_although_each_raises(given_back):
 
 def test_a_device_that_fails(monkeypatch, given_back):
     before, device = children(), ScriptedAccelerator()
-    monkeypatch.setattr(assembly, "accelerator", lambda *_, **__: device)
+    monkeypatch.setattr(resources, "accelerator", lambda *_, **__: device)
     loader = headrace.DataLoader(Squares(N), 2, num_workers=2, device="cuda")
     iterator = iter(loader)
     next(iterator)
@@ -103,7 +103,7 @@ def test_a_device_that_fails(monkeypatch, given_back):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("kind", "name"), [(RunTrace, "ended"), (Beacon, "show")])
+@pytest.mark.parametrize(("kind", "name"), [(RunTrace, "ended"), (FiguresPage, "show")])
 def test_a_trace_that_fails_at_the_end(stream, kind, name, tmp_path, monkeypatch, given_back):
     before = children()
     dataset = Numbers(4) if stream else Squares(4)

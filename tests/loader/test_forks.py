@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import headrace
-from headrace.engine.consumer.processes.forking import alone
+from headrace.engine.consumer.processes.forker import alone
 from tests.loader.data import Pairs
 
 SAMPLES = 400

@@ -110,7 +110,7 @@ def test_nothing_is_begun_early_unless_the_order_is_ours(options, tmp_path):
         thread = tail.opens_when(rest_is_made)
         iterator = iter(loading)
         run = loading._latest.run
-        words = lambda: run._ledger.w[9] if run.machine.exhausted else -1  # noqa: E731  (unresolved tickets)
+        words = lambda: run._ledger.w[9] if run.machine.epoch.exhausted else -1  # noqa: E731  (unresolved tickets)
         assert epoch(list(iterator)) == list(range(N))
         thread.join()
         assert tail.came_true

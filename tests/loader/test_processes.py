@@ -17,9 +17,9 @@ import torch
 from torch.utils.data import get_worker_info
 
 import headrace
-from headrace.engine.consumer.processes import nursery, recruiter, rollcall
+from headrace.engine.consumer.processes import forker, pool, starting
 from tests.loader.data import Numbers, Once, Pairs, first
-from tests.loader.support import PATIENCE, kill, nurseries
+from tests.loader.support import PATIENCE, forkers, kill
 from tests.parity.support import alive, raises, wait_until
 
 LOCK = threading.Lock()
@@ -130,7 +130,7 @@ class TestLocks:
         assert sorted(indices) == list(range(400))
 
 
-class TestNursery:
+class TestForker:
     def test_python_has_nothing_to_say_about_its_forks(self, workers):
         """It warns where a process with several threads forks: at ``iter()``, as with torch, and never after."""
         loader = headrace.DataLoader(Pairs(60), batch_size=5, num_workers=2, timeout=PATIENCE)
@@ -151,9 +151,9 @@ class TestNursery:
 
         def fork(*arguments):
             forked.append(wait_until((tmp_path / "made").exists))
-            return nursery.Nursery(*arguments)
+            return forker.Forker(*arguments)
 
-        monkeypatch.setattr(recruiter, "Nursery", fork)
+        monkeypatch.setattr(starting, "Forker", fork)
         loader = headrace.DataLoader(Pairs(20, hook=Touched(tmp_path / "made")), num_workers=2, timeout=PATIENCE)
         assert len(list(loader)) == 20
         assert forked == [True]
@@ -162,13 +162,13 @@ class TestNursery:
         loader = headrace.DataLoader(Pairs(60), batch_size=5, num_workers=2, timeout=PATIENCE, persistent_workers=True)
         iterator = iter(loader)
         next(iterator)
-        for process in (*nurseries(), *workers()):
+        for process in (*forkers(), *workers()):
             kill(process)
         with pytest.warns(RuntimeWarning, match="is gone"):
             for _ in iterator:
                 pass
         iterator = iter(loader)
-        assert len(nurseries()) == 1
+        assert len(forkers()) == 1
         for process in workers():
             kill(process)
         assert sum(len(batch[0]) for batch in iterator) == 60
@@ -176,11 +176,11 @@ class TestNursery:
     def test_one_that_was_killed_unnoticed_is_replaced_in_the_next_epoch(self, workers):
         loader = headrace.DataLoader(Pairs(60), batch_size=5, num_workers=2, timeout=PATIENCE, persistent_workers=True)
         assert len(list(loader)) == 12
-        (before,) = nurseries()
+        (before,) = forkers()
         kill(before)
         assert wait_until(lambda: not alive(before))
         iterator = iter(loader)
-        assert len(nurseries()) == 1
+        assert len(forkers()) == 1
         for process in workers():
             kill(process)
         assert sum(len(batch[0]) for batch in iterator) == 60
@@ -190,15 +190,15 @@ class TestNursery:
         loader = headrace.DataLoader(Pairs(20), num_workers=2)
         iterator = iter(loader)
         next(iterator)
-        assert len(nurseries()) == 1
+        assert len(forkers()) == 1
         for _ in iterator:
             pass
-        assert not nurseries()
+        assert not forkers()
 
     def test_there_is_none_where_workers_inherit_nothing(self):
         loader = headrace.DataLoader(Pairs(4), num_workers=1, multiprocessing_context="spawn")
         iterator = iter(loader)
-        assert not nurseries()
+        assert not forkers()
         assert len(list(iterator)) == 4
 
     def test_every_sample_comes_once_though_it_was_killed(self, workers):
@@ -206,7 +206,7 @@ class TestNursery:
         loader = headrace.DataLoader(Pairs(60), batch_size=5, num_workers=2, timeout=PATIENCE)
         iterator = iter(loader)
         indices = next(iterator)[0].tolist()
-        for process in (*nurseries(), *workers()):
+        for process in (*forkers(), *workers()):
             kill(process)
         with pytest.warns(RuntimeWarning, match="the process that replaces workers is gone"):
             indices += [index for batch in iterator for index in batch[0].tolist()]
@@ -220,20 +220,20 @@ class TestNursery:
         indices += next(iterator)[0].tolist()
         while not loader.stats().restarts:
             indices += next(iterator)[0].tolist()
-        nursed = workers()
-        for process in (*nurseries(), *nursed):
+        forked = workers()
+        for process in (*forkers(), *forked):
             kill(process)
         with pytest.warns(RuntimeWarning, match="is gone"):
             indices += [index for batch in iterator for index in batch[0].tolist()]
         assert indices == list(range(200))
-        assert wait_until(lambda: not any(map(alive, nursed)))
+        assert wait_until(lambda: not any(map(alive, forked)))
 
     def test_one_that_does_not_answer_is_given_up(self, workers, monkeypatch):
-        monkeypatch.setattr(nursery, "ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr(forker, "ANSWER_SECONDS", 0.2)
         loader = headrace.DataLoader(Pairs(60), batch_size=5, num_workers=2, timeout=PATIENCE)
         iterator = iter(loader)
         indices = next(iterator)[0].tolist()
-        nurseries()[0].suspend()
+        forkers()[0].suspend()
         for process in workers():
             kill(process)
         with pytest.warns(RuntimeWarning, match="is gone"):
@@ -243,11 +243,11 @@ class TestNursery:
     def test_one_that_was_stopped_keeps_no_end_waiting(self):
         iterator = iter(headrace.DataLoader(Pairs(20), num_workers=2))
         next(iterator)
-        nurseries()[0].suspend()
+        forkers()[0].suspend()
         began = time.monotonic()
         iterator.close()
-        assert time.monotonic() - began < nursery.ANSWER_SECONDS / 2
-        assert not nurseries()
+        assert time.monotonic() - began < forker.ANSWER_SECONDS / 2
+        assert not forkers()
 
     def test_nobody_else_has_the_trainers_end_of_its_channel(self):
         """Or the trainer's death would not be heard of there."""
@@ -256,7 +256,7 @@ class TestNursery:
         next(iterator)
         ours = sockets(os.getpid()) - before
         assert len(ours) == 1
-        assert not ours & sockets(nurseries()[0].pid)
+        assert not ours & sockets(forkers()[0].pid)
 
     def test_how_a_worker_of_it_ended_is_known(self, tmp_path):
         loader = headrace.DataLoader(
@@ -275,7 +275,7 @@ class TestNursery:
         assert after == before
 
     def test_the_trainer_may_be_killed(self):
-        """Neither the workers, nor the nursery, nor its workers outlive it."""
+        """Neither the workers, nor the forker, nor its workers outlive it."""
         assert_ends_with(OUTLIVED, says="replaced", processes=3)
 
     def test_a_worker_in_c_code_does_not_outlive_the_trainer(self):
@@ -497,14 +497,14 @@ class TestProgress:
             list(loader)
 
     def test_a_warning_names_it_without_a_timeout(self, monkeypatch):
-        monkeypatch.setattr(rollcall, "START_SECONDS", 0.1)
+        monkeypatch.setattr(pool, "START_SECONDS", 0.1)
         loader = headrace.DataLoader(Pairs(8), num_workers=1, worker_init_fn=Late(0.5))
         with pytest.warns(UserWarning, match=r"worker 0 \(pid \d+\) is still in worker_init_fn"):
             assert len(list(loader)) == 8
 
     def test_a_warning_names_a_sample_that_does_not_end(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(rollcall, "SAMPLE_SECONDS", 0.1)
-        monkeypatch.setattr(rollcall, "START_SECONDS", 60.0)
+        monkeypatch.setattr(pool, "SAMPLE_SECONDS", 0.1)
+        monkeypatch.setattr(pool, "START_SECONDS", 60.0)
         release = threading.Timer(1.0, (tmp_path / "go").touch)
         release.start()
         loader = headrace.DataLoader(Pairs(8, hook=Stalls(3, tmp_path / "go")), num_workers=1)

@@ -153,14 +153,14 @@ def test_occupancy_tells_who_waits(tmp_path):
     gate.open()
     run = loading._latest.run
     for _ in range(8):
-        assert wait_until(lambda: all(map(run._ledger.is_ready, run.machine.open)))
+        assert wait_until(lambda: all(map(run._ledger.is_ready, run.machine.epoch.open)))
         next(iterator)
     assert loading.stats().occupancy == 1.0
 
     starved = loader(40, Gate(tmp_path), num_workers=1, prefetch_factor=1, in_order=True)
     iterator = iter(starved)
     run = starved._latest.run
-    assert wait_until(lambda: all(map(run._ledger.is_ready, run.machine.open)))
+    assert wait_until(lambda: all(map(run._ledger.is_ready, run.machine.epoch.open)))
     for _ in iterator:  # but for the first, nothing is there when it is asked for
         pass
     assert starved.stats().occupancy < 0.5
@@ -269,7 +269,7 @@ def test_a_sample_is_overtaken_by_so_many_batches(displacement, tmp_path):
     batches = [next(iterator) for _ in range(drawn + displacement)]
     assert slow not in {index for batch in batches for index in indices(batch)}
     words, run = loading._latest.run._ledger.w, loading._latest.run
-    awaited = run._ledger.dims.slot(next(iter(run.machine.open)))
+    awaited = run._ledger.dims.slot(next(iter(run.machine.epoch.open)))
     # Its batch is full but for the one row kept for it, however much else is made.
     thread = _opens_when(
         lambda: words[awaited + W.S_DONE] == SIZE - 1 and words[awaited + W.S_CLAIMED] == SIZE - 1, gate

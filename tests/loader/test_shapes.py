@@ -40,6 +40,7 @@ class Shapes(Dataset[Any]):
         return {"index": index, "memory": own_memory(), f"of {index}": values, "more": more}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "persistent workers"])
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "as ready"])
 def test_the_memory_of_a_worker_stays_flat(in_order, persistent):

@@ -16,6 +16,7 @@ import pytest
 import headrace
 from tests.loader.data import Pairs
 from tests.parity.support import ROOT, children
+from tests.selection import scaled
 
 SAMPLES = 60
 KINDS: dict[str, dict[str, Any]] = {
@@ -68,6 +69,7 @@ def test_a_copy_in_mid_epoch(kind: str, copied: Any) -> None:
         assert numbers(chain(found, iterator)) == ALL
 
 
+@pytest.mark.scaled
 def test_loops_that_are_left_early_leave_nothing() -> None:
     """Neither processes nor descriptors, nor memory: mappings are counted, which is what a slab would add."""
 
@@ -77,7 +79,7 @@ def test_loops_that_are_left_early_leave_nothing() -> None:
 
     with made("persistent") as loader, made("inline") as inline, made("as ready", num_workers=1) as forking:
         seen = set()
-        for number in range(240):
+        for number in range(scaled(120, 480)):
             for loading in (loader, inline, *([forking] if number % 20 == 0 else [])):
                 for batch, _ in enumerate(loading):
                     if batch == number % 4:

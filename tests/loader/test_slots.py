@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset
 
 import headrace
-from headrace.engine.memory.slots import Slots
+from headrace.engine.memory.slab import Slots
 
 
 class Numbers(Dataset):
@@ -44,7 +44,7 @@ def test_a_collate_function_that_keeps_its_last_batch_costs_no_slot_for_good(per
     with loader:
         for _ in range(6):
             assert [batch[0, 0].item() for batch in loader] == [0, 2, 4, 6, 8, 10]
-            slab = loader._latest.slab or loader._life.shelf._slabs[0]
+            slab = loader._latest.slab or loader._kept.slabs._slabs[0]
             used.append(slab.slots._count)
     assert used[-1] <= used[1] + 1
 
@@ -56,7 +56,7 @@ def test_the_timeout_comes_also_where_there_is_no_slot(monkeypatch):
         for _ in range(2):
             next(iterator)
         monkeypatch.setattr(Slots, "acquire", lambda *_, **__: None)
-        for _ in iterator._assembly.resources.run.machine.open.copy():
+        for _ in iterator.resources.run.machine.epoch.open.copy():
             next(iterator)
         busy = time.process_time()
         with pytest.raises(RuntimeError, match="timed out after 1 seconds"):

@@ -69,6 +69,7 @@ class Both(IterableDataset):
         self.passes = state["passes"] - 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (1, False), (2, False), (2, True)])
 @pytest.mark.parametrize("dataset", [Own, Both])
 def test_iterators_with_a_state(dataset, num_workers, persistent):
@@ -130,6 +131,7 @@ def drawing(batch):
     return torch.utils.data.default_collate(batch), random.random(), torch.rand(2), np.random.rand()
 
 
+@pytest.mark.sampled
 @each_way
 @pytest.mark.parametrize("collate_fn", [None, drawing])
 @pytest.mark.parametrize("dataset", [Draws, StatefulDraws])

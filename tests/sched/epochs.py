@@ -29,14 +29,16 @@ from headrace.sched.acts import (
     Wait,
 )
 from headrace.sched.book import Group, Settled
+from headrace.sched.epoch import Epoch
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch as Published
 from headrace.sched.publication import IndexKind
+from headrace.sched.story import Story
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import KILLED, Slab, Words, pending
 
-DIMS = Dims(lanes=3, groups=24, slots=24, rows=8)
+DIMS = Dims(lanes=3, groups=24, slots=24, rows=8, told=64)
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,15 @@ class Order:
     def taken(self) -> None:
         self.drawn = None
 
+    def progress(self, held: list[list[int]]) -> dict[str, list[list[int]]]:
+        """What is owed: ``held``, and what waits here."""
+        waiting = [self.drawn] if self.drawn is not None else []
+        return {"pending": [group for group in held if group] + waiting + self.owed}
+
     def again(self, pending: list[list[int]]) -> "Order":
         """The same, but ``pending`` first."""
         order = Order(self.batches, self.size)
-        waiting = [self.drawn] if self.drawn is not None else []
-        order.owed = [*pending, *waiting, *self.owed]
+        order.owed = pending
         if self.size:
             order.owed = [[index for group in order.owed for index in group]]
         order.owed = [group for group in order.owed if group or not self.size]
@@ -128,6 +134,7 @@ class Around(Protocol):
     """What a run is in."""
 
     words: Words
+    story: Story
     slab: Slab
     shared: Shared
     lanes: list[SimLane]
@@ -154,6 +161,7 @@ class SimRun:
     def __init__(self, world: Around, plan: Plan, after: "SimRun | None" = None) -> None:
         self.world, self.plan = world, plan
         self.words, self.slab, self.ledger = world.words, world.slab, world.words.consumer(DIMS)
+        self.ledger.story = world.story
         self.epoch = 0 if after is None else after.epoch + 1
         self.next: SimRun | None = None
         self.hands: deque[Hand] = deque()
@@ -161,9 +169,8 @@ class SimRun:
             plan.arrangement, Lookahead(plan.window, plan.window), plan.collate, plan.drop_last, plan.displacement
         )
         size = len(plan.batches[0]) if plan.arrangement is Arrangement.FREE else 0
-        self.machine: EpochMachine[Order] = EpochMachine(
-            self.ledger, terms, Order(deque(plan.batches), size), Staff(), self.hands, after and after.machine
-        )
+        order, before = Order(deque(plan.batches), size), after and after.machine.epoch
+        self.machine = EpochMachine(Epoch(self.ledger, terms, order, Staff(), self.hands, before))
         self.deaths: dict[tuple[int, int], tuple[Group, int]] = {}
         self.delivered: list[Batch] = []
         self.failed: list[int] = []
@@ -183,14 +190,14 @@ class SimRun:
         self.hand_offs = self.relieved = 0
         self._steps = self._run()
         if after is not None:
-            self.machine.follow(self.epoch)
+            self.machine.epoch.follow(self.epoch)
             return
-        self.machine.begin(self.epoch, plan.limits[0])
+        self.machine.epoch.begin(self.epoch, plan.limits[0])
         self._set_lanes()
 
     def begin(self) -> None:
         """Take over from the run before."""
-        self.machine.take_over()
+        self.machine.epoch.take_over()
         self._set_lanes()
 
     def _set_lanes(self) -> None:
@@ -199,11 +206,11 @@ class SimRun:
 
     @property
     def groups(self) -> dict[int, Group]:
-        return self.machine.book.groups
+        return self.machine.epoch.book.groups
 
     @property
     def open(self) -> dict[int, Group | None]:
-        return self.machine.open
+        return self.machine.epoch.open
 
     def everything(self) -> dict[int, Group]:
         """The groups in the ledger."""
@@ -220,12 +227,12 @@ class SimRun:
 
     @property
     def exhausted(self) -> bool:
-        return self.machine.exhausted
+        return self.machine.epoch.exhausted
 
     @property
     def drawn(self) -> list[int]:
         """Indices drawn so far."""
-        left = len(self.machine.source.batches)
+        left = len(self.machine.epoch.source.batches)
         return [index for batch in self.plan.batches[: len(self.plan.batches) - left] for index in batch]
 
     def step(self) -> None:
@@ -256,14 +263,12 @@ class SimRun:
 
     def _begin_again(self, *, local: bool) -> Iterator[None]:
         machine, self.torn, self.was_torn = self.machine, True, True
-        pending = machine.book.owed([hand.then for hand in self.hands], machine.source.drawn)
-        machine.give_up(local=local)
+        machine.begin_again(local=local)
         yield
         if self.next is not None:
             self.world.put_back(self.next)
             self.next = None
         self.follows = False
-        machine.go_on_from(machine.source.again([group for group in pending if group]))
         self._closed.clear()
         self.world.reclaim(())
         self.torn = False
@@ -349,25 +354,25 @@ class SimRun:
         if self.next is None and self.follows:
             self.next = self.world.follow(self)
         if self.next is not None:
-            self.machine.follower = self.next.machine
+            self.machine.epoch.follower = self.next.machine.epoch
             yield from self.next.draw_early(room)
 
     def _draw(self) -> None:
         machine = self.machine
-        indices = machine.source.head()
+        indices = machine.epoch.source.head()
         if indices is None:
             machine.dry()
             return
         slot = self.slab.acquire(lambda slot: self.ledger.is_busy(slot, DIMS.lanes))
-        free, size = machine.is_free, len(indices)
-        group = machine.book.enter(indices)
+        free, size = machine.epoch.is_free, len(indices)
+        group = machine.epoch.book.enter(indices)
         self.ledger.write_indices(group.number, array("q", indices))
         ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
         if self.ledger.is_local:
             ahead = []
         batch = Published(slot, size, self.plan.collate, group.number, size, IndexKind.INTEGERS, 64, free)
         machine.drew(batch, group, ahead)
-        machine.source.taken()
+        machine.epoch.source.taken()
 
     def _watch(self) -> None:
         if not self.plan.threshold:
@@ -450,8 +455,8 @@ class SimRun:
             values = tuple(cells.get((slot, row)) for row in rows)
         assert values == indices, "a row does not hold the sample of its ticket"
         if rows or not ready.expected:
-            late = self._lateness(slot, found) if self.machine.is_free else 0
-            whole = not self.machine.is_free or slot in self._closed or len(rows) == ready.expected
+            late = self._lateness(slot, found) if self.machine.epoch.is_free else 0
+            whole = not self.machine.epoch.is_free or slot in self._closed or len(rows) == ready.expected
             self.delivered.append(Batch(values, whole, late))
             self.hands.append(Hand(ready.settled))
         else:
@@ -480,7 +485,7 @@ class SimRun:
     def _replace(self, lane: int) -> Iterator[None]:
         before = {self._ticket(*ticket): ticket for ticket in self._pending()}
         groups = self.everything()
-        repair = self.machine.repair(lane)
+        repair = self.machine.epoch.repair(lane)
         if repair.ticket is not None and repair.deaths:
             assert self._is_guilty(self.world.lanes[lane], *repair.ticket), "somebody else's sample is blamed"
             group, position = groups[repair.ticket[0]], repair.ticket[1]
@@ -517,10 +522,10 @@ class SimRun:
         """It sleeps although there is something for it and nobody is about to say so."""
         if not self.asleep or self.world.shared.bell or any(lane.to_report for lane in self.world.lanes):
             return False
-        candidates = self.open if self.machine.arrangement is Arrangement.BATCHES else islice(self.open, 1)
+        candidates = self.open if self.machine.epoch.arrangement is Arrangement.BATCHES else islice(self.open, 1)
         if any(self.ledger.is_ready(slot) for slot in candidates):
             return True
-        if not self.machine.is_free:
+        if not self.machine.epoch.is_free:
             return False
         collating = any(self.words[DIMS.slot(slot) + W.S_STATUS] == W.COLLATING for slot in self.open)
         return self.words[W.FAILURES] != self._failures_then or (self.words[W.UNRESOLVED] == 0 and not collating)

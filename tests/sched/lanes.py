@@ -6,9 +6,21 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from headrace.sched import words as W
-from headrace.sched.lanemachine import Do, LaneMachine
-from headrace.sched.moves import Appetite, Eats, Tickets
+from headrace.sched.acts import GO_ON
+from headrace.sched.lanemachine import (
+    CollateSlot,
+    CollateWhole,
+    LaneMachine,
+    Make,
+    MakeWhole,
+    PlaceSamples,
+    RingConsumer,
+    Sleep,
+    WriteRows,
+)
+from headrace.sched.moves import TakeRule, TakeSize, Tickets
 from headrace.sched.pace import Pace
+from headrace.sched.story import LaneStory
 from tests.sched.memory import KILLED, Killed, Slab, Words
 
 Steps = Iterator[None]
@@ -46,15 +58,15 @@ class SimPace(Pace):
     """Of a lane that always takes as many tickets; at random paces, as many as chance has it."""
 
     def __init__(self, chunk: int, chance: random.Random | None) -> None:
-        super().__init__(Eats.CHUNKS, 1)
+        super().__init__(TakeRule.CHUNKS, 1)
         self.chunk, self.chance = chunk, chance
 
-    def appetite(self) -> Appetite:
+    def size(self) -> TakeSize:
         chance = self.chance
         if chance is None:
-            return Appetite(Eats.CHUNKS, self.chunk, least=self.chunk)
+            return TakeSize(TakeRule.CHUNKS, self.chunk, least=self.chunk)
         chunk, share, least, whole = (chance.randint(low, 8) for low in (0, 1, 0, 0))
-        return Appetite(chance.choice(list(Eats)), chunk, share, least, whole)
+        return TakeSize(chance.choice(list(TakeRule)), chunk, share, least, whole)
 
     def took(self, end: int) -> int:
         """Nanoseconds that the tickets up to ``end`` are said to have taken."""
@@ -70,7 +82,10 @@ class SimLane:
         self.shared, self.words, self.dims, self.slab = shared, shared.words, shared.dims, shared.slab
         self.number, self.pace = number, SimPace(chunk, shared.chance)
         self.ledger = shared.words.lane(shared.dims, number)
-        self.machine = LaneMachine(self.ledger, self.pace, alone=False, patience=0)
+        self.facts = self.ledger.facts
+        # Told past the fuse: at which stores a lane is killed does not depend on it.
+        story = LaneStory.of(shared.words.buffer, shared.dims, number, lambda: shared.now)
+        self.machine = LaneMachine(self.ledger, self.pace, alone=False, patience=0, story=story)
         self.at = shared.dims.lane(number)
         self.alive, self.asleep, self.bell = True, False, 0
         self.to_report = False
@@ -123,14 +138,14 @@ class SimLane:
 
     def _run(self) -> Steps:
         doing = {
-            Do.RING: self._ring,
-            Do.SLEEP: self._sleep,
-            Do.MAKE: self._make,
-            Do.MAKE_WHOLE: self._make_whole,
-            Do.PLACE: self._place,
-            Do.WRITE: self._write,
-            Do.COLLATE: self._collate,
-            Do.COLLATE_WHOLE: self._collate_whole,
+            RingConsumer: self._ring,
+            Sleep: self._sleep,
+            Make: self._make,
+            MakeWhole: self._make_whole,
+            PlaceSamples: self._place,
+            WriteRows: self._write,
+            CollateSlot: self._collate,
+            CollateWhole: self._collate_whole,
         }
         while True:
             self.machine.alone = self.shared.whole
@@ -139,20 +154,20 @@ class SimLane:
                 self.machine.tickets,
                 self.words[self.at + W.L_COLLATE],
             )
-            do = self.machine.next()
+            command = self.machine.next()
             if self.machine.tickets is not tickets:
                 self._took(self.machine.tickets, again=again)
             elif not self.words[self.at + W.L_GROUP]:
                 self._tickets, self._begun = None, False
             now = self.words[self.at + W.L_COLLATE]
-            if now != collating and now and do != Do.COLLATE_WHOLE:
+            if now != collating and now and not isinstance(command, CollateWhole):
                 self._note_use(now - 1)
-            if do == Do.WRITE and self.machine.tickets.slot < 0:
-                self._note_use(self.machine.rows.slot)
-            self.to_report = do == Do.RING
+            if isinstance(command, WriteRows) and self.machine.tickets.slot < 0:
+                self._note_use(command.rows.slot)
+            self.to_report = isinstance(command, RingConsumer)
             yield
-            if do != Do.GO_ON:
-                yield from doing[do]()
+            if command is not GO_ON:
+                yield from doing[type(command)](command)
 
     def _took(self, tickets: Tickets, *, again: bool) -> None:
         self._tickets, self._begun = (tickets, self.words[self.dims.group(tickets.group) + W.G_SERIAL]), False
@@ -170,18 +185,18 @@ class SimLane:
         at_work = [lane for lane, role in enumerate(roles) if role == W.WORKING and self.shared.is_alive(lane)]
         assert len(at_work) <= self.words[W.LIMIT], "too many take tickets"
 
-    def _ring(self) -> Steps:
+    def _ring(self, _: object) -> Steps:
         self.shared.bell += 1
         self.to_report = False
         yield
 
-    def _sleep(self) -> Steps:
+    def _sleep(self, _: object) -> Steps:
         self.asleep = True
         yield
 
     def _indices(self, group: int) -> list[int]:
         """Read without the lock, so of another epoch perhaps."""
-        return self.ledger.indices(group, self.ledger.group(group).count)
+        return self.facts.indices(group, self.facts.group(group).count)
 
     def _sample(self, index: int) -> str:
         behaviour = self.shared.behaviour.get(index, "row")
@@ -199,15 +214,15 @@ class SimLane:
 
     def _filing(self, group: int, index: int) -> Callable[[], int]:
         def file() -> int:
-            used = self.ledger.blob_used(group)
-            self.ledger.use_blob(group, used + 1)
+            used = self.facts.blob_used(group)
+            self.facts.use_blob(group, used + 1)
             self.shared.blobs[group, used] = index
             return used
 
         return file
 
-    def _make(self) -> Steps:
-        group, start, end, _ = self.machine.tickets
+    def _make(self, command: Make) -> Steps:
+        group, start, end, _ = command.tickets
         indices = self._indices(group)
         self._samples, self._odd = deque(), 0
         failed = []
@@ -227,8 +242,8 @@ class SimLane:
             self._samples.pop()
         yield
 
-    def _make_whole(self) -> Steps:
-        group, _, end, _ = self.machine.tickets
+    def _make_whole(self, command: MakeWhole) -> Steps:
+        group, _, end, _ = command.tickets
         indices = self._indices(group)
         made, failed = [], []
         self.machine.expect(self.shared.now)
@@ -245,7 +260,7 @@ class SimLane:
         self.machine.made_whole(made, failed, 1, collate=True)
         yield
 
-    def _place(self) -> Steps:
+    def _place(self, _: object) -> Steps:
         position, index, kind = self._samples[0]
         if kind == "unsendable":
             self._samples.popleft()
@@ -261,8 +276,8 @@ class SimLane:
         self.machine.place(position, count, self._layout, ROOM[self._layout])
         yield
 
-    def _write(self) -> Steps:
-        rows, use = self.machine.rows, self.uses[self.machine.rows.slot]
+    def _write(self, command: WriteRows) -> Steps:
+        rows, use = command.rows, self.uses[command.rows.slot]
         run, objects = list(islice(self._samples, rows.count)), None
         if self._layout != OBJECT and rows.layout == self._layout:
             if any(kind == "misfit" for _, _, kind in run):
@@ -295,16 +310,16 @@ class SimLane:
             self.shared.collate_deaths[batch] = left - 1
             raise Killed
 
-    def _collate(self) -> Steps:
-        slot, samples = self.machine.slot, []
-        for row in self.ledger.present(slot):
-            at = self.ledger.object_at(slot, row)
+    def _collate(self, command: CollateSlot) -> Steps:
+        slot, samples = command.slot, []
+        for row in self.facts.present(slot):
+            at = self.facts.object_at(slot, row)
             samples.append(self.slab.cells.get((slot, row if at < 0 else at)))
         yield
         yield from self._collated(slot, tuple(samples))
 
-    def _collate_whole(self) -> Steps:
-        yield from self._collated(self.machine.slot, self._batch)
+    def _collate_whole(self, command: CollateWhole) -> Steps:
+        yield from self._collated(command.slot, self._batch)
 
     def _collated(self, slot: int, batch: tuple[int, ...]) -> Steps:
         self._collate_fn(batch)

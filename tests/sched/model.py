@@ -2,10 +2,13 @@
 
 import random
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
+from headrace.core.story import StoryLog
 from headrace.sched import words as W
 from headrace.sched.acts import Arrangement
+from headrace.sched.story import Story
 from tests.sched.epochs import DIMS, Plan, SimRun
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import Slab, Words, pending
@@ -22,6 +25,8 @@ class World:
         self.slab = Slab(DIMS)
         self.shared = Shared(self.words, self.slab)
         self.shared.chance = None if paces is None else random.Random(paces)
+        self.story = Story(self.words.buffer, DIMS, StoryLog(lambda: self.shared.now))
+        self.words.buffer[W.LANES] = DIMS.lanes
         self.lanes = [SimLane(self.shared, lane, 1) for lane in range(DIMS.lanes)]
         self.unnoticed: list[int] = []
         self.shared.is_alive = lambda lane: self.lanes[lane].alive
@@ -135,7 +140,18 @@ class World:
 
     def advance(self, actor: int) -> None:
         self.shared.now += 1
-        self.step_consumer() if actor < 0 else self.step_lane(actor)
+        with self.told():
+            self.step_consumer() if actor < 0 else self.step_lane(actor)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What fails in here says how it came to that."""
+        try:
+            yield
+        except AssertionError as error:
+            self.story.gather()
+            error.add_note(self.story.log.ending(100))
+            raise
 
     def finish(self, *, early: bool, ticks: int = 0) -> int:
         """Everybody in turn until all epochs are over; ``early``: deaths are noticed at once, else at the last moment.
@@ -195,6 +211,10 @@ class World:
 
     def verify(self) -> None:
         """Every index of a finished epoch came out once, in the batches its arrangement promises."""
+        with self.told():
+            self._verify()
+
+    def _verify(self) -> None:
         for run in self.runs:
             plan = run.plan
             drawn = run.drawn

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.sched.lanemachine import Do
+from headrace.sched.lanemachine import RING, SLEEP
 from headrace.sched.resume import Note, Resume
-from headrace.sched.streamlane import StreamLaneMachine
+from headrace.sched.streamlane import MakeNext, StreamLaneMachine
 from headrace.sched.streams import LaneStream, StreamBatch
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Slab, Words
@@ -96,20 +96,21 @@ class StreamLane:
 
     def _run(self) -> Iterator[None]:
         while True:
-            do, slot = self.machine.next(), self.machine.slot
-            use, epoch = self.world.slab.uses.get(slot), self.world.epoch
-            self._ringing = do == Do.RING
+            command, epoch = self.machine.next(), self.world.epoch
+            use = self.world.slab.uses.get(command.slot) if isinstance(command, MakeNext) else None
+            self._ringing = command is RING
             yield
-            if do == Do.SLEEP:
-                self.asleep = True
-            elif do == Do.RING:
+            if command is RING:
                 self.world.bell += 1
                 self._ringing = False
+            elif command is SLEEP:
+                self.asleep = True
             else:
+                assert isinstance(command, MakeNext)
                 if self.machine.begins:
                     self._position = self._begun(epoch)
                     self.machine.began()
-                yield from self._make(slot, use, epoch)
+                yield from self._make(command.slot, use, epoch)
             yield
 
     def _begun(self, epoch: int) -> int:

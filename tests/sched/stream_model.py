@@ -197,9 +197,9 @@ class StreamRun:
             yield
 
     def _replace(self, lane: int) -> Iterator[None]:
-        made = self.machine.bury(lane)
+        made = self.machine.left_by(lane)
         yield
-        resume = self.machine.heir(lane, [(each, self._reading(each)) for each in made])
+        resume = self.machine.successor(lane, [(each, self._reading(each)) for each in made])
         self.world.lanes[lane] = StreamLane(self.world, lane, resume)
         self.dead.remove(lane)
         yield

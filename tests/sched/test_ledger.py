@@ -4,9 +4,10 @@ import contextlib
 
 import pytest
 
+from headrace.sched import filing
 from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Appetite, ClaimResult, Eats, Filed, Next, RowSpan, Tickets, Written
+from headrace.sched.moves import ClaimResult, Filed, Next, RowSpan, TakeRule, TakeSize, Tickets, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Words
@@ -25,8 +26,8 @@ class Lane:
         self.ledger = ledger
 
     def take(self, want: int) -> Tickets | int | None:
-        what, *found, _ = self.ledger.visit(None, None, Appetite(Eats.CHUNKS, want, least=want))
-        self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
+        what, *found, _ = self.ledger.visit(None, None, TakeSize(TakeRule.CHUNKS, want, least=want))
+        self.ledger.facts.w[self.ledger.facts.lane + W.L_WAITING] = 0
         return Tickets(*found) if what == Next.TICKETS else found[3] if what == Next.COLLATE else None
 
     def finish(self, rows: RowSpan, group: int, start: int, objects: list[int] | None = None) -> Filed:
@@ -34,18 +35,18 @@ class Lane:
 
     def claim(self, want: int, layout: int, room) -> RowSpan | None:
         found, rows = self.ledger.claim(want, layout, room)
-        self.ledger.w[self.ledger.lane + W.L_WAITING] = 0
+        self.ledger.facts.w[self.ledger.facts.lane + W.L_WAITING] = 0
         return rows if found == ClaimResult.ROWS else None
 
     def observe(self, *made: int) -> None:
         """Without giving up what it holds."""
-        w, at = self.ledger.w, self.ledger.lane
+        w, at = self.ledger.facts.w, self.ledger.facts.lane
         held, w[W.STOP] = (w[at + W.L_GROUP], w[at + W.L_SLOT]), 1
-        assert self.ledger.visit(None, made, Appetite(Eats.CHUNKS)).what == Next.STOP
+        assert self.ledger.visit(None, made, TakeSize(TakeRule.CHUNKS)).what == Next.STOP
         w[at + W.L_GROUP], w[at + W.L_SLOT], w[W.STOP] = *held, 0
 
     def __getattr__(self, name: str):
-        return getattr(self.ledger, name)
+        return getattr(self.ledger if hasattr(self.ledger, name) else self.ledger.facts, name)
 
 
 class Ledger:
@@ -114,7 +115,7 @@ def test_tickets_come_in_order_and_never_across_groups(strict: Ledger, sizes, wa
 def test_what_is_run_again_comes_first(strict: Ledger) -> None:
     strict.publish(0, 4)
     assert strict.lanes[0].take(3) == Tickets(0, 0, 3, 0)
-    assert strict.repair(0).reissued == 3
+    assert len(strict.repair(0).reissued) == 3
     again = [strict.lanes[1].take(8), strict.lanes[1].take(8), strict.lanes[1].take(8)]
     assert sorted(tickets.start for tickets in again) == [0, 1, 2]
     assert strict.lanes[1].take(8) == Tickets(0, 3, 4, 0)
@@ -140,7 +141,7 @@ def test_no_two_lanes_hold_the_same(strict: Ledger, what: str, fuse: int) -> Non
     if taken is None:
         assert strict.lanes[2].take(1) is not None or strict.words[W.UNRESOLVED] == 0
     else:
-        assert (repair.ticket, repair.collating, repair.reissued) == (None, -1, 0)
+        assert (repair.ticket, repair.collating, repair.reissued) == (None, -1, [])
         assert (strict.ticket(0, 0), strict.words[DIMS.slot(0) + W.S_DEATHS]) == before
 
 
@@ -283,7 +284,7 @@ def test_a_claim_on_an_earlier_use_of_a_group_is_void(free: Ledger) -> None:
     assert free.lanes[0].finish(free.lanes[0].claim(1, -1, room), 0, 0, [0]).collate == 0
     free.put(0, 1, 1, collate=True)
     assert free.lanes[1].take(1) == Tickets(0, 0, 1, -1)
-    assert free.repair(1).reissued == 1
+    assert len(free.repair(1).reissued) == 1
 
 
 def test_more_can_be_queued_again_than_one_batch_has(free: Ledger) -> None:
@@ -291,7 +292,7 @@ def test_more_can_be_queued_again_than_one_batch_has(free: Ledger) -> None:
         free.publish(group, DIMS.rows)
         free.lanes[group].take(DIMS.rows)
         free.lanes[group].claim(DIMS.rows, 0, room)
-    assert [free.repair(lane).reissued for lane in range(3)] == [8, 8, 8]
+    assert [len(free.repair(lane).reissued) for lane in range(3)] == [8, 8, 8]
     for _ in range(3 * DIMS.rows):
         group, start, _, _ = free.lanes[0].take(1)
         rows = free.lanes[0].claim(1, 0, room)
@@ -396,7 +397,7 @@ def test_a_lane_that_was_woken_and_comes_counts_for_what_is_published_next(stric
 def test_one_lane_is_woken_for_a_group_while_there_is_time(strict: Ledger, relaxed: bool, woken: int) -> None:
     strict.words[W.LIMIT] = DIMS.lanes
     for lane in strict.lanes:
-        lane.ledger.visit(None, None, Appetite(Eats.CHUNKS))  # falls asleep
+        lane.ledger.visit(None, None, TakeSize(TakeRule.CHUNKS))  # falls asleep
     batch = Batch(0, 4, False, 0, 4, W.INTEGERS, 64, free_order=False)
     assert len(strict.consumer.publish(batch, DIMS.lanes, relaxed=relaxed)) == woken
 
@@ -412,7 +413,7 @@ def test_the_less_is_queued_the_fewer_are_taken(
     strict.words[W.LIMIT] = limit
     for group in range(groups):
         strict.publish(group, 8)
-    _, *found, _ = strict.lanes[0].ledger.visit(None, None, Appetite(Eats.CHUNKS, chunk, least=least))
+    _, *found, _ = strict.lanes[0].ledger.visit(None, None, TakeSize(TakeRule.CHUNKS, chunk, least=least))
     assert Tickets(*found) == Tickets(0, 0, taken, 0)
 
 
@@ -621,7 +622,7 @@ def test_a_group_that_was_all_ahead_is_passed_over(strict: Ledger) -> None:
     strict.put(0, 0, 1, (0,))
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 0)
     strict.lanes[0].finish(RowSpan(0, 0, 1, 0), 0, 0)
-    strict.lanes[0]._release()
+    filing.release(strict.lanes[0].facts)
     strict.put(0, 1, 1)
     assert strict.lanes[0].take(1) == Tickets(0, 0, 1, 1)
     assert strict.lanes[1].take(1) is None

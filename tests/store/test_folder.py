@@ -1,7 +1,7 @@
 import pytest
 
 from headrace import store
-from headrace.core.errors import MissingKey, StoreRefused
+from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.store import Kind, LabelKind, Record
 from headrace.testing.stores import StoreConformance
 
@@ -70,6 +70,27 @@ class TestFlat:
         keys = store.open_store(f"file://{folder}?labels=none").keys()
         assert {"sub/c", "other/c"} <= set(keys)
         assert len(keys) < 10
+
+    def test_a_sample_has_one_key(self, tmp_path):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "x.bin").write_bytes(b"x")
+        opened = store.open_store(f"file://{tmp_path}")
+        assert opened.get("a/x.bin").payload == b"x"
+        for other in ("a//x.bin", "./a/x.bin", "a/./x.bin", "a/x.bin/", ""):
+            with pytest.raises(MissingKey):
+                opened.get(other)
+
+    def test_a_file_that_goes_while_it_is_listed_is_told(self, folder, monkeypatch):
+        flat = store.open_store(f"file://{folder}")
+        keys = flat.keys()
+        (folder / "b.txt").unlink()
+        monkeypatch.setattr(flat, "keys", lambda: keys)
+        with pytest.raises(StoreUnavailable, match=r"'b\.txt' was there a moment ago"):
+            flat.columns()
+
+    def test_a_missing_folder_without_labels_is_refused(self, tmp_path):
+        with pytest.raises(StoreRefused, match="cannot be listed"):
+            store.open_store(f"file://{tmp_path}/none?labels=none").keys()
 
     def test_a_missing_folder_is_refused(self, tmp_path):
         with pytest.raises(StoreRefused, match="cannot be listed"):

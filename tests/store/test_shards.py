@@ -137,6 +137,20 @@ class TestTarFormats:
         assert [member.extension for member in found] == ["jpg", "cls", "a.jpg", "txt", "bin"]
         assert [found[0].key, found[1].key, found[3].key] == ["a", "b/c", "ü/é"]
 
+    def test_shards_that_were_joined_are_read_to_their_end(self, tmp_path):
+        for number in range(3):
+            write_tar(tmp_path / f"{number}.tar", [(f"{number}.bin", b"%d" % number)])
+        whole = b"".join((tmp_path / f"{number}.tar").read_bytes() for number in range(3))
+        (tmp_path / "all").mkdir()
+        (tmp_path / "all" / "a.tar").write_bytes(whole + b"something else" * 100)
+        joined = store.open_store(f"wds://{tmp_path}/all")
+        assert [joined.get(key).payload for key in joined.keys()] == [b"0", b"1", b"2"]  # noqa: SIM118
+
+    def test_of_two_files_with_one_name_none_is_chosen(self, tmp_path):
+        write_tar(tmp_path / "a.tar", [("x.bin", b"1"), ("y.bin", b"2"), ("x.bin", b"3")])
+        with pytest.raises(StoreRefused, match=r"two of its files are \.bin of sample 'x'"):
+            store.open_store(f"wds://{tmp_path}").keys()
+
     def test_what_follows_a_damaged_header_is_not_passed_over(self, tmp_path):
         write_tar(tmp_path / "a.tar", [(f"{number}.bin", b"x") for number in range(3)])
         raw = bytearray((tmp_path / "a.tar").read_bytes())

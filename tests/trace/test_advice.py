@@ -53,6 +53,7 @@ def short(**changes):
         startup=0.1,
         startup_idle=0.05,
         startup_store=0.0,
+        startup_first=0.0,
         epoch_starts=0.0,
         steady=steady,
         work=time(0.4),
@@ -175,14 +176,10 @@ class TestStart:
         assert far.setting == "the store"
         assert "For 4.00 s of the first 6.00 s no row of the store was here" in far.text
         assert "workers' start" not in far.text
+        opening = advice.faster_start(replace(late, startup_first=4.0))
+        assert opening.setting == "persistent_workers=True"
+        assert "For 4.00 s of the first 6.00 s a worker made its first sample" in opening.text
         assert advice.faster_start(short()) is None
-
-
-def test_copies_ahead():
-    slow = short(copies=time(0.02))
-    assert setting(advice.device, slow) == "device='cuda'"
-    assert advice.device(replace(slow, facts={"device": "cuda"})) is None
-    assert advice.device(short(copies=time(0.0001))) is None
 
 
 def test_a_loader_that_does_well_gets_no_advice():

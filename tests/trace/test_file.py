@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from headrace import TraceError
 from headrace.trace import format as F
 from headrace.trace.file import record
+from headrace.trace.operations import slow_samples
 from headrace.trace.reader import read
 from tests.selection import examples
 
@@ -35,6 +36,20 @@ def path(tmp_path):
 
 
 class TestRecords:
+    def test_a_sample_may_have_a_key_beside_its_index(self, path):
+        stream = record(path).stream()
+        now = time.monotonic_ns()
+        marks = [word for head in stream.operations(["Crop"]) for word in (F.span(40), head + now)]
+        stream.sample(17, now, 100, 50, 0, *stream.keyed("scan/17.png", F.SLOW, marks))
+        stream.sample("other", now, 100, 50, 0, 0, marks)
+        trace = read(path)
+        assert [(row["index"], trace.names[row["key"]], row["operations"]) for row in trace.samples] == [
+            (17, "scan/17.png", 1), (-1, "'other'", 1),
+        ]  # fmt: skip
+        assert trace.operations["sample"].tolist() == [0, 1]
+        _, (slow,) = slow_samples(trace)
+        assert (slow.index, slow.key) == ("17", "scan/17.png")
+
     def test_everything_that_was_recorded_is_read(self, path):
         recording = record(path)
         stream = recording.stream()

@@ -74,6 +74,9 @@ class Backend(Protocol):
     def barred(self) -> bool:
         """Whether nothing can be changed there at the moment."""
 
+    def word(self, sample: int) -> int:
+        """Of one sample."""
+
     def words(self, samples: Array) -> Words:
         """Of these samples."""
 

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,18 +32,22 @@ from headrace.cache.backend import CacheTerms, Entry, RoomUse, Swapped
 from headrace.cache.descriptors import open_file
 from headrace.cache.division import DivisionRecord, Sums
 from headrace.cache.entry import Bytes
-from headrace.cache.shm import HELD, Directory, table_bytes
+from headrace.cache.shm import HELD, Directory, memory
 from headrace.cache.words import Array, Words
 from headrace.core.errors import CacheError
 
 PAGE, INODE = 4096, 1024
 """What files are made of, and about what each takes beside."""
+PARTS = 16
+"""Directories that entries lie in, so that those who add some do not wait for each other."""
 LOG = 8 << 20
 """Bytes at which the log is cut."""
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _WORD = struct.Struct("<Q")
 _SUMS = 8 * D.PACKED
 """Where sums begin in the facts."""
+_NOTHING = Swapped([], added=False)
+_T = TypeVar("_T")
 
 
 def footprint(size: int) -> int:
@@ -58,11 +63,11 @@ class LocalBackend:
     def __init__(self, directory: Directory, title: str, samples: int, *, owns: bool = True) -> None:
         """``owns``: the directory is closed with this."""
         self._directory, self._title, self.samples, self._owns = directory, title, samples, owns
-        self.where, self._number, self._slot = directory.url, shm.number_of(title), -1
+        self.where, self._number, self._noted = directory.url, shm.number_of(title), 0
         self._path = directory.path / title
         self._fds: dict[str, int] = {}
         self._ranks: dict[str, int] = {}
-        for each in ("entries", "seen", "used", "ranks"):
+        for each in (*(f"entries/{part:x}" for part in range(PARTS)), "seen", "used", "ranks"):
             (self._path / each).mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in ("table", "facts"):
             self._fds[each] = os.open(self._path / each, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
@@ -76,13 +81,16 @@ class LocalBackend:
         """See ``Backend``."""
         return self._directory.latch.rests
 
+    def word(self, sample: int) -> int:
+        """See ``Backend``."""
+        return _word(self._fds["table"], sample)
+
     def words(self, samples: Array) -> Words:
         """See ``Backend``."""
         fd = self._fds["table"]
         if len(samples) > self.samples // 800:  # a call for each would cost more than all of it
             return self.block(0, self.samples)[samples]
-        found = [os.pread(fd, 8, 8 * sample).ljust(8, b"\0") for sample in samples.tolist()]
-        return np.frombuffer(b"".join(found), np.uint64)
+        return np.array([_word(fd, sample) for sample in samples.tolist()], np.uint64)
 
     def block(self, first: int, count: int) -> Words:
         """See ``Backend``."""
@@ -98,53 +106,60 @@ class LocalBackend:
 
     def swap(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, *, lost: bool = False) -> Swapped:
         """See ``Backend``."""
-        removed: list[Entry] = []
-        added, taken = False, None
-        latch, table = self._directory.latch, self._fds["table"]
+        return self._locked(lambda: self._swapped(remove, add, terms, shm.LOST if lost else shm.EVICTED), _NOTHING)
+
+    def _swapped(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, why: int) -> Swapped:
+        table, records = self._fds["table"], self._directory.records()
+        slot = self._directory.slot(records, self._number)
+        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
+        removed = []
+        for entry in remove:
+            if _word(table, entry.sample) == entry.word:
+                os.pwrite(table, bytes(8), 8 * entry.sample)
+                record[_field(entry.word)] -= W.size_of(entry.word)
+                record[why] += 1
+                removed.append(entry)
+        added = False
+        if add is not None and slot >= 0 and not _word(table, add.sample):
+            field, size = _field(add.word), W.size_of(add.word)
+            record[shm.SAMPLES] = self.samples
+            record[field] += size
+            fits = field == HELD + 3 or sum(map(memory, records)) <= terms.limit
+            if record[field] <= terms.budget[field - HELD] and fits:
+                with suppress(OSError):  # no memory for a page of the table
+                    added = os.pwrite(table, _WORD.pack(add.word), 8 * add.sample) == 8
+            if added:
+                record[shm.KEPT] += 1
+                self._note(add.sample)
+            else:
+                record[field] -= size
+        if slot >= 0 and (removed or added):
+            self._directory.write(slot, record)
+        return Swapped(removed, added)
+
+    def _locked(self, change: Callable[[], _T], otherwise: _T) -> _T:
+        """What a change gives that is made under the lock; ``otherwise`` where it cannot be had."""
+        taken, latch = None, self._directory.latch
         try:
             taken = latch.take()
-            if taken is None:
-                return Swapped([], added=False)
-            record, total = self._record(), self._directory.total()
-            for entry in remove:
-                if _word(table, entry.sample) == entry.word:
-                    os.pwrite(table, bytes(8), 8 * entry.sample)
-                    field, size = _field(entry.word), W.size_of(entry.word)
-                    record[field] -= size
-                    total -= size if field < HELD + 3 else 0
-                    record[shm.LOST if lost else shm.EVICTED] += 1
-                    removed.append(entry)
-            if add is not None and self._slot >= 0 and not _word(table, add.sample):
-                field, size = _field(add.word), W.size_of(add.word)
-                more = size if field < HELD + 3 else 0
-                if not record[shm.SAMPLES]:
-                    record[shm.SAMPLES] = self.samples
-                    more += table_bytes(self.samples)
-                added = record[field] + size <= terms.budget[field - HELD] and total + more <= terms.limit
-                if added:
-                    os.pwrite(table, _WORD.pack(add.word), 8 * add.sample)
-                    self._note(add.sample)
-                    record[field] += size
-                    record[shm.KEPT] += 1
-                    total += more
-            if self._slot >= 0 and (removed or added):
-                self._directory.write(self._slot, record, total)
-        except OSError:  # no memory for a page of the table
-            added = add is not None and _word(table, add.sample) == add.word
+            return otherwise if taken is None else change()
+        except OSError:
+            return otherwise
         finally:
             latch.give(taken)
-        return Swapped(removed, added)
 
     def _note(self, sample: int) -> None:
         log = self._fds["log"]
-        if os.fstat(log).st_size >= LOG:
-            os.ftruncate(log, 0)
-        os.write(log, sample.to_bytes(8, "little"))
+        self._noted += 1
+        with suppress(OSError):
+            if self._noted % 256 == 0 and os.fstat(log).st_size >= LOG:
+                os.ftruncate(log, 0)
+            os.write(log, sample.to_bytes(8, "little"))
 
     def aside(self, entry: Entry, content: Bytes) -> "LocalAside | None":
         """See ``Backend``."""
         with suppress(OSError):  # no memory
-            file = open_file(self._path / "entries", os.O_TMPFILE | os.O_RDWR)
+            file = open_file(".", os.O_TMPFILE | os.O_RDWR, at=self._fds["entries"])
             if os.write(file.fileno(), content) == len(content):  # type: ignore[arg-type]  # numpy does not say: a buffer
                 return LocalAside(file, self._fds["entries"], entry)
             file.close()
@@ -169,39 +184,29 @@ class LocalBackend:
         """See ``Backend``."""
         return footprint(size)
 
-    def _record(self) -> list[int]:
-        """What this dataset takes; its place is found if need be."""
-        if self._slot > 0:
-            found = self._directory.record(self._slot, self._number)
-            if found[shm.SAMPLES]:
-                return found
-        self._slot = self._directory.slot(self._number)
-        return self._directory.record(self._slot, self._number) if self._slot > 0 else [self._number, *[0] * 8]
-
     def room(self) -> RoomUse:
         """See ``Backend``."""
-        _, encoded, decoded, augmented, disk, kept, evicted, lost, samples = self._record()
-        others = max(0, self._directory.total() - encoded - decoded - augmented)
-        others += 0 if samples else table_bytes(self.samples)
-        return RoomUse((encoded, decoded, augmented, disk), others, kept, evicted, lost)
+        records = self._directory.records()
+        slot = self._directory.slot(records, self._number)
+        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
+        record[shm.SAMPLES] = self.samples
+        held, (kept, evicted, lost) = record[HELD : HELD + 4], record[shm.KEPT : shm.LOST + 1]
+        others = sum(map(memory, records)) - sum(held[:3])
+        return RoomUse((held[0], held[1], held[2], held[3]), others, kept, evicted, lost)
 
     def correct(self, by: Sequence[int]) -> None:
         """See ``Backend``."""
-        taken = None
-        latch = self._directory.latch
-        try:
-            taken = latch.take()
-            record = self._record()
-            if taken is not None and self._slot > 0:
-                record[shm.SAMPLES] = self.samples
+
+        def corrected() -> None:
+            records = self._directory.records()
+            slot = self._directory.slot(records, self._number)
+            if slot >= 0:
+                records[slot][shm.SAMPLES] = self.samples
                 for at, more in enumerate(by, HELD):
-                    record[at] += more
-                self._directory.write(self._slot, record, 0)
-                self._directory.add_up()
-        except OSError:
-            pass
-        finally:
-            latch.give(taken)
+                    records[slot][at] += more
+                self._directory.write(slot, records[slot])
+
+        self._locked(corrected, None)
 
     def saw(self, name: str, fresh: Array, mirror: Bytes) -> None:
         """See ``Backend``; ranks of a job add to what others wrote, and what gets lost is written the next time."""
@@ -285,19 +290,15 @@ class LocalBackend:
 
     def divide(self, new: DivisionRecord, after: int | None) -> bool:
         """See ``Backend``."""
-        taken = None
-        latch = self._directory.latch
-        try:
-            taken = latch.take()
+
+        def divided() -> bool:
             now = self.division()
-            if taken is None or (after is not None and (now is None or now.number != after)):
+            if after is not None and (now is None or now.number != after):
                 return False
             os.pwrite(self._fds["facts"], np.array(D.pack(new), np.int64).tobytes(), 0)
-        except OSError:
-            return False
-        finally:
-            latch.give(taken)
-        return True
+            return True
+
+        return self._locked(divided, False)
 
     def measure(self, sums: Sums) -> bool:
         """See ``Backend``."""
@@ -308,19 +309,11 @@ class LocalBackend:
         self._summed(lambda before: [value // 2 for value in before])
 
     def _summed(self, change: Callable[[Sums], list[int]]) -> bool:
-        taken = None
-        latch = self._directory.latch
-        try:
-            taken = latch.take()
-            if taken is None:
-                return False
-            after = np.array(change(self.measured()), np.int64)
-            os.pwrite(self._fds["facts"], after.tobytes(), _SUMS)
-        except OSError:
-            return False
-        finally:
-            latch.give(taken)
-        return True
+        def summed() -> bool:
+            os.pwrite(self._fds["facts"], np.array(change(self.measured()), np.int64).tobytes(), _SUMS)
+            return True
+
+        return self._locked(summed, False)
 
     def measured(self) -> Sums:
         """See ``Backend``."""
@@ -336,7 +329,7 @@ class LocalBackend:
     def siblings(self) -> list["LocalBackend"]:
         """See ``Backend``."""
         found = []
-        samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()[1:]}
+        samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()}
         for title in self._directory.datasets():
             if title != self._title:
                 with suppress(OSError):
@@ -346,20 +339,15 @@ class LocalBackend:
     def remove(self) -> None:
         """See ``Backend``."""
         beside = self._directory.path / f".{self._title}.{os.getpid()}"
-        taken = None
-        latch = self._directory.latch
-        with suppress(OSError):
-            try:
-                taken = latch.take()
-                if taken is None:
-                    return
-                slot = self._directory.slot(self._number)
-                self._path.rename(beside)
-                if slot > 0:
-                    self._directory.write(slot, [0] * shm.FIELDS, 0)
-                self._directory.add_up()
-            finally:
-                latch.give(taken)
+
+        def removed() -> None:
+            self._path.rename(beside)
+            records = self._directory.records()
+            for slot, each in enumerate(records):
+                if each[shm.TITLE] == self._number:
+                    self._directory.write(slot, [0] * shm.FIELDS)
+
+        self._locked(removed, None)
         shutil.rmtree(beside, ignore_errors=True)
 
     def close(self) -> None:
@@ -383,12 +371,7 @@ class LocalAside:
         """See ``Aside``."""
         name, source = _name(self._entry), f"/proc/self/fd/{self._file.fileno()}"
         try:
-            try:
-                os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
-            except FileNotFoundError:
-                with suppress(FileExistsError):
-                    os.mkdir(name[:2], 0o700, dir_fd=self._folder)
-                os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
+            os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
         except OSError:
             return False
         finally:
@@ -401,7 +384,7 @@ class LocalAside:
 
 
 def _name(entry: Entry) -> str:
-    return f"{entry.sample & 255:02x}/{entry.sample:x}-{entry.word:x}"
+    return f"{entry.sample % PARTS:x}/{entry.sample:x}-{entry.word:x}"
 
 
 def _word(fd: int, sample: int) -> int:

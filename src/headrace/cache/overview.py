@@ -78,7 +78,7 @@ class _Opened:
         if self._name is not None:
             self._limit, self._url = shm.size_of(self._name), url
             self._directory = shm.Directory(self._name, self._limit)
-            samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()[1:]}
+            samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()}
             for title in self._directory.datasets():
                 self.backends.append(LocalBackend(self._directory, title, max(0, samples.get(title, 0)), owns=False))
         elif parts.scheme in {"redis", "rediss"}:

@@ -110,6 +110,12 @@ class RemoteBackend:
         """Key and offset of a sample's word."""
         return f"{self._base}:words:{sample // PART}", 8 * (sample % PART)
 
+    def word(self, sample: int) -> int:
+        """See ``Backend``."""
+        key, at = self._place(sample)
+        found: bytes = self._tried(lambda: self.server.client.getrange(key, at, at + 7), b"")
+        return int.from_bytes(found[:8], "little")
+
     def words(self, samples: Array) -> Words:
         """See ``Backend``."""
         if not len(samples):

@@ -92,7 +92,7 @@ class Share:
 
     def word(self, sample: int) -> int:
         """What the table says of a sample."""
-        return int(self.backend.words(np.array([sample]))[0])
+        return self.backend.word(sample)
 
     def read(self, entry: Entry) -> tuple[bytes, memoryview] | None:
         """Layout and body of an entry, in memory of its own. What is not there or not whole is forgotten, and None.

@@ -21,7 +21,7 @@ from headrace.cache.latch import Latch
 from headrace.core.errors import CacheError
 
 ROOT = Path("/dev/shm")  # noqa: S108  (a memory file system, and the directories are the user's own)
-VERSION = 4
+VERSION = 5
 LEAST = 1 << 20
 """Bytes of the smallest cache."""
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -29,7 +29,7 @@ SLOTS = 56
 """Datasets that a cache may have at once."""
 TITLE, HELD, KEPT, EVICTED, LOST, SAMPLES, FIELDS = 0, 1, 5, 6, 7, 8, 9
 """What stands where in the record of a dataset, from ``HELD`` on in the order of ``Room.held``."""
-_RECORD, _ALL = struct.Struct(f"<{FIELDS}q"), struct.Struct(f"<{SLOTS * FIELDS}q")
+_RECORD = struct.Struct(f"<{FIELDS}q")
 
 
 def checked(name: str) -> str:
@@ -173,43 +173,32 @@ class Directory:
             raise CacheError(msg)
 
     def records(self) -> list[list[int]]:
-        """Of all datasets, by their places; one without a title is free. The first is no dataset's: see ``total``."""
-        content = os.pread(self._room, _ALL.size, 0).ljust(_ALL.size, b"\0")
-        return [list(each) for each in _RECORD.iter_unpack(content)]
-
-    def record(self, slot: int, title: int) -> list[int]:
-        """Of one dataset; an empty one where another has that place. What makes no sense counts as nothing."""
-        content = os.pread(self._room, _RECORD.size, slot * _RECORD.size).ljust(_RECORD.size, b"\0")
-        found = list(_RECORD.unpack(content))
-        if found[TITLE] != title or min(found[HELD:]) < 0 or max(found[HELD:]) > _MOST:
-            found = [title, *[0] * (FIELDS - 1)]
+        """Of all datasets, by their places; one without a title is free. What makes no sense counts as nothing."""
+        content = os.pread(self._room, SLOTS * _RECORD.size, 0)
+        found = [list(each) for each in _RECORD.iter_unpack(content[: len(content) // _RECORD.size * _RECORD.size])]
+        for each in found:
+            if min(each[HELD:]) < 0 or max(each[HELD:]) > _MOST:
+                each[HELD:] = [0] * (FIELDS - HELD)
         return found
 
-    def total(self) -> int:
-        """Bytes in memory that all datasets take, their tables included."""
-        found = int.from_bytes(os.pread(self._room, 8, 8 * HELD), "little")
-        return found if found <= _MOST else 0
-
-    def write(self, slot: int, record: list[int], total: int) -> None:
+    def write(self, slot: int, record: list[int]) -> None:
         """The lock is held."""
-        counts = [min(max(0, count), _MOST) for count in record[HELD:]]
-        os.pwrite(self._room, max(0, total).to_bytes(8, "little"), 8 * HELD)
-        os.pwrite(self._room, _RECORD.pack(record[TITLE], *counts), slot * _RECORD.size)
+        if min(record[HELD:]) < 0:
+            record[HELD:] = [max(0, count) for count in record[HELD:]]
+        os.pwrite(self._room, _RECORD.pack(*record), slot * _RECORD.size)
 
-    def add_up(self) -> None:
-        """Put the total right; the lock is held."""
-        total = sum(memory(each) for each in self.records()[1:] if each[TITLE] and min(each[HELD:]) >= 0)
-        os.pwrite(self._room, min(total, _MOST).to_bytes(8, "little"), 8 * HELD)
-
-    def slot(self, title: int) -> int:
-        """The place of a dataset, or a free one; -1 if there is none."""
-        free = -1
-        for slot, each in enumerate(self.records()[1:], 1):
+    def slot(self, records: list[list[int]], title: int) -> int:
+        """The place of a dataset among them, or a free one, which is then there; -1 if there is none."""
+        for slot, each in enumerate(records):
             if each[TITLE] == title:
                 return slot
-            if free < 0 and (not each[TITLE] or not (self.path / title_of(each[TITLE])).is_dir()):
-                free = slot
-        return free
+        if len(records) < SLOTS:
+            records.append([0] * FIELDS)
+        for slot, each in enumerate(records):
+            if not each[TITLE] or not (self.path / title_of(each[TITLE])).is_dir():
+                records[slot] = [title, *[0] * (FIELDS - 1)]
+                return slot
+        return -1
 
     def datasets(self) -> list[str]:
         """Titles of those there are."""

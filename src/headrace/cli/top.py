@@ -1,18 +1,21 @@
 """Show the loaders that run on this host, live."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from headrace.cli.cache import FORMS, bytes_text
-from headrace.engine.consumer.beacon import CacheFigures, Snapshot, loaders
+from headrace.engine.consumer.page import CacheFigures, Snapshot, loaders
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "aside", "failed", "")
 """``over``: from which cost on a sample is slow; ``aside``: lanes that gave their place to another meanwhile."""
@@ -60,6 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Until interrupted."""
+    from rich.console import Console
+    from rich.live import Live
+
     console, before = Console(), _look(options.process)
     prints = options.once or options.json
     try:
@@ -102,6 +108,8 @@ def _print(
 def _tables(
     before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
 ) -> Group:
+    from rich.console import Group
+
     caches = _caches(before, now)
     loading = _table(before, now, seconds)
     return Group(loading) if caches is None else Group(loading, "", caches)
@@ -109,6 +117,8 @@ def _tables(
 
 def _caches(before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot]) -> Table | None:
     """Of the loaders that have one."""
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 1, 0, 0))
     for column in CACHES:
         table.add_column(column, justify="left" if column == "loader" else "right", no_wrap=True)
@@ -133,6 +143,8 @@ def _caches(before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, 
 def _table(
     before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
 ) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 1, 0, 0), title=None if now else "no loader runs here that this user may see")
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in {"loader", ""} else "right", no_wrap=True)

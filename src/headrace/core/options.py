@@ -113,6 +113,8 @@ class Scheduling:
     epoch may then be that of the epoch before: turn it off there.
     ``lanes``: with ``num_workers=None``, how the number of workers follows demand. ``"climb"`` adds workers while you
     wait and each step raises the measured rate; ``"formula"`` is MinatoLoader's rule, for comparison.
+    ``story``: keep a log of what workers did with each sample and why, for ``loader.story(index)``; the newest 20,000
+    events. It is added to the error of a ``timeout``, and what went wrong to a trace.
     """
 
     max_displacement: int | None = 64
@@ -120,6 +122,7 @@ class Scheduling:
     spares: int | None = None
     overlap: bool = True
     lanes: LanesRule = "climb"
+    story: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name."""

@@ -2,28 +2,26 @@
 
 import os
 import time
+import warnings
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 
 from headrace.core.errors import LoaderClosed
-from headrace.engine.consumer.beacon import Beacon
-from headrace.engine.consumer.hand import Hand, waiting
-from headrace.engine.consumer.tally import LoaderTally
-from headrace.engine.consumer.tracing import Delivered
-from headrace.engine.farewell import Farewell
-from headrace.engine.outset import Outset
+from headrace.engine import runs
+from headrace.engine.consumer.hand import Delivered, Hand, waiting
+from headrace.engine.finalizer import Finalizer
 from headrace.engine.resources import Resources
 
 
 class Iteration:
     """One pass over the loader's data; with persistent workers, one after the other."""
 
-    def __init__(self, assembly: "Assembly") -> None:
+    def __init__(self, resources: Resources) -> None:
         """Begins at once."""
-        self._assembly, self.resources = assembly, assembly.resources
-        self._farewell = Farewell(self, assembly.resources.close)
+        self.resources, self._page = resources, resources.kept.page(resources.settings.given)
+        self._finalizer = Finalizer(self, resources.close)
         self.reset()
 
     def reset(self) -> None:
@@ -32,7 +30,7 @@ class Iteration:
             raise RuntimeError(self._not_ours())
         call = object()
         try:
-            self._wait_for_turn(call)
+            self._wait_for_others(call)
             self._begin()
         finally:
             self._leave(call)
@@ -42,12 +40,10 @@ class Iteration:
         if resources.closing:
             raise LoaderClosed
         try:
-            with resources.beginning(self._assembly.generator):
-                run, resources.run = resources.run, None
+            with resources.beginning():
                 resources.finished = False
-                if run is not None:
-                    run.abandon()
-                self._assembly.begin()
+                resources.leave()
+                runs.begin(resources)
         except BaseException:
             self._end()
             raise
@@ -59,7 +55,7 @@ class Iteration:
     def _end(self) -> None:
         self.resources.closing = True
         self.resources.end()
-        self._farewell.detach()
+        self._finalizer.detach()
 
     def __iter__(self) -> Self:
         """Itself."""
@@ -67,7 +63,7 @@ class Iteration:
 
     def __len__(self) -> int:
         """Of the index sampler."""
-        return self._assembly.length()
+        return len(self.resources.settings.index_sampler)
 
     def __next__(self) -> Any:
         """The next batch. It counts as delivered from the store before it is returned; nothing comes after that.
@@ -77,10 +73,10 @@ class Iteration:
         resources = self.resources
         if os.getpid() != resources.owner:
             raise RuntimeError(self._not_ours())
-        turn, call, hand, load, error = resources.turn, object(), None, None, None
+        calls, call, hand, load, error = resources.calls, object(), None, None, None
         try:
-            if turn.setdefault(0, call) is not call:
-                self._wait_for_turn(call)
+            if calls.setdefault(0, call) is not call:
+                self._wait_for_others(call)
             if _autograd._profiler_enabled():  # noqa: SLF001  (as torch asks itself)
                 with _profiled():
                     hand, batch = self._handed()
@@ -89,7 +85,7 @@ class Iteration:
             load = hand.load
             error = load if isinstance(load, BaseException) else None
             hand.load = None  # from here on no handler runs: nothing is called
-            del turn[0]
+            del calls[0]
             if error is not None:
                 raise error
             return batch
@@ -100,8 +96,8 @@ class Iteration:
             self._leave(call)
             raise
 
-    def _wait_for_turn(self, call: object) -> None:
-        if not self.resources.turn.wait(call):
+    def _wait_for_others(self, call: object) -> None:
+        if not self.resources.calls.wait(call):
             msg = "this iteration is in another call of this thread, which a signal handler must not begin again"
             raise RuntimeError(msg)
 
@@ -109,10 +105,10 @@ class Iteration:
         """A call raised, or none waits for its result. If it was asked to, the iteration ends with it."""
         resources = self.resources
         try:
-            if resources.closing and resources.turn.get(0) is call:
+            if resources.closing and resources.calls.get(0) is call:
                 self._end()
         finally:
-            resources.turn.leave(call)
+            resources.calls.leave(call)
 
     def _not_ours(self) -> str:
         return (
@@ -122,24 +118,24 @@ class Iteration:
 
     def _handed(self) -> tuple[Hand[Any], Any]:
         """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""
-        resources, assembly, asked = self.resources, self._assembly, time.monotonic_ns()
-        tally = assembly.tally
+        resources, asked = self.resources, time.monotonic_ns()
+        counters = resources.counters
         try:
             hand = self._take()
         finally:
             now = time.monotonic_ns()
-            tally.wait_seconds += (now - asked) / 1e9
+            counters.wait_seconds += (now - asked) / 1e9
         load = hand.load
         if not isinstance(load, tuple):
             return hand, None
         before, count = resources.counted
         if before is not hand:
             resources.counted = hand, count + 1
-            tally.batches += 1
-            assembly.beacon.show(resources.epoch, hand.delivered, now)
+            counters.batches += 1
+            self._page.show(resources.epoch, hand.delivered, now)
             if resources.trace is not None:
                 resources.trace.delivered(hand.delivered, asked)
-            assembly.check_length(count + 1)
+            self._check_length(count + 1)
         return hand, load[0]
 
     def _take(self) -> Hand[Any]:
@@ -152,22 +148,38 @@ class Iteration:
         try:
             hand = (waiting(hands) if hands else None) or run.next()
         except StopIteration:
-            self._assembly.outset.use_up()
+            self.resources.use_up()
             self.resources.finished = True
             try:
                 self.resources.count()
-                self._assembly.beacon.show(self.resources.epoch, Delivered(), time.monotonic_ns(), finished=True)
+                self._page.show(self.resources.epoch, Delivered(), time.monotonic_ns(), finished=True)
                 if self.resources.trace is not None:
                     self.resources.trace.ended()
             finally:
-                if self._assembly.persistent:
+                if self.resources.settings.persistent:
                     self.resources.leave()
                 else:
                     self._end()
             raise
         if isinstance(hand.load, tuple):
-            self._assembly.outset.use_up()
+            self.resources.use_up()
         return hand
+
+    def _check_length(self, yielded: int) -> None:
+        """Warn when an iterable dataset gives more than it said, as torch does."""
+        settings = self.resources.settings
+        if settings.reported is None or yielded <= settings.reported:
+            return
+        message = (
+            f"Length of IterableDataset {settings.dataset} was reported to be {settings.reported}"
+            f"(when accessing len(dataloader)), but {yielded} samples have been fetched. "
+        )
+        if settings.workers > 0:
+            message += (
+                "For multiprocessing data-loading, this could be caused by not properly configuring the "
+                "IterableDataset replica at each worker: shard it by torch.utils.data.get_worker_info()."
+            )
+        warnings.warn(message, stacklevel=3)
 
     def __getstate__(self) -> Any:
         """An iteration is bound to its processes."""
@@ -181,23 +193,3 @@ _autograd: Any = torch.autograd  # which does not declare all it has
 def _profiled() -> AbstractContextManager[Any]:
     """The span that torch's loader shows in torch.profiler, which costs as much as a lock even when nobody looks."""
     return torch.autograd.profiler.record_function("enumerate(DataLoader)#headrace.Iteration.__next__")
-
-
-class Assembly(Protocol):
-    """What an iteration needs of whoever puts runs together."""
-
-    resources: Resources
-    outset: Outset
-    tally: LoaderTally
-    beacon: Beacon
-    persistent: bool
-    generator: torch.Generator | None
-
-    def begin(self) -> None:
-        """Put a new epoch's run into ``resources``."""
-
-    def length(self) -> int:
-        """Batches in an epoch."""
-
-    def check_length(self, yielded: int) -> None:
-        """Warn when an iterable dataset gives more than it said."""

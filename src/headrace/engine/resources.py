@@ -3,73 +3,100 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
-from headrace.engine.consumer.accounts import summary
-from headrace.engine.consumer.hand import Hand, Hands
+from headrace.core.options import Seeding, Skip
+from headrace.engine.calls import OneCall
+from headrace.engine.consumer.cores import free_memory
+from headrace.engine.consumer.counters import summary
+from headrace.engine.consumer.hand import EpochRun, Hand
+from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.sources import pack_random
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.supply.fetchers import Fetchers
+from headrace.engine.consumer.samplework import SampleWork
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.consumer.supply.membership import Membership, Memberships
-from headrace.engine.consumer.tally import LoaderTally
-from headrace.engine.consumer.tracing import RunTrace
-from headrace.engine.memory.slab import Shelf, Slab
-from headrace.engine.turn import Turn
+from headrace.engine.consumer.supply.membership import Membership
+from headrace.engine.consumer.tracing import RunTrace, new_number
+from headrace.engine.device.accelerator import accelerator
+from headrace.engine.device.pinning import pinning
+from headrace.engine.device.renderers import renderer
+from headrace.engine.device.rendering import Rendering
+from headrace.engine.kept import Kept
+from headrace.engine.memory.slab import Slab, Slots
+from headrace.engine.pixels.prepared import of
+from headrace.engine.settings import Settings
+from headrace.engine.staging.stages import Stages
+from headrace.engine.worker.job import Task
+from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.signals import held
+from headrace.sched.gauges import Gauges
+from headrace.sched.resume import Resume
+from headrace.sched.streammachine import StreamMachine
 
 PATIENCE_SECONDS = 3.0
 """How long a close waits for a call in another thread to end; that one, or the next, then does what is left to do."""
 
 
-class Run(Protocol):
-    """One epoch."""
+class Early(NamedTuple):
+    """An epoch that was begun while the one before it was delivered."""
 
-    @property
-    def hands(self) -> Hands[Any]:
-        """What ``next`` returned and was not delivered, or not noted as such; oldest first."""
-
-    def next(self, *, block: bool = True) -> Any:
-        """The next batch or error, in a hand; or StopIteration. Interrupted, it can be called again."""
-
-    def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here."""
-
-    def abandon(self) -> None:
-        """Give up the rest."""
+    epoch: int
+    work: SampleWork
+    order: EarlyOrder
 
 
 class Resources:
     """What must be ended with an iteration, however it ends, and where it stood then. Does not know the iteration."""
 
-    def __init__(self, shelf: Shelf, fetchers: Fetchers, tally: LoaderTally) -> None:
-        """Nothing yet."""
-        self.shelf, self.fetchers, self.tally = shelf, fetchers, tally
+    def __init__(self, settings: Settings, kept: Kept) -> None:
+        """Starts nothing yet."""
+        if settings.workers == 0 and settings.timeout != 0:
+            msg = "timeout needs workers: with num_workers=0 samples are made in this process and cannot be timed out"
+            raise AssertionError(msg)
+        if settings.workers > 0 and settings.prefetch <= 0:
+            msg = f"prefetch_factor must be positive, but got {settings.prefetch}"
+            raise AssertionError(msg)
+        self.settings, self.kept, self.counters = settings, kept, kept.counters
         self.owner = os.getpid()
-        self.operations: list[str] = []
-        self.run: Run | None = None
-        self.trace: RunTrace | None = None
-        self.early: Run | None = None  # the next epoch, if it was begun early
+        timed = settings.recording is not None
+        self.accelerator = accelerator(settings.device, timed=timed) if settings.device is not None else None
+        self.pinning = pinning() if settings.pin_memory and self.accelerator is None else None
+        self.renderer = renderer(of(settings.dataset), torch.device(settings.device)) if settings.on_device else None
+        self.rendering: Rendering | None = None
         self.pool: Pool | None = None
         self.slab: Slab | None = None
         self.fetcher: Fetcher | None = None
         self.membership: Membership | None = None
-        self.memberships: Memberships | None = None  # where it goes when it is not used any more
+        self.stages: Stages | None = None  # of the dataset, as that cache has them
+        self._operations: list[str] = []
+        self.first_run = new_number()
+        """What a trace calls the loader's epoch 0."""
+        self.run: EpochRun | None = None
+        self.trace: RunTrace | None = None
+        self.streams: StreamMachine | None = None  # of the newest epoch over an iterable dataset
+        self.early: Early | None = None
+        self.foresees = settings.overlaps
+        """Whether the next epoch may be begun early."""
         self.job = ""
         """Whose the samples of a cache are, for a state."""
         self.epoch = 0
-        self.base_seed = 0
+        self.base_seed: int | None = None
+        """Drawn once for all epochs."""
+        self.goes_on_from: dict[str, Any] | None = None
+        """The state, until a batch of the epoch was delivered."""
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
         self.finished = False
         self.closing = False
         """Whether somebody asked for the end of it. It is never begun again then."""
-        self.turn = Turn()
-        """Whose is everything here but ``close``."""
+        self.calls = OneCall()
+        """Whoever is in one may use everything here; all others only ``close``."""
         self._last: dict[str, Any] = {}
         self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun
+        kept.watch(self)
 
     @property
     def yielded(self) -> int:
@@ -78,7 +105,7 @@ class Resources:
         return count - (hand is not None and hand.load is not None)
 
     def standing(self, generator: torch.Generator | None) -> dict[str, Any]:
-        """For a state: where the epoch stands, or ``generator`` after it. Right whenever it is asked for.
+        """For a state: where the epoch stands, or the ``generator`` after it. Right whenever it is asked for.
 
         Until the next epoch has really begun, that is where this one stood.
         """
@@ -92,10 +119,10 @@ class Resources:
         return facts if generator is None else facts | {"generator": pack_random(generator.get_state())}
 
     @contextmanager
-    def beginning(self, generator: torch.Generator | None) -> Iterator[None]:
+    def beginning(self) -> Iterator[None]:
         """An epoch is begun in the block; if that fails, it was not."""
         try:
-            before = partial(dict[str, Any], self.standing(generator))
+            before = partial(dict[str, Any], self.standing(self.settings.generator))
         except Exception as error:  # noqa: BLE001  (of a sampler that cannot say where it stands: for whoever asks)
             before = partial(_fail, error)
         self._before = before
@@ -108,12 +135,72 @@ class Resources:
             self._last = self.run.progress()
         return self._last
 
+    def use_up(self) -> None:
+        """A batch was delivered, or there was none: the state that the epoch goes on from is used up."""
+        if self.goes_on_from is not None:
+            self.kept.use_up(self.goes_on_from)
+            self.goes_on_from = None
+
+    def workers(self, *, standard: bool, resumed: list[Resume]) -> tuple[Pool, Slots]:
+        """Processes and their memory, started if they are not; a resumed stream needs fresh ones.
+
+        ``standard``: see ``Task``.
+        """
+        settings = self.settings
+        if resumed:
+            self.end_workers()
+        slab = self._memory()
+        # Of a map-style dataset, two epochs may be under way: a worker adds the one its samples are for.
+        own = self.epoch if settings.iterable else 0
+        gauges = Gauges(slab.memory.words, slab.memory.dims)
+        gauges.name_run(self.first_run + own)
+        if self.pool is None:
+            assert self.base_seed is not None
+            task = self._task(standard=standard)
+            context = settings.context or torch.multiprocessing.get_context()
+            self._operations = Operations(settings.dataset).names
+            with held():
+                pool = Pool(slab.memory, settings.workers, context, task, self.base_seed, self.counters.story)
+                self.pool = pool
+            coming = gauges.generation + 1  # the epoch that the run is about to begin
+            pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
+        return self.pool, slab.slots
+
+    def _memory(self) -> Slab:
+        settings = self.settings
+        if self.slab is None:
+            limit = settings.loading.memory_limit
+            room = free_memory() // 4 if limit is None else limit
+            with held():
+                self.slab = self.kept.slabs.take(room, self.accelerator, settings.extent)
+        return self.slab
+
+    def _task(self, *, standard: bool) -> Task:
+        settings = self.settings
+        return Task(
+            dataset=settings.dataset,
+            collate_fn=settings.collate_fn,
+            worker_init_fn=settings.worker_init_fn,
+            batched=settings.batched,
+            iterable=settings.iterable,
+            standard_collate=standard,
+            batch_size=settings.batch_size,
+            drop_last=settings.drop_last,
+            seed_samples=settings.loading.seeding is Seeding.SAMPLE and not settings.iterable,
+            keep_partial=isinstance(settings.on_error, Skip),
+            recording=settings.recording,
+            arena=None if self.fetcher is None else self.fetcher.arena,
+            caching=None if self.membership is None else self.membership.caching,
+        )
+
     def count(self) -> None:
-        """Bring what workers know of samples and operations into the tally."""
+        """Bring what workers know of samples and operations into the counters, and into the story."""
+        if self.pool is not None and self.pool.story is not None:
+            self.pool.story.gather()
         if self.slab is not None:
-            self.tally.sample_bytes, self.tally.operations = summary(self.slab.memory, self.operations)
+            self.counters.sample_bytes, self.counters.operations = summary(self.slab.memory, self._operations)
         if self.fetcher is not None:
-            self.tally.network = self.fetcher.network
+            self.counters.network = self.fetcher.network
         if self.membership is not None:
             self.membership.count()
 
@@ -131,10 +218,10 @@ class Resources:
                 waited_for.dismiss()
         call = object()
         try:
-            if self.turn.wait(call, PATIENCE_SECONDS):
+            if self.calls.wait(call, PATIENCE_SECONDS):
                 self.end()
         finally:
-            self.turn.leave(call)
+            self.calls.leave(call)
 
     def end(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent.
@@ -148,21 +235,22 @@ class Resources:
             closing.callback(self._end_membership)
             closing.callback(self._end_fetcher)
             closing.callback(self.end_workers)
-            closing.callback(self._abandon, "early")
-            closing.callback(self._abandon, "run")
+            closing.callback(self._abandon_early)
+            closing.callback(self.leave)
             closing.callback(self.count)
             if not self.finished:
                 closing.callback(self.progress)
 
     def leave(self) -> None:
         """The epoch is over; workers and memory are kept."""
-        self._abandon("run")
-
-    def _abandon(self, name: str) -> None:
-        run: Run | None = getattr(self, name)
-        setattr(self, name, None)
+        run, self.run = self.run, None
         if run is not None:
             run.abandon()
+
+    def _abandon_early(self) -> None:
+        early, self.early = self.early, None
+        if early is not None:
+            early.work.abandon(torn=False)
 
     def end_workers(self) -> None:
         """Those of this iteration; the next epoch has others."""
@@ -175,22 +263,23 @@ class Resources:
     def _end_fetcher(self) -> None:
         fetcher, self.fetcher = self.fetcher, None
         if fetcher is not None:
-            self.fetchers.put(fetcher)
+            self.kept.fetchers.put(fetcher)
 
     def _end_membership(self) -> None:
         membership, self.membership = self.membership, None
-        if membership is not None and self.memberships is not None:
-            self.memberships.put(membership)
+        if membership is not None:
+            self.kept.memberships.put(membership)
 
     def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
         """The memory; not to be used again where something failed, which may have kept a part of it."""
         slab, self.slab = self.slab, None
+        self.renderer = self.rendering = None
         if slab is None:
             return
         if failed is None:
             slab.slots.forget()
             slab.slots.reclaim()
-            self.shelf.put(slab)
+            self.kept.slabs.put(slab)
         else:
             slab.close()
 

@@ -1,21 +1,29 @@
-"""A loader's arguments as an iteration finds them, and what follows from them."""
+"""A loader's arguments: what they must be, as an iteration finds them, and what follows from them."""
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset, default_collate
 
 from headrace.cache.options import Cache
+from headrace.core.errors import NotOnDevice
 from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.consumer.cores import most_lanes
 from headrace.engine.consumer.ordering.early import is_foreseeable
 from headrace.engine.consumer.ordering.facts import Facts, of_loader
+from headrace.engine.device.renderers import warm
 from headrace.engine.memory.reservation import Extent
-from headrace.engine.pixels.prepared import Prepared
+from headrace.engine.pixels.options import OnDevice
+from headrace.engine.pixels.prepared import Prepared, collated, of, prepared
+from headrace.engine.worker import generators
 from headrace.engine.worker.brought import Rows
+from headrace.plan.lookahead import USUAL
 from headrace.sched.acts import Arrangement
+from headrace.sched.story import RECORDS
 from headrace.trace.file import Recording
 
 
@@ -57,6 +65,8 @@ class Settings:
     scheduling: Scheduling
     recording: Recording | None
     cache: Cache | None
+    reported: int | None
+    """What an iterable dataset said of its length, if it was asked."""
 
     @property
     def given(self) -> Any:
@@ -86,7 +96,8 @@ class Settings:
         if self.own_batches or self.iterable:
             # A batch sampler may be told another size after the loader was made; it is the one that is asked.
             rows = max(self.batch_size or 1, getattr(self.index_sampler, "batch_size", None) or 1)
-        return Extent(most + self.scheduling.spares_for(most), self.prefetch * most, rows)
+        told = RECORDS if self.scheduling.story else 0
+        return Extent(most + self.scheduling.spares_for(most), self.prefetch * most, rows, told)
 
     @property
     def samples(self) -> int | None:
@@ -115,3 +126,114 @@ class Settings:
         """Whether the next epoch may be begun while the last samples of one are made."""
         wanted = self.persistent and self.scheduling.overlap and self.generator is None and self.cache is None
         return wanted and self.own_order and is_foreseeable(self.index_sampler)
+
+
+@dataclass(frozen=True, slots=True)
+class Leeway:
+    """What was left to a loader when it was made: torch fills it in, and its attributes do not tell afterwards."""
+
+    workers: bool
+    """How many there are."""
+    lookahead: bool
+    """How many batches are made ahead."""
+    batches: bool
+    """Which samples make one: the user gave no batch sampler."""
+    order: bool
+    """In which samples are drawn: he gave no sampler at all."""
+    shuffles: bool
+    """That he asked for ``shuffle``."""
+
+
+def chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:
+    """``value`` if it is one of ``kinds``, the default for None."""
+    if value is None:
+        return default
+    if not isinstance(value, kinds):
+        names = " or ".join(f"headrace.{kind.__name__}(...)" for kind in kinds)
+        msg = f"{name}= takes {names}, not {value!r}"
+        raise TypeError(msg)
+    return value
+
+
+def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
+    """What ``on_device=`` means; None for nothing. Raises ``NotOnDevice`` where the loader's arguments do not allow it.
+
+    ``loader`` has all its other arguments.
+    """
+    if value is False or value is None:
+        return None
+    if value is not True and not isinstance(value, OnDevice):
+        raise TypeError(f"on_device= takes True, False or headrace.OnDevice(...), not {value!r}")
+    if loader.device is None:
+        raise NotOnDevice("on_device= needs device=, which says where: device='cuda'")
+    if loader.batch_size is None and loader.batch_sampler is None:
+        raise NotOnDevice("on_device= makes batches: batch_size=None leaves it nothing to do")
+    if loader.collate_fn is not default_collate:
+        raise NotOnDevice("on_device= makes batches itself: leave collate_fn out, or on_device")
+    options = OnDevice() if value is True else value
+    warm(of(prepared(loader.dataset, options)), loader.device)
+    return options
+
+
+def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settings:
+    """What a loader's attributes say now. ``recording``: the trace, if there is one."""
+    dataset, cache, on_device = loader.dataset, loader.cache, loader.on_device is not None
+    if on_device:
+        if cache is not None and cache.split is None:  # what the device decodes is small as long as it is encoded
+            cache = replace(cache, split=(100, 0, 0))
+        decodes = cache is not None and not cache.split[0] and cache.split[1] > 0
+        dataset = prepared(dataset, loader.on_device, decodes=decodes)
+    iterable = isinstance(loader.dataset, IterableDataset)
+    return Settings(
+        dataset=dataset,
+        index_sampler=loader._index_sampler,  # noqa: SLF001  (what torch's own iterators draw from)
+        iterable=iterable,
+        batched=loader._auto_collation,  # noqa: SLF001  (as they ask)
+        own_batches=leeway.batches,
+        own_order=leeway.order,
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        collate_fn=collated if on_device else loader.collate_fn,
+        workers=loader.num_workers,
+        adaptive=leeway.workers,
+        prefetch=USUAL if loader.prefetch_factor is None else loader.prefetch_factor,
+        looks_ahead=leeway.lookahead and loader.prefetch_factor in (None, USUAL),
+        persistent=loader.persistent_workers and loader.num_workers > 0,
+        in_order=_keeps_order(loader, leeway) if loader.in_order is None else loader.in_order,
+        timeout=vars(loader)["timeout"],  # as it was given: read as an attribute it may be signed for accelerate
+        worker_init_fn=loader.worker_init_fn,
+        context=loader.multiprocessing_context,
+        generator=loader.generator,
+        pin_memory=loader.pin_memory,
+        device=loader.device,
+        on_device=on_device,
+        on_error=loader.on_error,
+        loading=loader.loading,
+        scheduling=loader.scheduling,
+        recording=recording,
+        cache=cache,
+        reported=loader._IterableDataset_len_called if iterable else None,  # noqa: SLF001  (as they warn by)
+    )
+
+
+def _keeps_order(loader: Any, leeway: Leeway) -> bool:
+    """What ``in_order=None`` means: completion order only where the order was ours to draw, from no fixed seed."""
+    ours = leeway.shuffles and getattr(loader.batch_sampler, "sampler", loader.sampler) is loader.sampler
+    asked = loader.generator is not None or torch.are_deterministic_algorithms_enabled() or generators.are_seeded()
+    return not ours or asked
+
+
+def warn_about_pinning(pin_memory_device: str) -> None:
+    """What torch says about ``pin_memory=True`` at ``iter()``. For what that calls: the user's line is named."""
+    if pin_memory_device:
+        warnings.warn(
+            "pin_memory_device is deprecated, the current accelerator will be used as the device,"
+            f"ignore pin_memory_device='{pin_memory_device}'.",
+            stacklevel=4,
+        )
+    if not torch.accelerator.is_available():
+        warnings.warn(
+            "'pin_memory' argument is set as true but no accelerator is found, "
+            "then device pinned memory won't be used.",
+            stacklevel=4,
+        )

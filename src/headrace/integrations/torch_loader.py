@@ -9,8 +9,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from headrace.engine.consumer.tally import LoaderTally
-from headrace.engine.consumer.tracing import Delivered, RunTrace, new_number
+from headrace.engine.consumer.counters import LoaderCounters
+from headrace.engine.consumer.hand import Delivered
+from headrace.engine.consumer.tracing import RunTrace, new_number
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.standins import exchanged
 from headrace.trace import session
@@ -37,7 +38,7 @@ class TracedLoader:
 
     def __init__(self, loader: Any, path: str | None) -> None:
         """Starts nothing."""
-        self._loader, self._path, self._tally = loader, path, LoaderTally()
+        self._loader, self._path, self._counters = loader, path, LoaderCounters()
         self._recording: Recording | None = None
         self._clone: Any = None  # with persistent workers, the same for all epochs
         self._epoch, self._first = -1, new_number()  # workers that persist count the epochs themselves
@@ -72,7 +73,7 @@ class TracedLoader:
             "device": None,
             "torch": True,
         }
-        trace = RunTrace(recording, self._tally, loader.dataset, self._first + self._epoch, facts)
+        trace = RunTrace(recording, self._counters, loader.dataset, self._first + self._epoch, facts)
         if self._clone is None:
             self._clone = _prepared(loader, recording)
         _tag(self._clone, trace.number)

@@ -7,7 +7,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch.utils.data
 import torch.utils.data.dataloader
@@ -18,6 +18,7 @@ from headrace.running.meter import Meter
 from headrace.running.orders import ProcessReport, RunOrders
 from headrace.trace import session
 
+T_co = TypeVar("T_co", covariant=True)
 TorchLoader: Any = torch.utils.data.DataLoader
 INTERNALS = frozenset({"_get_iterator", "_index_sampler", "_auto_collation", "check_worker_number_rationality"})
 """Methods of torch's loader that ours has no use for: whoever overrides them counts on torch's own machinery."""
@@ -65,7 +66,7 @@ class _Counted:
         return _meter.timed(self._begun, self)
 
 
-class Replaced(_Counted, HeadraceLoader, metaclass=_Stands):  # type: ignore[type-arg]
+class Replaced(_Counted, HeadraceLoader[T_co], Generic[T_co], metaclass=_Stands):
     """headrace's loader under the name of torch's."""
 
     stands_in = True
@@ -74,7 +75,7 @@ class Replaced(_Counted, HeadraceLoader, metaclass=_Stands):  # type: ignore[typ
         return HeadraceLoader.__iter__(self)
 
 
-class Recorded(_Counted, TorchLoader, metaclass=_Stands):  # type: ignore[misc]
+class Recorded(_Counted, TorchLoader[T_co], Generic[T_co], metaclass=_Stands):  # type: ignore[misc]
     """torch's own loader, recorded where a trace was asked for."""
 
     stands_in = True

@@ -23,6 +23,11 @@ Settled = list[tuple[Group, set[int]]]
 """Groups, and positions in each."""
 
 
+def indices_of(settled: Settled) -> list[Any]:
+    """What they are."""
+    return [group.indices[position] for group, positions in settled for position in sorted(positions)]
+
+
 class Numbers:
     """Numbers of groups: each belongs to one group at a time, of whatever epoch."""
 

@@ -1,21 +1,34 @@
 """An epoch as its consumer knows it: what was drawn and not delivered, how it begins, follows another, and goes on.
 
 Whoever asks may be interrupted inside any of these calls and between any two of them: what was drawn and not delivered
-stands in ``facts``, changed by single stores, and everything else is begun again from there (``give_up``,
-``go_on_from``).
+stands in ``facts``, changed by single stores, and everything else is begun again from there (``begin_again``).
 """
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from headrace.sched.acts import Arrangement, Failed, Handed, ReadySlot, Staff, Terms
-from headrace.sched.book import Book, Group, Numbers, Settled
+from headrace.sched.book import Book, Group, Numbers, Settled, indices_of
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.repair import Repair
 
-Source = TypeVar("Source")
-"""What groups of indices are drawn from."""
+
+class GroupSource(Protocol):
+    """What groups of indices are drawn from."""
+
+    @property
+    def drawn(self) -> list[Any] | None:
+        """The group that is drawn next, or was and is not in the book yet."""
+
+    def progress(self, held: list[list[Any]]) -> dict[str, Any]:
+        """For a resume: ``held``, drawn and not delivered, and what waits here, as ``pending``; where it stands."""
+
+    def again(self, pending: list[list[Any]]) -> Self:
+        """The same, but ``pending`` first, which ``progress`` gave."""
+
+
+Source = TypeVar("Source", bound=GroupSource)
 
 
 class Epoch(Generic[Source]):
@@ -31,7 +44,7 @@ class Epoch(Generic[Source]):
         after: "Epoch[Source] | None" = None,
     ) -> None:
         """``hands``: what was handed out and is not settled. ``after``: the epoch that this one follows."""
-        self._ledger, self._terms, self._staff, self._hands = ledger, terms, staff, hands
+        self.ledger, self._terms, self.staff, self._hands = ledger, terms, staff, hands
         self.arrangement = terms.arrangement
         self.facts: tuple[Source, Book] = source, Book(Numbers() if after is None else after.book.numbers)
         self.open: dict[int, Group | None] = {}
@@ -41,6 +54,7 @@ class Epoch(Generic[Source]):
         self.follower: Epoch[Source] | None = None
         """The next epoch, where it was begun."""
         self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
+        self._idle_deaths = 0  # of lanes that died over nothing, since a batch was ready
         self.lined_up = 0
         """Batches at the head of ``open`` that are ready, or fewer: as many as were counted, less those taken since."""
 
@@ -62,7 +76,7 @@ class Epoch(Generic[Source]):
     @property
     def share(self) -> int:
         """Batches that may be drawn and not delivered; half of the slots are left to the user and to other epochs."""
-        return max(1, min(self._terms.window.batches * self._ledger.limit, self._ledger.dims.slots // 2))
+        return max(1, min(self._terms.window.batches * self.ledger.limit, self.ledger.dims.slots // 2))
 
     @property
     def is_held_back(self) -> bool:
@@ -71,43 +85,56 @@ class Epoch(Generic[Source]):
 
     def begin(self, epoch: int, limit: int) -> None:
         """Begin the epoch in the ledger, with so many lanes; whatever was there is given up."""
-        with self._ledger.lock:
+        with self.ledger.lock:
             displacement = self._terms.displacement
-            self._ledger.reset(free_order=self.is_free, limit=limit, displacement=displacement, epoch=epoch)
+            self.ledger.reset(free_order=self.is_free, limit=limit, displacement=displacement, epoch=epoch)
 
     def follow(self, epoch: int) -> None:
         """It is begun while the one before is still delivered: with ``start_ahead``, once all of that is published."""
         self._to_follow = epoch
 
-    def _follow(self) -> None:
+    def tell_ledger(self) -> None:
         """Tell the ledger, once, that nothing more is published of the epoch before."""
         if self._to_follow is not None:
-            with self._ledger.lock:
-                self._ledger.follow(self._to_follow)
+            with self.ledger.lock:
+                self.ledger.follow(self._to_follow)
             self._to_follow = None
 
     def take_over(self) -> None:
         """The one before was delivered."""
-        self._follow()
-        with self._ledger.lock:
-            self._ledger.advance(self.book.groups)
+        self.tell_ledger()
+        with self.ledger.lock:
+            self.ledger.advance(self.book.groups)
 
-    def give_up(self, *, local: bool) -> None:
-        """What lanes do is void; it will be begun again. ``local``: each batch on one worker.
+    def owed(self, before: list[list[Any]]) -> dict[str, Any]:
+        """``before``, and then what was drawn and is in nobody's hand; see ``GroupSource.progress``.
 
-        What cannot be sent may still be collated where it is.
+        Right whenever it is asked for.
         """
+        source, book = self.facts
+        return source.progress(before + book.owed([hand.then for hand in list(self._hands)], besides=source.drawn))
+
+    def begin_again(self, *, local: bool) -> None:
+        """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
+
+        ``local``: each batch on one worker. What cannot be sent may still be collated where it is.
+        """
+        pending = self.owed([])["pending"]
+        if self.ledger.story is not None:
+            owed = [(group, group.owed) for group in self.book.groups.values()]
+            why = "samples cannot travel between workers" if local else "an interrupt broke something off"
+            self.ledger.story.begun_again(indices_of(owed), why)
         if local and self.is_free:
             self.arrangement = Arrangement.BATCHES
-        ledger, free, displacement = self._ledger, self.is_free, self._terms.displacement
+        ledger, free, displacement = self.ledger, self.is_free, self._terms.displacement
         with ledger.lock:
             ledger.reset(free_order=free, limit=ledger.limit, displacement=displacement, epoch=ledger.epoch)
             if local:
                 ledger.stay_local()
-            ledger.count_lanes(self._staff.lanes)
+            ledger.count_lanes(self.staff.lanes)
+        self._go_on_from(self.source.again(pending))
 
-    def go_on_from(self, source: Source) -> None:
-        """Follows ``give_up``: ``source`` has all that was drawn and not delivered."""
+    def _go_on_from(self, source: Source) -> None:
         self.facts = source, Book(Numbers())
         self.open.clear()
         self.follower = None
@@ -121,11 +148,11 @@ class Epoch(Generic[Source]):
     def count_ready(self) -> int:
         """Batches that could be delivered one after the other, now."""
         if self.arrangement is Arrangement.BATCHES:
-            self.lined_up = sum(map(self._ledger.is_ready, self.open))
+            self.lined_up = sum(map(self.ledger.is_ready, self.open))
             return self.lined_up
         run = min(self.lined_up, len(self.open))  # what is ready stays so: only what follows is looked at
         for slot in islice(self.open, run, None):
-            if not self._ledger.is_ready(slot):
+            if not self.ledger.is_ready(slot):
                 break
             run += 1
         self.lined_up = run
@@ -137,19 +164,27 @@ class Epoch(Generic[Source]):
         if self.follower is not None:
             groups += self.follower.book.groups
             slots += self.follower.open
-        with self._ledger.lock:
-            return self._ledger.repair(lane, self._staff.lanes, groups, slots)
+        with self.ledger.lock:
+            repair = self.ledger.repair(lane, self.staff.lanes, groups, slots)
+        if repair.ticket is None and repair.collating < 0:
+            self._idle_deaths += 1
+        return repair
 
-    def _is_starved(self) -> bool:
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether lanes die before they make anything, more of them than there are."""
+        return self._idle_deaths > self.staff.lanes + 1
+
+    def is_starved(self) -> bool:
         """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
-        if not self.is_free or self.exhausted or not self._ledger.is_resolved:
+        if not self.is_free or self.exhausted or not self.ledger.is_resolved:
             return False
-        return not self.open or self._ledger.is_filling(next(iter(self.open)))
+        return not self.open or self.ledger.is_filling(next(iter(self.open)))
 
-    def _taken(self, slot: int) -> ReadySlot:
+    def taken(self, slot: int) -> ReadySlot:
         """What is in a slot that is ready: it is not waited for any more."""
-        self.lined_up = max(0, self.lined_up - 1)
-        ledger, group = self._ledger, self.open.pop(slot)
+        self.lined_up, self._idle_deaths = max(0, self.lined_up - 1), 0
+        ledger, group = self.ledger, self.open.pop(slot)
         rows, failed = ledger.present(slot), []
         if group is None:
             settled = self._in_rows(slot, rows)
@@ -157,19 +192,21 @@ class Epoch(Generic[Source]):
             settled = [(group, set(range(len(group.indices))))]
             if ledger.failures:
                 with ledger.lock:
-                    failed = self._named(ledger.failed([group.number]))
+                    failed = self.named(ledger.failed([group.number]))
+        if ledger.story is not None:
+            ledger.story.handed_out(slot, indices_of(settled))
         return ReadySlot(slot, group, rows, ledger.expected(slot), settled, failed)
 
-    def _close_short(self, dropped: list[int]) -> None:
+    def close_short(self, dropped: list[int]) -> None:
         """Batches that stay short of rows are complete as they are, or ``dropped``. The lock is held."""
-        ledger, self.lined_up = self._ledger, 0
+        ledger, self.lined_up = self.ledger, 0
         for slot in list(self.open):
             if ledger.is_filling(slot) and (self._terms.drop_last or not ledger.close(slot)):
                 self.book.settle(self._in_rows(slot, ledger.present(slot)))
                 dropped.append(slot)
                 del self.open[slot]
 
-    def _owed(self, failed: list[Failed]) -> list[Failed]:
+    def unhanded(self, failed: list[Failed]) -> list[Failed]:
         """Those that are neither settled nor on their way to the user."""
         handed = {(id(group), at) for hand in self._hands for group, positions in hand.then for at in positions}
         return [
@@ -178,11 +215,11 @@ class Epoch(Generic[Source]):
             if each.position in each.group.owed and (id(each.group), each.position) not in handed
         ]
 
-    def _named(self, failed: Iterable[tuple[int, int, int]]) -> list[Failed]:
+    def named(self, failed: Iterable[tuple[int, int, int]]) -> list[Failed]:
         groups = self.book.groups
         return [Failed(groups[number], position, blob) for number, position, blob in failed]
 
     def _in_rows(self, slot: int, rows: Iterable[int]) -> Settled:
         """What the samples in a slot's rows are."""
-        tickets = self._ledger.tickets(slot)
+        tickets = self.ledger.tickets(slot)
         return self.book.find(tickets[row] for row in rows)

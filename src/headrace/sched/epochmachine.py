@@ -4,10 +4,10 @@
 called again. Whoever asks may be interrupted anywhere: see ``headrace.sched.epoch``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Generic
 
 from headrace.sched.acts import (
     END,
@@ -21,15 +21,11 @@ from headrace.sched.acts import (
     DrawEarly,
     Examine,
     Failed,
-    Handed,
     Judge,
     Release,
     Ring,
-    Staff,
-    Terms,
 )
-from headrace.sched.book import Group
-from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.book import Group, Settled
 from headrace.sched.epoch import Epoch, Source
 from headrace.sched.publication import Batch
 
@@ -54,20 +50,15 @@ class _EpochStep(IntEnum):
     WAIT = 11
 
 
-class EpochMachine(Epoch[Source]):
+class EpochMachine(Generic[Source]):
     """One epoch's."""
 
-    def __init__(
-        self,
-        ledger: ConsumerLedger,
-        terms: Terms,
-        source: Source,
-        staff: Staff,
-        hands: Iterable[Handed],
-        after: Epoch[Source] | None = None,
-    ) -> None:
-        """As an epoch's; it stands at its beginning."""
-        super().__init__(ledger, terms, source, staff, hands, after)
+    refills = False
+    """Batches are drawn when the next one is asked for, not when one was delivered."""
+
+    def __init__(self, epoch: Epoch[Source]) -> None:
+        """It stands at its beginning."""
+        self.epoch, self._ledger = epoch, epoch.ledger
         self._room = 0  # batches to have made ahead
         self._at, self._then = _EpochStep.DRAW, _EpochStep.WATCH
         self._batch: tuple[Batch, Sequence[int]] | None = None  # to be published
@@ -78,13 +69,17 @@ class EpochMachine(Epoch[Source]):
         self._draws = True  # until as many are outstanding as may be
         self._unjudged: list[Failed] = []
 
-    def go_on_from(self, source: Source) -> None:
-        """Follows ``give_up``: ``source`` has all that was drawn and not delivered."""
-        super().go_on_from(source)
+    def begin_again(self, *, local: bool) -> None:
+        """See ``Epoch``."""
+        self.epoch.begin_again(local=local)
         self._batch = None
         self._lost = self._examined = 0
         self._one_more = False
         self._at = _EpochStep.DRAW
+
+    def settle(self, settled: Settled) -> None:
+        """These were delivered or given up."""
+        self.epoch.settle(settled)
 
     def start(self) -> None:
         """Look at everything anew: the next batch is asked for."""
@@ -95,8 +90,14 @@ class EpochMachine(Epoch[Source]):
 
         ``room``: how many, while the epoch before is delivered.
         """
-        self._follow()
-        self._at, self._early, self._room = _EpochStep.AHEAD, room is not None, self.share if room is None else room
+        self.epoch.tell_ledger()
+        self._at, self._early = _EpochStep.AHEAD, room is not None
+        self._room = self.epoch.share if room is None else room
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether nobody waits for a batch: see ``start_ahead``."""
+        return self._at == _EpochStep.AHEAD
 
     def next(self) -> Command:
         """What is to be done now."""
@@ -106,13 +107,13 @@ class EpochMachine(Epoch[Source]):
 
     def drew(self, batch: Batch, group: Group, ahead: Sequence[int]) -> None:
         """The group was entered in the book, and its indices were written. ``ahead``: positions to be made first."""
-        self.open[batch.slot] = None if batch.free_order else group
+        self.epoch.open[batch.slot] = None if batch.free_order else group
         self._size, self._one_more = batch.count, False
         self._batch = batch, ahead
 
     def dry(self) -> None:
         """There is nothing more to draw."""
-        self.exhausted, self._one_more = True, False
+        self.epoch.exhausted, self._one_more = True, False
 
     def stuck(self) -> None:
         """The next group is not here yet, or there is no memory for it."""
@@ -125,9 +126,13 @@ class EpochMachine(Epoch[Source]):
     def _publish(self, batch: Batch, ahead: Sequence[int]) -> Command:
         self._batch = None
         if batch.count:
-            relaxed = self._early or 2 * self.lined_up >= self.share
-            return self._rings(self._ledger.publish(batch, self._staff.lanes, ahead, relaxed=relaxed))
-        return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self._staff.lanes))
+            relaxed = self._early or 2 * self.epoch.lined_up >= self.epoch.share
+            lanes = self._ledger.publish(batch, self.epoch.staff.lanes, ahead, relaxed=relaxed)
+            if self._ledger.story is not None:
+                indices = self.epoch.book.groups[batch.group].indices
+                self._ledger.story.published(batch.group, batch.slot, indices, ahead, free=batch.free_order)
+            return self._rings(lanes)
+        return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self.epoch.staff.lanes))
 
     def _rings(self, lanes: Sequence[int]) -> Command:
         return Ring(lanes) if lanes else GO_ON
@@ -137,10 +142,10 @@ class EpochMachine(Epoch[Source]):
 
         While most of them are ready, nobody waits for the next: a few are drawn one after the other, which is cheaper.
         """
-        outstanding, share = len(self.open), self.share
-        if not self.exhausted:
+        outstanding, share = len(self.epoch.open), self.epoch.share
+        if not self.epoch.exhausted:
             room = share + self._lost // max(1, self._size) - outstanding
-            if room >= min(BURST, share // 4) or 2 * self.lined_up < share:
+            if room >= min(BURST, share // 4) or 2 * self.epoch.lined_up < share:
                 self._draws = True
             if self._one_more or (self._draws and room > 0):
                 return Draw(must=self._one_more or not outstanding)
@@ -150,9 +155,9 @@ class EpochMachine(Epoch[Source]):
         return DrawEarly(share - outstanding) if share > outstanding and not self._ledger.is_local else GO_ON
 
     def _draw_ahead(self) -> Command:
-        if self.exhausted or len(self.open) >= self._room:
+        if self.epoch.exhausted or len(self.epoch.open) >= self._room:
             return WAIT
-        return Draw(must=not self._early and not self.open)
+        return Draw(must=not self._early and not self.epoch.open)
 
     def _examine_then(self, then: _EpochStep) -> Command:
         self._at, self._then = _EpochStep.EXAMINE, then
@@ -165,7 +170,7 @@ class EpochMachine(Epoch[Source]):
             return self._steps[self._at](self)
         self._examined = failures
         with self._ledger.lock:
-            return Examine(self._named(self._ledger.failed(list(self.book.groups))))
+            return Examine(self.epoch.named(self._ledger.failed(list(self.epoch.book.groups))))
 
     def _watch(self) -> Command:
         self._at = _EpochStep.FAILURES
@@ -173,15 +178,15 @@ class EpochMachine(Epoch[Source]):
 
     def _failures(self) -> Command:
         """Free order: failures come out as soon as they are seen."""
-        if not self.is_free or self._ledger.failures == self._lost:
+        if not self.epoch.is_free or self._ledger.failures == self._lost:
             return self._look()
         if self._ledger.failures != self._examined:
             return self._examine_then(_EpochStep.FAILURES)
         with self._ledger.lock:
             if self._ledger.failures != self._examined:  # one failed meanwhile that may only not travel
                 return GO_ON
-            failed = self._named(self._ledger.failed(list(self.book.groups)))
-        self._unjudged = self._owed(failed)
+            failed = self.epoch.named(self._ledger.failed(list(self.epoch.book.groups)))
+        self._unjudged = self.epoch.unhanded(failed)
         return self._judge()
 
     def _judge(self) -> Command:
@@ -193,10 +198,11 @@ class EpochMachine(Epoch[Source]):
 
     def _look(self) -> Command:
         """Whether a slot can be delivered; lanes know that they are waited for if none can."""
-        if not self.open and self.exhausted:
+        if not self.epoch.open and self.epoch.exhausted:
             return END
         # In free order batches come as they were filled: the next one is never behind the others for long.
-        candidates = list(self.open if self.arrangement is Arrangement.BATCHES else islice(self.open, 1))
+        waiting, any_of_them = self.epoch.open, self.epoch.arrangement is Arrangement.BATCHES
+        candidates = list(waiting if any_of_them else islice(waiting, 1))
         if len(candidates) == 1 and self._ledger.is_ready(candidates[0]):
             self._found = candidates[0]  # it stays ready: nobody has to be kept out to see it
             return self._examine_then(_EpochStep.FOUND)
@@ -209,41 +215,41 @@ class EpochMachine(Epoch[Source]):
         Asked after lanes know that they are waited for, or none would say that it was the last.
         """
         self._at, ledger = _EpochStep.ROUSE, self._ledger
-        if self._found is not None or not (self.is_free and self.exhausted and ledger.is_resolved):
+        if self._found is not None or not (self.epoch.is_free and self.epoch.exhausted and ledger.is_resolved):
             return self._rouse()
         dropped: list[int] = []
         self._at = _EpochStep.LOOK_AGAIN
         with ledger.lock:
-            self._close_short(dropped)
-            return Release(dropped, ledger.rouse(self._staff.lanes))
+            self.epoch.close_short(dropped)
+            return Release(dropped, ledger.rouse(self.epoch.staff.lanes))
 
     def _look_again(self) -> Command:
         self._at = _EpochStep.ROUSE
-        if self.open:
-            self._found = self._ledger.look(list(islice(self.open, 1)))
+        if self.epoch.open:
+            self._found = self._ledger.look(list(islice(self.epoch.open, 1)))
         return GO_ON
 
     def _rouse(self) -> Command:
         self._at, self._then = _EpochStep.EXAMINE, _EpochStep.FOUND
-        if self._found is not None or (not self.exhausted and self._ledger.is_taken):
+        if self._found is not None or (not self.epoch.exhausted and self._ledger.is_taken):
             return self._examine()
         # No batch will be published any more that would wake those who wait, or fewer were woken than there is work
         # for: lanes took less at once than they used to.
-        return self._rings(self._ledger.wake(self._staff.lanes))
+        return self._rings(self._ledger.wake(self.epoch.staff.lanes))
 
     def _take(self) -> Command:
         """What was found, if anything was."""
         if self._found is not None:
             self._at = _EpochStep.DRAW
-            return Deliver(self._taken(self._found))
-        if self._is_starved():
+            return Deliver(self.epoch.taken(self._found))
+        if self.epoch.is_starved():
             self._at, self._one_more = _EpochStep.DRAW, True
             return self._draw()
         return self._wait()
 
     def _wait(self) -> Command:
         self._at = _EpochStep.DRAW
-        return WAIT if self.open or not self.exhausted else GO_ON
+        return WAIT if self.epoch.open or not self.epoch.exhausted else GO_ON
 
     _steps: "ClassVar[tuple[Callable[[EpochMachine[Source]], Command], ...]]" = (
         _draw,

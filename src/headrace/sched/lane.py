@@ -1,6 +1,5 @@
-"""What a worker does with the ledger: it takes tickets, claims rows (``claims``), and files what it made (``filing``).
-
-The caller brings the lock: hot methods take it, the others want it held.
+"""What a worker does with the ledger: it takes tickets (``taking``), claims rows (``claims``), files what it made
+(``filing``); what it reads there are its ``facts``.
 
 A worker may be killed between any two stores, and the others may go on for a while before the consumer notices. Then
 it recomputes everything derived from the primary facts: ticket states, row states, what living lanes hold. Whatever is
@@ -8,162 +7,120 @@ taken and held by nobody is queued again, so a ticket is first taken and then he
 Until the repair, counts may only err on the safe side: UNRESOLVED goes down last, FAILURES up first.
 """
 
-from headrace.sched import encoding as E
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from headrace.sched import claims, filing, taking
 from headrace.sched import words as W
-from headrace.sched.filing import Filing
-from headrace.sched.moves import ALL, Appetite, Eats, Filed, Next, Visit, Written
+from headrace.sched.claims import Claimed, Sized
+from headrace.sched.facts import LaneFacts
+from headrace.sched.moves import ClaimResult, File, Filed, Next, Room, RowSpan, TakeSize, Tickets, Visit, Written
+from headrace.sched.words import Dims, Words
 
 
-class LaneLedger(Filing):
-    """One worker's view of the ledger."""
+class LaneLedger:
+    """One worker's. Its methods take the lock."""
 
-    def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
-        """File what was written and what it cost (samples, nanoseconds each, bin); take what is next.
+    def __init__(self, words: Words, dims: Dims, lane: int, lock: AbstractContextManager[Any] | None = None) -> None:
+        """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
+        self.facts = LaneFacts(words, dims, lane)
+        self.lock = nullcontext() if lock is None else lock
+        self._sized = Sized(-1, 0, 0)
 
-        Takes the lock.
-        """
+    def visit(self, written: Written | None, made: tuple[int, int, int] | None, size: TakeSize) -> Visit:
+        """File what was written and what it cost (samples, nanoseconds each, bin); take what is next."""
+        facts = self.facts
         if written is not None:
-            self._check_written(written)
+            filing.check(facts, written)
         with self.lock:
             outcome = Filed(-1, wake=False)
             if written is not None:
-                outcome = self._finish(written)
+                outcome = filing.finish(facts, written)
                 if outcome.collate >= 0:
                     return Visit(Next.COMPLETED, 0, 0, 0, outcome.collate, outcome.wake)
             if made is not None:
-                self._observe(*made)
-            self._release()
-            if self.w[W.STOP]:
+                taking.observe(facts, *made)
+            filing.release(facts)
+            if facts.w[W.STOP]:
                 return Visit(Next.STOP, 0, 0, 0, 0, outcome.wake)
-            want = self._wanted(appetite)
-            taken = self._take(want)
+            want = taking.wanted(facts, size)
+            taken = taking.take(facts, want)
             if taken[0] == Next.ASLEEP:
-                self.w[self.lane + W.L_WAITING] = W.FOR_WORK
+                facts.w[facts.lane + W.L_WAITING] = W.FOR_WORK
             elif taken[0] == Next.TICKETS:
-                self.w[W.BITE] = max(want, appetite.least)
+                facts.w[W.WORTH_WAKING] = max(want, size.least)
             return Visit(*taken, outcome.wake)
 
     def end_long(self) -> int:
-        """``end`` of a chunk that took long: where the tickets end that were not taken away. Takes the lock."""
-        w, lane = self.w, self.lane
+        """A chunk that took long is made: where the tickets end that were not taken away."""
+        w, lane = self.facts.w, self.facts.lane
         with self.lock:
             w[lane + W.L_POS] = w[lane + W.L_END]
             return w[lane + W.L_END]
 
-    def _wanted(self, appetite: Appetite) -> int:
-        """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together.
+    def claim(self, want: int, layout: int, room: Room) -> tuple[int, RowSpan]:
+        """Free order: up to ``want`` rows for samples of this layout; -1 for those that travel as objects.
 
-        But no fewer than a quarter of a chunk: the lanes that share the queue may be asleep.
+        ``room`` is asked outside the lock.
         """
-        w = self.w
-        if appetite.eats == Eats.EVERYTHING or w[W.LOCAL]:
-            return ALL
-        place, position = E.at_cursor(w[W.CURSOR])
-        sequence = min(place, max(0, w[W.TAIL] - 1))
-        count = w[self._group0 + w[self._order + sequence % self._ring] * self._group_stride + W.G_COUNT]
-        if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
-            return ALL if count <= appetite.whole else 1
-        queued = (w[W.TAIL] - place) * count - position
-        fair = max(appetite.least, appetite.chunk // 4, queued // (2 * max(1, w[W.LIMIT])))
-        return max(1, min(appetite.chunk, count // appetite.share, fair))
+        if layout != self._sized.layout:
+            self._sized = Sized(layout, self._sized.rows, room(self._sized.rows))
+        while True:
+            what, slot, first, count, decided, _ = self._claim(want)
+            if what != ClaimResult.OTHER_SIZE:
+                return what, RowSpan(slot, first, count, decided)
+            self._sized = Sized(layout, slot, room(slot))
 
-    def _take(self, want: int) -> tuple[Next, int, int, int, int]:
-        """Up to ``want`` tickets, or a slot to collate, or nothing to do now: a ``Visit`` but for its last."""
-        w, lane = self.w, self.lane
-        w[lane + W.L_GENERATION] = w[W.GENERATION]
-        if not self._works():
-            return Next.ASLEEP, 0, 0, 0, 0
-        retries = w[W.RETRIES]
-        if retries:
-            item = w[self.dims.retry + retries - 1]
-            w[W.RETRIES] = retries - 1
-            slot = E.to_collate(item)
-            if slot >= 0:
-                w[lane + W.L_COLLATE] = E.some(slot)
-                return Next.COLLATE, 0, 0, 0, slot
-            group, start = E.parts(item)
-            end = start + 1
-            self._hold(group, start, end)
-        else:
-            group, start, end = self._in_turn(want)
-            if group < 0:
-                return Next.ASLEEP, 0, 0, 0, 0
-            self._hold(group, start, end)
-        slot = E.which(w[self._group0 + group * self._group_stride + W.G_SLOT])
-        if slot >= 0:
-            w[lane + W.L_ROW], w[lane + W.L_ROWS] = start, end - start
-            w[lane + W.L_SLOT] = E.some(slot)
-        return Next.TICKETS, group, start, end, slot
+    def _claim(self, want: int) -> Claimed:
+        with self.lock:
+            if self.facts.stale or self.facts.w[W.STOP]:
+                return ClaimResult.GIVEN_UP, 0, 0, 0, 0, False
+            return claims.claim(self.facts, want, self._sized)
 
-    def _in_turn(self, want: int) -> tuple[int, int, int]:
-        """The next tickets in the order drawn, taken off the queue: group (-1: none), start, end."""
-        w = self.w
-        sequence, start = E.at_cursor(w[W.CURSOR])
-        while sequence < w[W.TAIL]:
-            group = w[self._order + sequence % self._ring]
-            at = self._group0 + group * self._group_stride
-            if E.second(w[at + W.G_SERIAL]) != sequence:  # all of it was ahead, and its number is in use again
-                sequence, start = sequence + 1, 0
-                continue
-            count, tickets = w[at + W.G_COUNT], self._ticket0 + group * self._group_stride
-            end = min(count, start + want)
-            if w[at + W.G_AHEAD]:
-                while start < count and w[tickets + start] & W.AHEAD:
-                    start += 1
-                end = start
-                while end < min(count, start + want) and not w[tickets + end] & W.AHEAD:
-                    end += 1
-            w[W.CURSOR] = E.cursor(sequence + 1, 0) if end == count else E.cursor(sequence, end)
-            if start < end:
-                return group, start, end
-            sequence, start = sequence + 1, 0
-        return -1, 0, 0
+    def give_back(self) -> None:
+        """Free order: the rows last claimed will not be written; they are for others."""
+        with self.lock:
+            claims.give_back(self.facts)
 
-    def _works(self) -> bool:
-        """Whether this lane takes part now: as many do as the limit says, the others are parked.
+    def shape(self, slot: int, layout: int, room: Room) -> int:
+        """The slot's layout, made ``layout`` if none was decided yet."""
+        self.facts.dims.check_slot(slot)
+        decided = self.facts.layout(slot)
+        if decided != W.UNDECIDED:
+            return decided
+        size = room(self.facts.expected(slot))
+        with self.lock:
+            return claims.shape(self.facts, slot, layout, size)
 
-        One that was put aside with a slow sample finds its place taken when it comes back, and is parked.
+    def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
+        """``size`` bytes of a slot's free space; their offset. Beyond ``most`` nothing is reserved."""
+        self.facts.dims.check_slot(slot)
+        with self.lock:
+            return claims.reserve(self.facts, slot, size, most)
+
+    def finish(self, written: Written) -> Filed:
+        """File what was written, while more of the tickets held is to come."""
+        filing.check(self.facts, written)
+        with self.lock:
+            return filing.finish(self.facts, written)
+
+    def fail(self, tickets: Tickets, position: int, file: File) -> Filed:
+        """The sample at ``position`` of those held cannot be had: its row, if it has one, stays empty.
+
+        ``file`` is called with the lock.
         """
-        w, lane = self.w, self.lane
-        if w[lane + W.L_ROLE] == W.WORKING:
-            if w[W.FOREGROUND] <= w[W.LIMIT]:
-                return True
-            w[W.FOREGROUND] -= 1
-            w[lane + W.L_ROLE] = W.PARKED
-            return False
-        if w[W.FOREGROUND] >= w[W.LIMIT]:
-            w[lane + W.L_ROLE] = W.PARKED
-            return False
-        w[lane + W.L_ROLE] = W.WORKING
-        w[W.FOREGROUND] += 1
-        return True
+        with self.lock:
+            if self.facts.stale:  # the group's blob is another's by now
+                return Filed(-1, wake=False)
+            return filing.fail(self.facts, tickets.group, position, file(), tickets.slot)
 
-    def _hold(self, group: int, start: int, end: int) -> None:
-        w, lane = self.w, self.lane
-        w[lane + W.L_GROUP] = w[lane + W.L_BEGAN] = w[lane + W.L_WHOLE] = 0
-        w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
-        w[lane + W.L_SERIAL] = w[self._group0 + group * self._group_stride + W.G_SERIAL]
-        w[lane + W.L_GROUP] = E.some(group)
+    def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
+        """The collated object of a slot stands at ``offset``; whether the consumer must be woken."""
+        self.facts.dims.check_slot(slot)
+        with self.lock:
+            return filing.ready(self.facts, slot, offset, size, failed=failed)
 
-    def _observe(self, samples: int, cost: int, cost_bin: int) -> None:
-        """``samples`` were finished that took ``cost`` nanoseconds each."""
-        w = self.w
-        if w[self.lane + W.L_ROLE] == W.ASIDE:
-            w[W.RETURNS] += 1
-            w[W.EXCESS] += max(0, cost * samples - w[W.BAR])
-        w[W.HISTOGRAM + cost_bin] += samples
-        if cost > W.STRAGGLER_NS and samples == 1 and 0 < W.STRAGGLES * w[W.THRESHOLD] < cost:
-            self._log()
-        w[W.FINISHED] += samples
-        if 0 < w[W.THRESHOLD] < cost:
-            w[W.SLOW] += samples
-
-    def _log(self) -> None:
-        """Note the index of the sample just made, if it is a number."""
-        w, group = self.w, E.which(self.w[self.lane + W.L_GROUP])
-        at = self._group0 + group * self._group_stride
-        if group < 0 or w[at + W.G_KIND] & W.PICKLED or w[at + W.G_SERIAL] != w[self.lane + W.L_SERIAL]:
-            return
-        index = w[self._index0 + group * self._group_stride + w[self.lane + W.L_START]]
-        w[W.LOG + w[W.LOGGED] % W.LOG_SIZE] = index
-        w[W.LOGGED] += 1
+    def whole(self, slot: int, group: int, made: list[int], result: tuple[int, int, bool]) -> bool:
+        """A batch made by this lane alone, of positions ``made``: see ``filing``."""
+        with self.lock:
+            return filing.whole(self.facts, slot, group, made, result)

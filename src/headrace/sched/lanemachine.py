@@ -5,55 +5,100 @@ called again. A lane may be killed inside any of these calls and between any two
 whoever has them counts them off, in the order of their positions.
 """
 
-from enum import IntEnum
+from dataclasses import dataclass
 
 from headrace.plan.cost import bin_of
+from headrace.sched.acts import GO_ON, GoOn
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import ClaimResult, File, Filed, Next, Room, RowSpan, Tickets, Written
 from headrace.sched.pace import CUT_NS, Pace
+from headrace.sched.story import LaneStory, LaneTold
 
 Failures = list[tuple[int, File]]
 """Positions whose samples cannot be had, and why."""
 
 
-class Do(IntEnum):
-    """What a lane does before it asks again."""
-
-    GO_ON = 0
-    """Nothing: others may have their turn."""
-    RING = 1
+@dataclass(frozen=True, slots=True)
+class RingConsumer:
     """Wake the consumer."""
-    SLEEP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
     """Wait until woken."""
-    STOP = 3
-    MAKE = 4
-    """Make the samples of ``tickets``, each after ``begin``, until one is not to be made; then ``made``."""
-    MAKE_WHOLE = 5
-    """Make a batch alone, all of ``tickets``; then ``made_whole``."""
-    PLACE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The loader has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make these samples, each after ``begin``, until one is not to be made; then ``made``."""
+
+    tickets: Tickets
+
+
+@dataclass(frozen=True, slots=True)
+class MakeWhole:
+    """Make a batch alone, all of these; then ``made_whole``."""
+
+    tickets: Tickets
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceSamples:
     """Say how the next samples that were made look: ``place``, or ``refuse``."""
-    WRITE = 7
-    """Put the next ``rows.count`` of them into ``rows``; then ``wrote``, or ``unwritten``."""
-    COLLATE = 8
-    """Collate the samples in ``slot``; then ``collated``."""
-    COLLATE_WHOLE = 9
-    """Collate what was made for ``slot``, which is not there yet; then ``collated``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRows:
+    """Put the next ``rows.count`` of them into these; then ``wrote``, or ``unwritten``."""
+
+    rows: RowSpan
+
+
+@dataclass(frozen=True, slots=True)
+class CollateSlot:
+    """Collate the samples in this slot; then ``collated``."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollateWhole:
+    """Collate what was made for this slot, which is not there yet; then ``collated``."""
+
+    slot: int
+
+
+RING, SLEEP, STOP, PLACE = RingConsumer(), Sleep(), Stop(), PlaceSamples()
+LaneCommand = (
+    GoOn | RingConsumer | Sleep | Stop | Make | MakeWhole | PlaceSamples | WriteRows | CollateSlot | CollateWhole
+)
+"""What a lane does before it asks again."""
 
 
 class LaneMachine:
     """One lane's."""
 
-    def __init__(self, ledger: LaneLedger, pace: Pace, *, alone: bool, patience: int = CUT_NS) -> None:
+    def __init__(
+        self, ledger: LaneLedger, pace: Pace, *, alone: bool, patience: int = CUT_NS, story: LaneStory | None = None
+    ) -> None:
         """``alone``: it makes a batch alone wherever it holds all its tickets, and not only where it must.
 
-        ``patience``: the shortest time (nanoseconds) after which tickets are taken away from a lane.
+        ``patience``: the shortest time (nanoseconds) after which tickets are taken away from a lane. ``story``: told
+        what becomes of samples, where one is kept.
         """
-        self._ledger, self._pace, self.alone, self._patience = ledger, pace, alone, patience
-        self.begin = ledger.begin  # hot: called for every sample
+        self._story = story
+        self._ledger, self._facts, self._pace, self._patience = ledger, ledger.facts, pace, patience
+        self.alone = alone
+        self.begin = ledger.facts.begin  # hot: called for every sample
         self.tickets = Tickets(0, 0, 0, -1)
-        self.rows = RowSpan(-1, 0, 0, -1)
-        self.slot = -1
-        self._then = Do.GO_ON  # what follows after the consumer was woken
+        self._rows = RowSpan(-1, 0, 0, -1)
+        self._slot = -1
+        self._then: LaneCommand = GO_ON  # what follows after the consumer was woken
         self._cost: tuple[int, int, int] | None = None  # samples, nanoseconds each, bin: to be told with the next visit
         self._written: Written | None = None  # to be filed before more rows are claimed, or with the next visit
         self._unplaced = 0  # samples made that have no row yet
@@ -66,10 +111,10 @@ class LaneMachine:
         self._made: list[int] | None = None  # those of the batch being collated; None: it stands in its slot
         self._result: tuple[int, int, bool] | None = None  # of a collation, to be filed
 
-    def next(self) -> Do:
+    def next(self) -> LaneCommand:
         """What is to be done now."""
-        if self._then:
-            then, self._then = self._then, Do.GO_ON
+        if self._then is not GO_ON:
+            then, self._then = self._then, GO_ON
             return then
         if self._result is not None or self._collating >= 0:
             return self._collate()
@@ -78,7 +123,7 @@ class LaneMachine:
         if self._left:
             return self._claim()
         if self._unplaced:
-            return Do.PLACE
+            return PLACE
         return self._visit() if self._whole is None else self._collate_whole()
 
     def made(self, count: int, failed: Failures, elapsed: int, worst: int) -> int:
@@ -92,20 +137,35 @@ class LaneMachine:
             self.tickets = Tickets(group, start, end, slot)
             failed = [each for each in failed if each[0] < end]
         else:
-            self._ledger.end(end)
+            self._facts.end(end)
         self._note(elapsed, count, worst)
         self._failures, self._unplaced = failed, end - start - len(failed)
+        if self._story is not None:
+            self._tell_made(end, elapsed)
         return end
+
+    def _tell_made(self, end: int, elapsed: int) -> None:
+        assert self._story is not None
+        first = self.tickets.start
+        for position, _ in self._failures:
+            if first < position:
+                self._story.tell(LaneTold.MADE, first, position, more=elapsed)
+            self._story.tell(LaneTold.FAILED, position, position + 1)
+            first = position + 1
+        if first < end:
+            self._story.tell(LaneTold.MADE, first, end, more=elapsed)
 
     def expect(self, now: int) -> None:
         """All tickets of a batch are made in one call, which begins: the last one when the others should be done."""
-        self._ledger.expect(now + int(self._pace.cost * 1e9) * (self.tickets.end - 1))
+        self._facts.expect(now + int(self._pace.cost * 1e9) * (self.tickets.end - 1))
 
     def made_whole(self, made: list[int], failed: Failures, elapsed: int, *, collate: bool) -> None:
         """Of a batch, positions ``made`` were. ``collate``: as they are; else they are placed as others are."""
-        self._ledger.end(self.tickets.end)
+        self._facts.end(self.tickets.end)
         self._note(elapsed, self.tickets.end, 0)
         self._failures = failed
+        if self._story is not None:
+            self._tell_made(self.tickets.end, elapsed)
         if collate and made:
             self._whole = made
         else:
@@ -123,9 +183,11 @@ class LaneMachine:
 
     def wrote(self, objects: list[int] | None, elapsed: int) -> None:
         """The rows were written, in so many nanoseconds; ``objects``: where their samples stand if not in place."""
-        rows = self.rows
+        rows = self._rows
         self._pace.wrote(elapsed // rows.count)
         self._written = Written(rows.slot, rows.first, rows.count, self.tickets.group, self._start, objects)
+        if self._story is not None:
+            self._story.tell(LaneTold.WROTE, self._start, self._start + rows.count, rows.slot, rows.first)
         self._start += rows.count
         self._left -= rows.count
         self._unplaced -= rows.count
@@ -140,36 +202,41 @@ class LaneMachine:
         self._left = 0
         self._unplaced -= 1
         self._failures.append((position, file))
+        if self._story is not None:
+            self._story.tell(LaneTold.FAILED, position, position + 1)
 
     def collated(self, offset: int, size: int, failed: bool) -> None:
         """What the slot's samples became stands there; ``failed``: it is an error."""
         self._result = offset, size, failed
 
-    def _visit(self) -> Do:
-        visit = self._ledger.visit(self._written, self._cost, self._pace.appetite())
+    def _visit(self) -> LaneCommand:
+        visit = self._ledger.visit(self._written, self._cost, self._pace.size())
         what, group, start, end, slot, wake = visit
+        then: LaneCommand
         self._written = None
         if what != Next.COMPLETED:
             self._cost = None
         if what == Next.TICKETS:
             self.tickets = Tickets(group, start, end, slot)
-            then = Do.MAKE_WHOLE if self._is_whole() else Do.MAKE
+            if self._story is not None:
+                self._story.tell(LaneTold.TOOK, start, end)
+            then = MakeWhole(self.tickets) if self._is_whole() else Make(self.tickets)
         elif what in (Next.COLLATE, Next.COMPLETED):
-            self._collating, then = slot, Do.GO_ON
+            self._collating, then = slot, GO_ON
         else:
-            then = Do.SLEEP if what == Next.ASLEEP else Do.STOP
+            then = SLEEP if what == Next.ASLEEP else STOP
         if wake:
             self._then = then
-            return Do.RING
+            return RING
         return then
 
     def _is_whole(self) -> bool:
         group, start, end, slot = self.tickets
-        if slot < 0 or not (self.alone or self._ledger.is_local):
+        if slot < 0 or not (self.alone or self._facts.is_local):
             return False
-        return end - start == self._ledger.group(group).count
+        return end - start == self._facts.group(group).count
 
-    def _claim(self) -> Do:
+    def _claim(self) -> LaneCommand:
         """Rows for the samples that were said to look alike."""
         if self._written is not None:
             written, self._written = self._written, None
@@ -177,50 +244,55 @@ class LaneMachine:
         slot = self.tickets.slot
         if slot >= 0:
             decided = self._ledger.shape(slot, self._layout, self._room)
-            self.rows = RowSpan(slot, self._start, self._left, decided)
-            return Do.WRITE
-        found, self.rows = self._ledger.claim(self._left, self._layout, self._room)
+            self._rows = RowSpan(slot, self._start, self._left, decided)
+            return WriteRows(self._rows)
+        found, self._rows = self._ledger.claim(self._left, self._layout, self._room)
         if found == ClaimResult.ROWS:
-            return Do.WRITE
+            return WriteRows(self._rows)
+        if self._story is not None:
+            end = self._start + self._left
+            self._story.tell(LaneTold.WAITED if found == ClaimResult.NO_ROW else LaneTold.DROPPED, self._start, end)
         if found == ClaimResult.NO_ROW:
-            return Do.SLEEP
+            return SLEEP
         self._left = self._unplaced = 0  # the epoch was given up
-        return Do.GO_ON
+        return GO_ON
 
-    def _withdraw(self) -> Do:
+    def _withdraw(self) -> LaneCommand:
         """Rows that will not be written, then samples that cannot be had."""
         if self._gives_back:
             self._gives_back = False
             self._ledger.give_back()
-            return Do.GO_ON
+            return GO_ON
         return self._followed(self._ledger.fail(self.tickets, *self._failures.pop(0)))
 
-    def _collate(self) -> Do:
+    def _collate(self) -> LaneCommand:
         """A slot whose samples are all there; then what became of them."""
         if self._result is not None:
             return self._file_result(self._result)
-        self.slot, self._collating, self._made = self._collating, -1, None
-        if not self._ledger.stale:
-            return Do.COLLATE
-        self._ledger.drop_collation()
-        return Do.GO_ON
+        self._slot, self._collating, self._made = self._collating, -1, None
+        if not self._facts.stale:
+            return CollateSlot(self._slot)
+        self._facts.drop_collation()
+        return GO_ON
 
-    def _collate_whole(self) -> Do:
-        self._made, self._whole, self.slot = self._whole, None, self.tickets.slot
-        self._ledger.collate_alone(self.slot)
-        return Do.COLLATE_WHOLE
+    def _collate_whole(self) -> LaneCommand:
+        self._made, self._whole, self._slot = self._whole, None, self.tickets.slot
+        self._facts.collate_alone(self._slot)
+        return CollateWhole(self._slot)
 
-    def _file_result(self, result: tuple[int, int, bool]) -> Do:
+    def _file_result(self, result: tuple[int, int, bool]) -> LaneCommand:
         self._result = None
+        if self._story is not None:
+            self._story.tell(LaneTold.COLLATED, 0, 0, self._slot)
         if self._made is not None:
-            wake = self._ledger.whole(self.slot, self.tickets.group, self._made, result)
+            wake = self._ledger.whole(self._slot, self.tickets.group, self._made, result)
         else:
-            wake = self._ledger.ready(self.slot, result[0], result[1], failed=result[2])
-        return Do.RING if wake else Do.GO_ON
+            wake = self._ledger.ready(self._slot, result[0], result[1], failed=result[2])
+        return RING if wake else GO_ON
 
-    def _followed(self, outcome: Filed) -> Do:
+    def _followed(self, outcome: Filed) -> LaneCommand:
         self._collating = outcome.collate
-        return Do.RING if outcome.wake else Do.GO_ON
+        return RING if outcome.wake else GO_ON
 
 
 def _no_room(_: int) -> int:

@@ -44,7 +44,7 @@ class Oversight(Mending):
         ``before_others``: only those that their lanes took with others, which wait. Without the lock: a hint.
         """
         soonest = None
-        for at, due in self._under_way(lanes, now, threshold):
+        for _, at, due in self._under_way(lanes, now, threshold):
             if (soonest is None or due < soonest) and (not before_others or self._has_rest(at)):
                 soonest = due
         return soonest
@@ -56,7 +56,7 @@ class Oversight(Mending):
         lane waits for before it ends a chunk without asking (``CUT_NS``), or longer.
         """
         w, taken, soonest = self.w, 0, None
-        for at, due in self._under_way(lanes, now, threshold):
+        for lane, at, due in self._under_way(lanes, now, threshold):
             if not self._has_rest(at) or not self._holds(at):
                 continue
             if due > now:
@@ -69,6 +69,8 @@ class Oversight(Mending):
             for position in range(end - 1, first - 1, -1):
                 self._push(W.RETRIES, self.dims.retry, E.pair(group, position))
             taken += end - first
+            if self.story is not None:
+                self.story.relieved(lane, first, end, threshold)
         return taken, soonest
 
     def put_aside(self, lanes: int, now: int, threshold: int, most: int) -> int | None:
@@ -79,7 +81,7 @@ class Oversight(Mending):
         """
         w = self.w
         aside, soonest = self.aside(lanes), None
-        for at, due in self._under_way(lanes, now, threshold):
+        for lane, at, due in self._under_way(lanes, now, threshold):
             if due <= now and aside < most:
                 w[W.BAR] = threshold
                 w[at + W.L_ROLE] = W.ASIDE
@@ -87,20 +89,23 @@ class Oversight(Mending):
                 w[W.HANDOFFS] += 1
                 w[W.ASIDE_AT + w[at + W.L_OPERATION]] += 1
                 aside += 1
+                if self.story is not None:
+                    self.story.put_aside(lane, threshold)
             else:
                 later = due if due > now else now + threshold  # too many are aside; one may come back meanwhile
                 soonest = later if soonest is None else min(soonest, later)
         return soonest
 
-    def _under_way(self, lanes: int, now: int, threshold: int) -> Iterator[tuple[int, int]]:
-        """Of lanes that neither sleep nor are aside: where their words are, and when their sample becomes slow."""
+    def _under_way(self, lanes: int, now: int, threshold: int) -> Iterator[tuple[int, int, int]]:
+        """Lanes that neither sleep nor are aside, where their words are, and when their sample becomes slow."""
         w = self.w
-        for at in map(self.dims.lane, range(lanes)):
+        for lane in range(lanes):
+            at = self.dims.lane(lane)
             if w[at + W.L_WAITING] or w[at + W.L_ROLE] == W.ASIDE:
                 continue
             making = w[at + W.L_ROLE] == W.WORKING and w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END]
             # One that is between two samples, or starting, begins its next one now at the earliest.
-            yield at, (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
+            yield lane, at, (w[at + W.L_BEGAN] if making and w[at + W.L_BEGAN] else now) + threshold
 
     def _has_rest(self, at: int) -> bool:
         """Whether a lane took tickets with the one it is at that can be taken away; ``at``: where its words are."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.slots import SlotView
+from headrace.sched.story import Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,14 @@ class Repair:
     """How often that sample has now taken a worker with it."""
     collating: int
     """The slot it was collating, or -1."""
-    reissued: int
-    """Tickets that will be run again."""
+    reissued: list[tuple[int, int]]
+    """Tickets (group, position) that will be run again."""
 
 
 class Mending(SlotView):
-    """What the consumer does for the dead."""
+    """What the consumer does for the dead. ``story``: told of it, if anybody is."""
+
+    story: Story | None = None
 
     def count_lanes(self, lanes: int) -> None:
         """Recount what is derived from the lanes' roles."""
@@ -43,7 +46,7 @@ class Mending(SlotView):
         self.w[base + self.w[count]] = item
         self.w[count] += 1
 
-    def bury(self, lane: int) -> tuple[tuple[int, int] | None, int]:
+    def end_claims(self, lane: int) -> tuple[tuple[int, int] | None, int]:
         """Take a dead lane's claims away: the ticket it was on (None if it held none), the slot it collated or -1."""
         w, at = self.w, self.dims.lane(lane)
         current = w[at + W.L_GENERATION] == w[W.GENERATION]
@@ -76,7 +79,7 @@ class Mending(SlotView):
         Whatever is neither done, nor queued, nor held by a living lane is queued again. Nothing is guessed: the lock is
         held, so no living lane is between two stores.
         """
-        ticket, collating = self.bury(dead)
+        ticket, collating = self.end_claims(dead)
         self.count_lanes(lanes)
         deaths = 0
         if ticket is not None:
@@ -88,6 +91,8 @@ class Mending(SlotView):
         reissued = self._reissue(lanes, groups)
         for slot in slots:
             self._repair_status(slot, lanes)
+        if self.story is not None:
+            self.story.queued_again(dead, reissued)
         return Repair(ticket, deaths, collating, reissued)
 
     def _blame(self, group: int, position: int) -> int:
@@ -104,6 +109,8 @@ class Mending(SlotView):
                 w[self.dims.row_state(slot) + position] = W.ABSENT
             w[at] = E.failed(w[at], W.NO_BLOB)
             w[W.FAILURES] += 1
+            if self.story is not None:
+                self.story.given_up_on(group, position, deaths)
         return deaths
 
     def _blame_collation(self, slot: int, groups: list[int]) -> int:
@@ -183,7 +190,7 @@ class Mending(SlotView):
             if slot not in collated and E.collation(slot) not in queued:
                 self._push(W.RETRIES, dims.retry, E.collation(slot))
 
-    def _reissue(self, lanes: int, groups: list[int]) -> int:
+    def _reissue(self, lanes: int, groups: list[int]) -> list[tuple[int, int]]:
         """Queue every pending ticket that was taken and that nobody holds; recount what is unresolved."""
         w, dims = self.w, self.dims
         sequence, next_position = E.at_cursor(w[W.CURSOR])
@@ -204,7 +211,7 @@ class Mending(SlotView):
             for at in map(dims.lane, range(lanes))
             if w[at + W.L_SLOT] and self._holds(at)
         ]
-        reissued, unresolved = 0, {w[W.EPOCH]: 0}
+        reissued, unresolved = list[tuple[int, int]](), {w[W.EPOCH]: 0}
         w[W.OLDEST] = min((E.second(w[dims.group(group) + W.G_SERIAL]) for group in groups), default=w[W.TAIL])
         for group in groups:
             tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]
@@ -220,7 +227,7 @@ class Mending(SlotView):
                 taken = position < ahead.get(group, count) or w[tickets + position] & W.AHEAD
                 if taken and key not in queued and key not in held:
                     self._push(W.RETRIES, dims.retry, key)
-                    reissued += 1
+                    reissued.append((group, position))
         w[W.UNRESOLVED] = unresolved.pop(w[W.EPOCH])
         w[W.UNRESOLVED_NEXT] = sum(unresolved.values())
         return reissued

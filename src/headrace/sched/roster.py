@@ -20,6 +20,8 @@ class LaneStates:
         """A lane that has had no worker yet in this run."""
         for word in range(self._dims.lane(lane), self._dims.lane(lane + 1)):
             self._w[word] = 0
+        if self._dims.told:
+            self._w[self._dims.story(lane)] = 0
         self._w[W.LANES] = max(self._w[W.LANES], lane + 1)
 
     def started(self, lane: int) -> None:

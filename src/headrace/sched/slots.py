@@ -12,61 +12,59 @@ class SlotView:
         """``words`` is shared."""
         dims.check_words(words)
         self.w, self.dims = words, dims
-        self._slot0, self._slot_stride = dims.slot0, dims.slot_stride
-        self._row_ticket0, self._row_state0 = dims.row_ticket0, dims.row_state0
 
     def expected(self, slot: int) -> int:
         """Rows of a slot."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_EXPECTED]
+        return self.w[self.dims.slot(slot) + W.S_EXPECTED]
 
     def number(self, slot: int) -> int:
         """The batch's, among all that were opened."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_BATCH]
+        return self.w[self.dims.slot(slot) + W.S_BATCH]
 
     def slot_epoch(self, slot: int) -> int:
         """The epoch that its batch is of."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_EPOCH]
+        return self.w[self.dims.slot(slot) + W.S_EPOCH]
 
     def used(self, slot: int) -> int:
         """Bytes of it that are in use."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_BUMP]
+        return self.w[self.dims.slot(slot) + W.S_BUMP]
 
     def layout(self, slot: int) -> int:
         """The number of its layout; -1 where its samples travel as objects, UNDECIDED while none is decided."""
-        return E.layout_in(self.w[self._slot0 + slot * self._slot_stride + W.S_LAYOUT])
+        return E.layout_in(self.w[self.dims.slot(slot) + W.S_LAYOUT])
 
     def object_at(self, slot: int, row: int) -> int:
         """Where in it the sample of a row stands that holds one; -1 where it is in place."""
-        state = self.w[self._row_state0 + slot * self._slot_stride + row]
+        state = self.w[self.dims.row_state(slot) + row]
         return E.offset(state) if E.kind(state) == W.AS_OBJECT else -1
 
     def result(self, slot: int) -> int:
         """Where what was collated stands; -1 where nothing was."""
-        at = self._slot0 + slot * self._slot_stride
+        at = self.dims.slot(slot)
         return self.w[at + W.S_RESULT] if self.w[at + W.S_RESULT_BYTES] else -1
 
     def is_error(self, slot: int) -> bool:
         """Whether what was collated is an error."""
-        return bool(self.w[self._slot0 + slot * self._slot_stride + W.S_FAILED])
+        return bool(self.w[self.dims.slot(slot) + W.S_FAILED])
 
     def is_ready(self, slot: int) -> bool:
         """Whether its batch can be taken."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_STATUS] == W.READY
+        return self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY
 
     def is_filling(self, slot: int) -> bool:
         """Whether it still wants rows."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_STATUS] == W.FILLING
+        return self.w[self.dims.slot(slot) + W.S_STATUS] == W.FILLING
 
     def is_kept(self, slot: int) -> bool:
         """Whether a worker's user code refers to its memory: it is not used again as long as it does."""
-        return self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] != 0
+        return self.w[self.dims.slot(slot) + W.S_KEPT] != 0
 
     def keep(self, slot: int, lane: int) -> None:
         """The user code of this lane's worker does."""
-        self.w[self._slot0 + slot * self._slot_stride + W.S_KEPT] = E.some(lane)
+        self.w[self.dims.slot(slot) + W.S_KEPT] = E.some(lane)
 
     def let_go(self, slot: int, lane: int | None = None) -> None:
         """It does not any more. With ``lane``, only if it was that one's."""
-        at = self._slot0 + slot * self._slot_stride + W.S_KEPT
+        at = self.dims.slot(slot) + W.S_KEPT
         if lane is None or self.w[at] == E.some(lane):
             self.w[at] = 0

@@ -4,34 +4,48 @@
 lane may be killed inside any of these calls and between any two of them.
 """
 
-from headrace.sched.lanemachine import Do
+from dataclasses import dataclass
+
+from headrace.sched.lanemachine import RING, SLEEP, STOP, RingConsumer, Sleep, Stop
 from headrace.sched.moves import Next
 from headrace.sched.resume import Resume
+from headrace.sched.story import LaneStory, LaneTold
 from headrace.sched.streams import LaneStream, StreamBatch
 
 
-class StreamLaneMachine:
-    """One lane's. ``MAKE`` means the next batch of its stream, for ``slot``: then ``made``, or ``ended``."""
+@dataclass(frozen=True, slots=True)
+class MakeNext:
+    """Make the next batch of the stream, for this slot: then ``made``, or ``ended``."""
 
-    def __init__(self, ledger: LaneStream, resume: Resume) -> None:
-        """``resume``: how far the stream had come that a worker before this one left."""
-        self._ledger, self.resume = ledger, resume
-        self.slot = -1
+    slot: int
+
+
+StreamLaneCommand = RingConsumer | Sleep | Stop | MakeNext
+"""What a lane does before it asks again."""
+
+
+class StreamLaneMachine:
+    """One lane's."""
+
+    def __init__(self, ledger: LaneStream, resume: Resume, story: LaneStory | None = None) -> None:
+        """``resume``: how far the stream had come that a worker before this one left. ``story``: as of other lanes."""
+        self._ledger, self.resume, self._story = ledger, resume, story
+        self._slot = -1
         self.begins = True
         """An epoch has begun: so must its stream, with ``start``; then ``began``."""
         self.rings = False
         """The consumer is to be woken, before anything else."""
 
-    def next(self) -> Do:
+    def next(self) -> StreamLaneCommand:
         """What is to be done now."""
         if self.rings:
             self.rings = False
-            return Do.RING
-        what, self.slot, fresh = self._ledger.visit()
+            return RING
+        what, self._slot, fresh = self._ledger.visit()
         self.begins = self.begins or fresh
         if what == Next.STOP:
-            return Do.STOP
-        return Do.SLEEP if what == Next.ASLEEP else Do.MAKE
+            return STOP
+        return SLEEP if what == Next.ASLEEP else MakeNext(self._slot)
 
     @property
     def start(self) -> Resume | None:
@@ -44,8 +58,12 @@ class StreamLaneMachine:
 
     def made(self, batch: StreamBatch) -> None:
         """The next batch is there, or why it is not."""
-        self.rings = self._ledger.ready(self.slot, batch)
+        if self._story is not None:
+            self._story.tell(LaneTold.MADE_BATCH, 0, 0, self._slot, batch.items)
+        self.rings = self._ledger.ready(self._slot, batch)
 
     def ended(self, note: int) -> None:
         """Nothing comes any more. ``note``: as that of a batch."""
-        self.rings = self._ledger.end(self.slot, note)
+        if self._story is not None:
+            self._story.tell(LaneTold.ENDED, 0, 0)
+        self.rings = self._ledger.end(self._slot, note)

@@ -86,6 +86,9 @@ class _StreamStep(IntEnum):
 class StreamMachine:
     """Takes turns over the streams that are not exhausted, as torch does; or takes what is there."""
 
+    refills = True
+    """A batch that was delivered makes room for another at once."""
+
     def __init__(
         self,
         ledger: ConsumerLedger,
@@ -196,15 +199,15 @@ class StreamMachine:
         waiting = [slot for queue in self.queues for slot in queue]
         return sum(map(self._ledger.is_ready, waiting)), len(waiting)
 
-    def bury(self, lane: int) -> list[Made]:
+    def left_by(self, lane: int) -> list[Made]:
         """A lane died: what it had made and nobody took."""
         queue = self.queues[lane]
         with self._ledger.lock:
-            self._ledger.bury(lane)
+            self._ledger.end_claims(lane)
             count = self._streams.count_made(lane, queue)
         return [Made(lane, slot, self._streams.outcome(slot)) for slot in islice(queue, count)]
 
-    def heir(self, lane: int, made: Sequence[tuple[Made, SlotContents]]) -> Resume:
+    def successor(self, lane: int, made: Sequence[tuple[Made, SlotContents]]) -> Resume:
         """What a new worker goes on from in the place of one that died and had ``made`` these."""
         resume = self.given.streams[lane]
         for each, read in made:

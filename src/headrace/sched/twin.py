@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.sched import words as W
+from headrace.sched.claims import Claimed
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Appetite, Filed, Room, Visit, Written
+from headrace.sched.moves import Filed, Room, TakeSize, Visit, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims, Words
 
@@ -42,22 +43,24 @@ class NativeLane(LaneLedger):
         super().__init__(words, dims, lane, lock)
         self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
 
-    def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
+    def visit(self, written: Written | None, made: tuple[int, int, int] | None, size: TakeSize) -> Visit:
         """See ``LaneLedger``."""
-        return Visit(*self._native.visit(self.lane_number, written, made, *appetite))
+        return Visit(*self._native.visit(self.facts.lane_number, written, made, *size))
 
     def finish(self, written: Written) -> Filed:
         """See ``LaneLedger``."""
-        return Filed(*self._native.finish(self.lane_number, written))
+        return Filed(*self._native.finish(self.facts.lane_number, written))
 
-    def _claimed_rows(self, want: int, layout: int) -> tuple[int, int, int, int, int, bool]:
-        found: tuple[int, int, int, int, int, bool] = self._native.claim(self.lane_number, want, *self._sized)
+    def _claim(self, want: int) -> Claimed:
+        found: Claimed = self._native.claim(self.facts.lane_number, want, *self._sized)
         return found
 
     def shape(self, slot: int, layout: int, room: Room) -> int:
         """See ``LaneLedger``."""
-        decided = self.layout(slot)
-        return decided if decided != W.UNDECIDED else int(self._native.shape(slot, layout, room(self.expected(slot))))
+        decided = self.facts.layout(slot)
+        if decided != W.UNDECIDED:
+            return decided
+        return int(self._native.shape(slot, layout, room(self.facts.expected(slot))))
 
     def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
         """See ``LaneLedger``."""
@@ -65,7 +68,7 @@ class NativeLane(LaneLedger):
 
     def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
         """See ``LaneLedger``."""
-        return bool(self._native.ready(self.lane_number, slot, offset, size, failed))
+        return bool(self._native.ready(self.facts.lane_number, slot, offset, size, failed))
 
 
 class NativeConsumer(ConsumerLedger):

@@ -42,7 +42,7 @@ RETURNS, EXCESS = 28, 29  # lanes that came back from aside, and the nanoseconds
 RUN = 30  # what the trace calls the iteration's first epoch (each further one is by one higher)
 LANES = 33  # lanes that ever had a worker
 BATCHES = 31  # slots opened, which numbers them
-BITE = 34  # tickets that are worth waking a lane for, as the last to take some saw it; 0 while unknown (a hint)
+WORTH_WAKING = 34  # tickets that are worth waking a lane for, as the last to take some saw it; 0 while unknown (a hint)
 MUTEX, MUTEX_WORDS = (
     40,
     8,
@@ -118,6 +118,9 @@ WHOLE = 1 << 48  # the object offset of a sample that exists only within its bat
 # Account (one per lane, written by that lane alone): for sample sizes (operation 0) and each operation, COSTS words
 COSTS = 65  # how many had a size or cost of so many bits; their sum
 
+# Story (one ring per lane, written by that lane alone): records told so far, then those, TOLD words each: see ``story``
+TOLD = 7
+
 VERSION = zlib.crc32(repr([(name, value) for name, value in sorted(globals().items()) if type(value) is int]).encode())
 """Tells these numbers from any others: a native module was built from the same ones, or is not used."""
 
@@ -138,9 +141,14 @@ def _check_span(what: str, first: int, count: int, there: int) -> None:
 class Dims:
     """How many of each there can be at most, and where each begins. The defaults are reservations, not allocations."""
 
-    def __init__(self, lanes: int = 512, groups: int = 1024, slots: int = 256, rows: int = 1 << 20) -> None:
-        """``rows``: samples in one batch. Computed once: these numbers are used for every batch."""
-        self.lanes, self.groups, self.slots, self.rows = lanes, groups, slots, rows
+    def __init__(
+        self, lanes: int = 512, groups: int = 1024, slots: int = 256, rows: int = 1 << 20, told: int = 0
+    ) -> None:
+        """``rows``: samples in one batch. ``told``: records in a lane's story; 0: nobody asked for one.
+
+        Computed once: these numbers are used for every batch.
+        """
+        self.lanes, self.groups, self.slots, self.rows, self.told = lanes, groups, slots, rows, told
         self.ring = 2 * max(groups, slots)  # more than can be outstanding at once
         self._lane_stride = LANE + STREAM_RING
         self.order = HEADER + lanes * self._lane_stride  # the ring of published groups
@@ -153,7 +161,8 @@ class Dims:
         self.slot0, self.slot_stride = self.group0 + groups * self.group_stride, SLOT + 2 * rows
         self.row_ticket0, self.row_state0 = self.slot0 + SLOT, self.slot0 + SLOT + rows
         self.account0 = self.slot0 + slots * self.slot_stride
-        self.words = self.account0 + lanes * OPERATIONS * COSTS
+        self.story0 = self.account0 + lanes * OPERATIONS * COSTS
+        self.words = self.story0 + (lanes * (1 + told * TOLD) if told else 0)
 
     def check_lane(self, lane: int) -> None:
         """IndexError where there is no such lane."""
@@ -188,6 +197,10 @@ class Dims:
     def account(self, lane: int) -> int:
         """First word of a lane's account."""
         return self.account0 + lane * OPERATIONS * COSTS
+
+    def story(self, lane: int) -> int:
+        """First word of a lane's story, where there is one."""
+        return self.story0 + lane * (1 + self.told * TOLD)
 
     def group(self, group: int) -> int:
         """First word of a group."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import StoreError
 from headrace.store.base import RESERVED, Columns, Info, Kind, LabelKind, Record, Schema
+from headrace.store.wording import is_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,7 +42,7 @@ def check_schema(schema: Schema, store: str) -> None:
     """Refuses names that no store could keep apart."""
     seen: dict[str, str] = {}
     for name in schema.columns:
-        if not name or "\0" in name:
+        if not name or "\0" in name or not is_text(name):
             raise StoreError(f"{store}: a metadata column needs a name, not {name!r}", server=store)
         if name.lower() in RESERVED:
             raise StoreError(f"{store}: a metadata column cannot be called {name!r}; rename it", server=store)

@@ -4,8 +4,8 @@ import enum
 import os.path
 import struct
 
+JPEG = b"\xff\xd8\xff"
 SIGNATURES = {
-    b"\xff\xd8\xff": "jpg",
     b"\x89PNG\r\n\x1a\n": "png",
     b"II*\0": "tif",
     b"MM\0*": "tif",
@@ -40,6 +40,8 @@ def form_of(content: bytes | memoryview) -> Form:
 def extension(content: bytes | memoryview) -> str:
     """What a file with this content is to be called; ``bin`` where that cannot be told."""
     head = bytes(content[:18])
+    if head.startswith(JPEG):  # most are
+        return "jpg"
     if head.startswith(NPY):
         return "npy"
     if head[:2] == b"BM" and int.from_bytes(head[14:], "little") in BMP_HEADERS:

@@ -1,6 +1,7 @@
 """A store written out as files: a folder, or WebDataset tars, with all that is needed to ingest them again."""
 
 import csv
+import errno
 import io
 import json
 import shlex
@@ -21,6 +22,8 @@ from headrace.store.ingest.kinds import Guess
 
 OWN = ("key", "label", "bytes")
 PATH, LABEL_FILE, MANIFEST = "path", "label_file", "manifest.csv"
+SAMPLES = "samples"
+"""The folder of those that can lie nowhere else."""
 AT_ONCE = 64
 """Rows that are asked for together."""
 
@@ -128,7 +131,6 @@ class _FolderExport:
         self._names = [name for name in names if name != PATH]
         label = {LabelKind.INTEGER: ["label"], LabelKind.BLOB: [LABEL_FILE], LabelKind.NONE: []}[labels]
         self._head = [PATH, "key", *label, *self._names]
-        self._used: set[str] = set()
 
     def __enter__(self) -> Self:
         partial = self._folder / f".{MANIFEST}.partial"
@@ -141,12 +143,11 @@ class _FolderExport:
         self._file.close()
 
     def put(self, number: int, row: Row, metadata: Mapping[str, Any]) -> None:
-        path = self._path(number, row, metadata)
-        self._write(path, row.payload)
+        path = next(path for path in self._paths(number, row, metadata) if self._written(path, row.payload))
         label: list[Any] = [] if self._labels is LabelKind.NONE else [row.label]
         if isinstance(row.label, bytes):
             label = [f"labels/{number:08d}.{extension(row.label)}"]
-            self._write(label[0], row.label)
+            self._written(label[0], row.label)
         try:
             self._table.writerow([path, row.key, *label, *(metadata[name] for name in self._names)])
         except UnicodeEncodeError:
@@ -157,25 +158,34 @@ class _FolderExport:
         self._partial.rename(self._folder / MANIFEST)
         return shlex.quote(str(self._folder / MANIFEST))
 
-    def _path(self, number: int, row: Row, metadata: Mapping[str, Any]) -> str:
-        own = metadata.get(PATH)
-        if not isinstance(own, str) or not _safe(own) or own in self._used:
-            own = f"{quote(str(metadata.get(CLASS) or 'samples'), safe=' ')}/{number:08d}.{extension(row.payload)}"
-        self._used.add(own)
-        return own
+    def _paths(self, number: int, row: Row, metadata: Mapping[str, Any]) -> Iterator[str]:
+        """Where it may lie, best first; the last place is always free."""
+        name = f"{number:08d}.{extension(row.payload)}"
+        own, by_class = metadata.get(PATH), f"{quote(str(metadata.get(CLASS) or SAMPLES), safe=' ')}/{name}"
+        yield from (path for path in (own, by_class) if isinstance(path, str) and _safe(path))
+        yield f"{SAMPLES}/{name}"
 
-    def _write(self, path: str, content: bytes | memoryview) -> None:
+    def _written(self, path: str, content: bytes | memoryview) -> bool:
+        """False where the path is taken, leads through a file, or is a folder's; or is too long for the disk."""
         where = self._folder / path
-        where.parent.mkdir(parents=True, exist_ok=True)
-        with where.open("xb") as file:
-            file.write(content)
+        try:
+            where.parent.mkdir(parents=True, exist_ok=True)
+            with where.open("xb") as file:
+                file.write(content)
+        except (FileExistsError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            return False
+        return True
 
 
 def _safe(path: str) -> bool:
     """Whether it stays within the folder, and beside what is written there anyhow."""
     parts = PurePosixPath(path).parts
-    fine = path == "/".join(parts) and "\0" not in path and len(path.encode("utf-8", "replace")) < 1000
-    return fine and len(parts) > 1 and parts[0] not in ("/", "labels") and ".." not in parts and path.isprintable()
+    fine = path == "/".join(parts) and path.isprintable() and len(path.encode("utf-8", "replace")) < 1000
+    return fine and len(parts) > 1 and parts[0] not in ("/", "labels", SAMPLES) and ".." not in parts
 
 
 class _TarExport:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -17,6 +16,9 @@ NO_SAMPLES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
 """What systems put into folders of pictures; in small letters."""
 DOTTED = frozenset({".DS_Store"})
 """Of the names with a dot in front, none of which is a sample, those that are told."""
+
+_NO_PART = frozenset({"", ".", ".."})
+"""Names that no file below the folder has: a key that has one would lead out of it, or be a second key of a sample."""
 
 
 class FolderStore(LocalStore):
@@ -34,7 +36,7 @@ class FolderStore(LocalStore):
         if url.options.get("labels", "none") != "none":
             raise BadStoreUrl(f"{url.redacted}: labels= takes only 'none'")
         self._url = url
-        self._root = Path(url.path)
+        self._root = os.path.join(url.path, "")  # noqa: PTH118  (texts: a path would be made for each sample)
         self._flat = "labels" in url.options
         listed = url.options.get("extensions", "").split(",")
         self._extensions = tuple(f".{one.strip().removeprefix('.').lower()}" for one in listed if one.strip())
@@ -56,14 +58,12 @@ class FolderStore(LocalStore):
         return self._classes
 
     def get(self, key: str) -> Row:
-        first, *others = parts = PurePosixPath(key).parts or ("",)
+        first, *others = parts = key.split("/")
         classes = self.classes()
-        outside = ".." in parts or key.startswith("/") or (classes and (first not in classes or not others))
-        path = self._root / key
         try:
-            if outside:
+            if not _NO_PART.isdisjoint(parts) or (classes and (first not in classes or not others)):
                 raise FileNotFoundError
-            payload = read_file(path)
+            payload = read_file(self._root + key)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
             raise MissingKey(f"{self.name} has no file {key!r}", server=self.name, key=key) from None
         except NoFile as error:
@@ -78,10 +78,9 @@ class FolderStore(LocalStore):
 
     def keys(self) -> list[str]:
         classes = self.classes()
-        tops = [self._root / name for name in classes] if classes else [self._root]
-        prefix = len(str(self._root).rstrip("/")) + 1
+        tops = [self._root + name for name in classes] if classes else [self._root]
         self._left_out = []
-        return sorted(path[prefix:] for top in tops for path in self._files(top, set()))
+        return sorted(path[len(self._root) :] for top in tops for path in self._files(top, set()))
 
     def left_out(self) -> list[str]:
         """Paths that the latest listing met and did not take: what systems put there, and what is no file."""
@@ -97,7 +96,7 @@ class FolderStore(LocalStore):
         if "label" in wanted:
             found["label"] = np.array([classes[first] for first in firsts], np.int64)
         if "bytes" in wanted:
-            found["bytes"] = np.array([(self._root / key).stat().st_size for key in keys], np.int64)
+            found["bytes"] = np.array([self._status(key).st_size for key in keys], np.int64)
         if CLASS in wanted:
             found[CLASS] = column(firsts, Kind.TEXT)
         return {name: found[name] for name in wanted}
@@ -110,7 +109,7 @@ class FolderStore(LocalStore):
 
     def stamp(self, key: str) -> tuple[int, ...]:
         """The file's size and time."""
-        found = (self._root / key).stat()
+        found = os.stat(self._root + key)  # noqa: PTH116
         return found.st_size, found.st_mtime_ns
 
     def info(self) -> Info:
@@ -122,7 +121,15 @@ class FolderStore(LocalStore):
         """Nothing is held; folders are looked at again."""
         self._classes = None
 
-    def _entries(self, folder: Path | str) -> list[os.DirEntry[str]]:
+    def _status(self, path: str) -> os.stat_result:
+        """Of what was listed a moment ago."""
+        try:
+            return os.stat(self._root + path)  # noqa: PTH116
+        except OSError as error:
+            message = f"{self.name}: {path!r} was there a moment ago, and cannot be looked at: {error.strerror}"
+            raise StoreUnavailable(message, server=self.name) from error
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as entries:
                 every = list(entries)
@@ -131,13 +138,14 @@ class FolderStore(LocalStore):
         self._left_out += [entry.path for entry in every if entry.name in DOTTED]
         return [entry for entry in every if not entry.name.startswith(".")]
 
-    def _files(self, folder: Path | str, above: set[tuple[int, int]]) -> Iterator[str]:
+    def _files(self, folder: str, above: set[tuple[int, int]]) -> Iterator[str]:
         """Paths of files; a link that leads back to a folder above it is not followed."""
-        status = Path(folder).stat()
+        entries = self._entries(folder)
+        status = self._status(folder.removeprefix(self._root))
         identity = status.st_dev, status.st_ino
         if identity in above:
             return
-        for entry in self._entries(folder):
+        for entry in entries:
             if entry.is_dir():
                 yield from self._files(entry.path, above | {identity})
             elif not entry.is_file() or entry.name.lower() in NO_SAMPLES:

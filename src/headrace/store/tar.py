@@ -11,6 +11,8 @@ from typing import BinaryIO, NamedTuple
 BLOCK = 512
 LONGEST_NAME = 1 << 20
 """Bytes of a header that continues another; none that tells a name is longer."""
+LONGEST_END = 1 << 20
+"""Bytes behind a tar's end in which another one is looked for; programs fill up far fewer."""
 _REGULAR, _SPARSE, _LONG_NAME, _LONG_LINK, _POSIX, _FOR_ALL = b"07\0", b"S", b"L", b"K", b"xX", b"g"
 _CONTINUES = _LONG_NAME + _LONG_LINK + _POSIX + _FOR_ALL
 _NOTHING_FOLLOWS = b"123456"
@@ -57,7 +59,11 @@ def _files(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
     if not length:
         raise BadTar("it is empty")
     told = _TarHeader()
-    while header := _header(file, at):
+    while at < length:
+        header = _header(file, at)
+        if not any(header):
+            at = _behind_end(file, at, length)
+            continue
         kind, begin = header[156:157], at + BLOCK
         if kind in _SPARSE and header[482]:  # more of its map follows, in blocks of its own
             begin = _behind_map(file, begin)
@@ -106,14 +112,24 @@ class _TarHeader:
         return any(name.startswith("GNU.sparse") for name in (*self.following, *self._all))
 
 
+def _behind_end(file: BinaryIO, at: int, length: int) -> int:
+    """Where another tar begins, behind the zeros at ``at`` that end one: files that were joined are read to their end.
+    The file's length where none does.
+    """
+    file.seek(at)
+    rest = file.read(LONGEST_END)
+    zeros = (len(rest) - len(rest.lstrip(b"\0"))) // BLOCK * BLOCK
+    return at + zeros if rest[zeros + 257 :].startswith(b"ustar") else length
+
+
 def _header(file: BinaryIO, at: int) -> bytes:
-    """The block at ``at``; empty at the end."""
+    """The block at ``at``: a header, or zeros."""
     file.seek(at)
     block = file.read(BLOCK)
-    if not block or (len(block) == BLOCK and not any(block)):
-        return b""
     if len(block) < BLOCK:
         raise BadTar(f"it ends within the header at {at}")
+    if not any(block):
+        return block
     told = _octal(block[148:156])
     counted = sum(block) - sum(block[148:156]) + 8 * 32
     high = sum(1 for byte in block if byte > 127) if told != counted else 0  # old programs took bytes for signed

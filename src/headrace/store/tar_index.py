@@ -34,7 +34,10 @@ class TarIndex:
             try:
                 for key, extension, offset, size in members(path):
                     kind = extensions.setdefault(extension, len(extensions))
-                    found.setdefault((number, key), {})[kind] = offset, size
+                    files = found.setdefault((number, key), {})
+                    if kind in files:
+                        raise BadTar(f"two of its files are .{extension} of sample {key!r}")
+                    files[kind] = offset, size
             except (BadTar, OSError) as error:
                 raise BadTar(f"{path} cannot be read as a plain tar file: {error}") from error
         unique = len({key for _, key in found}) == len(found)

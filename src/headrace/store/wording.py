@@ -8,3 +8,12 @@ def one_line(text: str, longest: int = LONGEST) -> str:
     plain = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * longest])
     short = " ".join(plain.split()) if plain != text else plain
     return short if len(short) <= longest else f"{short[: longest - 4]} ..."
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be written down: Python's text for a name of a file that is not UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

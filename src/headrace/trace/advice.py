@@ -171,6 +171,13 @@ def faster_start(figures: Figures) -> Advice | None:
             "whatever else the program prepares, keep it from epoch to epoch, or have the store nearer."
         )
         return Advice("the store", text)
+    if figures.startup_first > 0.5 * figures.startup:
+        text = (
+            f"For {seconds(figures.startup_first)} of the first {seconds(figures.startup)} a worker made its first "
+            "sample, and later ones are quick: something is opened or connected to then (a store, a large file, a "
+            "library). Workers that stay do it once."
+        )
+        return Advice("persistent_workers=True", text)
     if figures.startup_idle > 0.5 * figures.startup:
         text = (
             f"For {seconds(figures.startup_idle)} of the first {seconds(figures.startup)} no sample was begun: that is "
@@ -195,25 +202,12 @@ def fewer_workers(figures: Figures) -> Advice | None:
     return Advice(f"num_workers={wanted}", text)
 
 
-def device(figures: Figures) -> Advice | None:
-    """Copies to the device take the consumer's time."""
-    if figures.facts.get("device") or figures.copies.total < WORTH * figures.seconds:
-        return None
-    text = (
-        f"Copies to the device take {seconds(figures.copies.mean)} a batch, "
-        f"{part(figures.copies.total, figures.seconds)} of the time: "
-        "the loader makes them ahead, on a stream of its own."
-    )
-    return Advice("device='cuda'", text)
-
-
 def dying_workers(figures: Figures) -> Advice | None:
     """Workers died."""
     if not figures.deaths:
         return None
-    text = (
-        f"{figures.deaths} workers died and were replaced. That is mostly for want of memory: fewer workers take less."
-    )
+    died = "1 worker died and was" if figures.deaths == 1 else f"{figures.deaths} workers died and were"
+    text = f"{died} replaced. That is mostly for want of memory: fewer workers take less."
     return Advice("num_workers", text)
 
 
@@ -243,7 +237,6 @@ RULES: tuple[Callable[[Figures], Advice | None], ...] = (
     cache,
     prefetch,
     other_loader,
-    device,
     faster_start,
     keep_workers,
     dying_workers,

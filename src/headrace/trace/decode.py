@@ -140,7 +140,7 @@ class Decoder:
         samples["index"][wide] = view.payload[at[wide] + 2]
         keyed = flags & F.KEY != 0
         samples["operations"] = (word >> 44 & 0xFF) - (wide | keyed)
-        samples["index"][keyed] = -1
+        samples["index"][keyed & (samples["index"] == F.NO_INDEX)] = -1
         samples["key"][keyed] = self._named(texts, F.KEY_TEXT, view.payload[at[keyed] + 2])
         _land(samples, at, view)
         at_op = np.flatnonzero((view.tag > 0) & (view.tag <= F.LAST_OPERATION))

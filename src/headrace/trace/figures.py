@@ -93,6 +93,8 @@ class Figures:
     """The part of it before any sample was begun."""
     startup_store: float
     """The part of it before any row of a store was here."""
+    startup_first: float
+    """The part of it by which a worker's first sample took longer than others do."""
     epoch_starts: float
     """Waits for the first batches of later epochs, added up."""
     steady: Steady

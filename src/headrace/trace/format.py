@@ -11,7 +11,8 @@ advanced (upper 24 bits, of ``CPU_FULL``; ``CPU_UNKNOWN`` where it was not read)
 
 tags 1 to 0xDFF      an operation of the sample before it: a span. The tag is the operation's number in its stream
 SAMPLE, SAMPLE_ID    a span; then units that follow (8 bits), flags (12), index (32) | bytes in (32), bytes out (32)
-WIDE                 follows a SAMPLE_ID with the flag WIDE_INDEX: index | 0; with KEY: number of the key's text | 0
+WIDE                 follows a SAMPLE_ID with the flag WIDE_INDEX: index | 0; with KEY: number of the key's text | 0;
+                     then the index is NO_INDEX where the key is all there is
 ROWS, ROWS_ID        a span; then batch | first row (32 bits), count: where the stream's last samples were written
 COLLATE, COLLATE_ID  a span; then batch | samples
 BATCH, BATCH_ID      a span: the consumer asked and got; then batch | samples (32 bits), ready (16), outstanding (16)
@@ -56,6 +57,7 @@ COUNTER, EVENT, RUN = 0xE0D, 0xE0E, 0xE0F
 DEFINE, TEXT = 0xE10, 0xE11
 
 SLOW, FAILED, REPEATED, WIDE_INDEX, KEY = 1, 2, 4, 8, 16
+NO_INDEX = MASK32
 TIER_SHIFT = 5  # two bits: the form a cache had, 0 none, 1 encoded, 2 decoded, 3 augmented
 DIVIDED = "cache "  # how the name of an event begins that says how a cache is divided, and why
 NETWORK = "network"

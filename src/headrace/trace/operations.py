@@ -1,7 +1,7 @@
 """What is done to samples, operation by operation, and which samples are slow because of which. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,9 +37,11 @@ class OperationFigures:
 
 @dataclass(frozen=True)
 class SlowSample:
-    """An index whose sample was slow at least once."""
+    """A sample that was slow at least once."""
 
     index: str
+    key: str | None
+    """What its dataset calls it, where it says so."""
     times: int
     """How often it was slow in this trace."""
     seconds: float
@@ -92,20 +94,28 @@ def slow_samples(trace: Trace) -> tuple[int, tuple[SlowSample, ...]]:
         excess[at], culprit[at], spent[at] = over[worse], part.name, part.elapsed[worse]
     worst: dict[str, SlowSample] = {}
     at = np.flatnonzero(slow)
+    keys = _keys(trace)
     for position in at[np.argsort(-elapsed[at], kind="stable")].tolist():
         index = label(trace, samples[position])
         if index in worst:
-            known = worst[index]
-            worst[index] = SlowSample(index, known.times + 1, known.seconds, known.operation, known.operation_seconds)
+            worst[index] = replace(worst[index], times=worst[index].times + 1)
         elif len(worst) < MOST_SLOW:
             seconds, operation_seconds = float(elapsed[position]) / 1e9, float(spent[position]) / 1e9
-            worst[index] = SlowSample(index, 1, seconds, str(culprit[position]), operation_seconds)
+            worst[index] = SlowSample(index, keys.get(index), 1, seconds, str(culprit[position]), operation_seconds)
     return int(slow.sum()), tuple(worst.values())
 
 
 def label(trace: Trace, sample: Any) -> str:
     """A sample's index, or its key where the index is no integer."""
-    return str(int(sample["index"])) if sample["key"] < 0 else trace.names[sample["key"]]
+    return str(int(sample["index"])) if sample["index"] >= 0 else trace.names[sample["key"]]
+
+
+def _keys(trace: Trace) -> dict[str, str]:
+    """By index, of the samples that were recorded with one."""
+    known = trace.samples[(trace.samples["key"] >= 0) & (trace.samples["index"] >= 0)]
+    return {
+        str(index): trace.names[key] for index, key in zip(known["index"].tolist(), known["key"].tolist(), strict=True)
+    }
 
 
 def _parts(trace: Trace) -> Iterator[_Part]:

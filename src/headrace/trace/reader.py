@@ -64,7 +64,7 @@ class Trace:
     streams: tuple[StreamInfo, ...]
     runs: tuple[RunInfo, ...]
     names: tuple[str, ...]
-    """Of operations, spans, counters and events; keys of samples whose index is no integer."""
+    """Of operations, spans, counters and events; keys of samples that were slow, or whose index is no integer."""
     samples: Table
     operations: Table
     rows: Table

@@ -118,6 +118,7 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
         startup=firsts[0] if firsts else 0.0,
         startup_idle=_idle(trace, batches[:1]),
         startup_store=_without_rows(trace, batches[:1]),
+        startup_first=_first_samples(trace, batches[:1]),
         epoch_starts=sum(firsts[1:]),
         steady=_steady(batches),
         work=spread(made["work"]),
@@ -184,6 +185,16 @@ def _without_rows(trace: Trace, first: Table) -> float:
         return 0.0
     here = int((brought["start"] + brought["elapsed"]).min()) - int(first["asked"][0])
     return min(max(0, here), int(first["wait"][0])) / SECOND
+
+
+def _first_samples(trace: Trace, first: Table) -> float:
+    """Of the wait for the first batch, by how much a worker's first sample took longer than samples do."""
+    if not len(first) or not len(trace.samples):
+        return 0.0
+    early = trace.samples[trace.samples["start"] < int(first["got"][0])]
+    _, firsts = np.unique(early["stream"], return_index=True)
+    longest = int(early["elapsed"][firsts].max()) if len(early) else 0
+    return max(0.0, min(longest - float(np.median(trace.samples["elapsed"])), int(first["wait"][0]))) / SECOND
 
 
 def _number(trace: Trace, name: str) -> int:

@@ -59,7 +59,7 @@ class TraceStream:
         self, index: object, start: int, elapsed: int, cpu: int, sizes: int, flags: int, marks: list[int]
     ) -> None:
         """One sample. ``sizes``: bytes in << 32 | bytes out. ``marks``: value and head of each operation, in turn."""
-        if type(index) is int and 0 <= index <= _MASK32:
+        if type(index) is int and 0 <= index < _MASK32:
             identity = flags << 32 | index if flags else index
         else:
             identity, wide = self._wide(index, flags)
@@ -77,13 +77,17 @@ class TraceStream:
         else:
             _PAIR(self._buffer, at, value, self._sample + start, sizes, identity)
 
+    def keyed(self, key: str, flags: int, marks: list[int]) -> tuple[int, list[int]]:
+        """Flags and marks of a sample whose key is to be known beside its index, a number below 2**32 - 1."""
+        return flags | F.KEY, [0, F.head(F.WIDE, self.define(F.KEY_TEXT, key[:1000])), *marks]
+
     def _wide(self, index: object, flags: int) -> tuple[int, tuple[int, int]]:
         """How an index that is no small number is written."""
         try:
             number = int(index.__index__())  # type: ignore[attr-defined]  # numpy's and torch's integers have it
         except (AttributeError, TypeError):
             number = self.define(F.KEY_TEXT, repr(index)[:1000])
-            return (flags | F.KEY) << 32, (0, F.head(F.WIDE, number))
+            return (flags | F.KEY) << 32 | F.NO_INDEX, (0, F.head(F.WIDE, number))
         return (flags | F.WIDE_INDEX) << 32, (0, F.head(F.WIDE, number & F.PAYLOAD))
 
     def _pair(self, value: int, head: int, detail: int, identity: int) -> None:

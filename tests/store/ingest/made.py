@@ -17,6 +17,10 @@ def arrays(count=4):
     return Listed((np.array([index] * 3), index % 2) for index in range(count))
 
 
+def unlabelled():
+    return Listed([(np.array([1]), 0), (np.array([2]), -1), (np.array([3]), 7)])
+
+
 def several():
     return [(np.array([index]), np.array([index, 1])) for index in range(3)]
 

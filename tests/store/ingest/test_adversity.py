@@ -114,7 +114,8 @@ def test_an_interrupted_command_leaves_a_complete_file(tmp_path, url, sent, code
     program = (
         "import os, signal, sys\n"
         "from headrace.cli.__main__ import main\n"
-        "from headrace.store.ingest import job\n"
+        "from headrace.store.ingest import job, run\n"
+        "run.COPIED = 64\n"
         "ready, seen = job.Ingester._ready, []\n"
         "def counted(ingester, item, loaded):\n"
         "    seen.append(item)\n"

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tarfile
 
 import datasets
@@ -17,7 +18,7 @@ from headrace.store import Kind, LabelKind, open_store
 from headrace.store.ingest import Encoding, ReadOptions, Working, ingest
 from headrace.store.ingest.kinds import Guess, converted
 from headrace.store.ingest.labels import numbered
-from tests.store.ingest.support import class_folders, contents, manifest, picture
+from tests.store.ingest.support import class_folders, contents, headrace, manifest, picture
 
 
 @pytest.fixture
@@ -97,6 +98,13 @@ class TestClasses:
         class_folders(tmp_path / "one", 6, ("dog", "owl"))
         ingest(str(tmp_path / "one"), url, ReadOptions(classes=("owl", "cat", "dog")))
         assert {(metadata["class"], label) for _, label, metadata in contents(url).values()} == {("owl", 0), ("dog", 2)}
+
+    def test_a_name_that_is_no_text_is_refused(self, tmp_path, url):
+        path = tmp_path / os.fsdecode(b"cat\xff") / "a.png"
+        path.parent.mkdir()
+        path.write_bytes(picture(1))
+        done = headrace("ingest", tmp_path, url, check=2)
+        assert "has to be renamed" in done.stderr
 
     def test_an_interrupted_ingest_numbers_the_rest_as_before(self):
         every = numbered("abcdef", {"x": 3})
@@ -243,6 +251,30 @@ class TestManifests:
         with pytest.raises(HeadraceError, match=complaint):
             ingest(str(manifest(folder / "m.csv", rows)), url, reading)
 
+    @pytest.mark.parametrize(
+        ("first_line", "complaint"),
+        [
+            ("path,age,age", "two columns are called 'age'"),
+            ("path, label,age", "called ' label', with blanks around it"),
+        ],
+    )
+    def test_names_that_would_be_taken_for_others_are_refused(self, folder, url, first_line, complaint):
+        (folder / "m.csv").write_text(f"{first_line}\na.png,1,2\n")
+        with pytest.raises(IngestError, match=complaint):
+            ingest(str(folder / "m.csv"), url)
+        table = pa.table([["a.png"], [1], [2]], names=first_line.split(","))
+        pa.parquet.write_table(table, folder / "m.parquet")
+        with pytest.raises(IngestError, match=complaint):
+            ingest(str(folder / "m.parquet"), url)
+
+    def test_a_column_that_contradicts_the_label_is_not_written_over(self, folder, url):
+        rows = [{"path": "a.png", "label": "cat", "class": "cat"}, {"path": "b.png", "label": "dog", "class": "poodle"}]
+        outcome = ingest(str(manifest(folder / "m.csv", rows)), url)
+        assert outcome.written == 1
+        assert outcome.failures == (
+            ("b.png", "its label is 'dog', and its column 'class' says 'poodle': rename that column"),
+        )
+
     def test_a_column_keeps_its_kind(self, folder, url):
         ingest(str(manifest(folder / "m.csv", [{"path": "a.png", "age": "3"}])), url)
         with pytest.raises(StoreError, match="column 'age' holds integer values"):
@@ -335,6 +367,24 @@ class TestTars:
         assert told["s.tar/c"] == "it has no member .*, only .cls"
         assert "s.tar/d" in told
 
+    def test_metadata_that_are_nested_without_end_concern_their_sample(self, tmp_path, url):
+        deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+        path = self.shard(tmp_path / "s.tar", [("a.raw", b"1"), ("a.json", deep), ("b.raw", b"2"), ("b.json", b"{}")])
+        outcome = ingest(str(path), url)
+        assert outcome.written == 1
+        assert outcome.failures == (("s.tar/a", "its metadata are nested too deeply"),)
+
+    def test_of_two_members_with_one_name_none_is_chosen(self, tmp_path, url):
+        path = self.shard(tmp_path / "s.tar", [("a.raw", b"1"), ("a.raw", b"2"), ("b.raw", b"2")])
+        outcome = ingest(str(path), url)
+        assert outcome.written == 1
+        assert outcome.failures == (("s.tar/a", "it has two members .raw"),)
+
+    def test_names_that_are_no_text_are_refused(self, tmp_path, url):
+        path = self.shard(tmp_path / "s.tar", [("a.raw", b"1"), ("a.json", b'{"\\ud800": 1}')])
+        with pytest.raises(StoreError, match="a metadata column needs a name, not"):
+            ingest(str(path), url)
+
     def test_mistakes(self, tmp_path, url):
         with pytest.raises(IngestError, match=r"there is no file .*s-2\.tar"):
             ingest(f"{tmp_path}/s-{{2..3}}.tar", url)
@@ -363,6 +413,12 @@ class TestDatasets:
             assert array.tolist() == [metadata["index"]] * 3
             assert metadata["class"] == ["even", "odd"][label]
 
+    def test_a_label_that_is_no_class_is_not_taken_for_one(self, url):
+        ingest("tests.store.ingest.made:unlabelled", url)
+        assert sorted((label, metadata["class"]) for _, label, metadata in contents(url).values()) == [
+            (-1, None), (0, "even"), (7, None),
+        ]  # fmt: skip
+
     def test_labels_that_are_arrays(self, url):
         ingest("tests.store.ingest.made:several", url)
         for _, label, metadata in contents(url).values():
@@ -389,7 +445,7 @@ class TestDatasets:
 
 class TestHuggingFace:
     @pytest.fixture
-    def saved(self, tmp_path):
+    def saved(self, tmp_path, request):
         features = datasets.Features(
             {
                 "image": datasets.Image(),
@@ -401,6 +457,7 @@ class TestHuggingFace:
         rows = [
             {"image": {"bytes": picture(n), "path": None}, "label": n % 2, "age": n, "who": f"P{n}"} for n in range(6)
         ]
+        rows[5]["label"] = getattr(request, "param", 1)
         table = pa.Table.from_pylist(rows, schema=features.arrow_schema)
         # Made by hand: on Python 3.13 the library cannot name what it makes of a list, for want of a pickle.
         return datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="f00d"), tmp_path
@@ -430,6 +487,15 @@ class TestHuggingFace:
             assert metadata.get("split", "test" if metadata["age"] > 2 else "train") == (
                 "test" if metadata["age"] > 2 else "train"
             )
+
+    @pytest.mark.parametrize("saved", [-2, 2], indirect=True)
+    def test_a_label_that_is_no_class_is_a_failure(self, saved, url):
+        dataset, folder = saved
+        dataset.save_to_disk(folder / "saved")
+        outcome = ingest(str(folder / "saved"), url)
+        assert outcome.written == 5
+        [(_, error)] = outcome.failures
+        assert "and there are 2 classes" in error
 
     def test_columns_can_be_chosen(self, saved, url):
         dataset, folder = saved

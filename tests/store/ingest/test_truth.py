@@ -176,6 +176,8 @@ class TestDoubledKeys:
             assert outcome.failures == ()
             assert contents(url)["k"][0] == picture(1)
             assert len(contents(url)) == 101
+            assert (outcome.tally.repeated, outcome.tally.replaced) == (0, 1)
+            assert "1 have the key of a later one" in "".join(outcome.concerns())
 
     def test_the_same_twice_is_stored_once_and_said(self, tmp_path, url):
         path = manifest(tmp_path / "m.csv", self.rows(tmp_path, "a.png"))

@@ -8,9 +8,7 @@ a run was in the middle of is made again from those facts.
 
 from collections import deque
 from enum import Enum
-from typing import Any, Generic, TypeVar
-
-from headrace.engine.consumer.tracing import Delivered
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 Then = TypeVar("Then")
 
@@ -22,6 +20,15 @@ class NotYet(Enum):
 
 
 NOT_YET = NotYet.NOT_YET
+
+
+class Delivered(NamedTuple):
+    """The batch a run delivered last: its number, its samples, and how many others were ready and outstanding then."""
+
+    batch: int = 0
+    samples: int = 0
+    ready: int = 0
+    outstanding: int = 0
 
 
 class Hand(Generic[Then]):
@@ -46,3 +53,20 @@ def waiting(hands: Hands[Then]) -> Hand[Then] | None:
         if hand.load is not None:
             return hand
     return None
+
+
+class EpochRun(Protocol):
+    """One epoch."""
+
+    @property
+    def hands(self) -> Hands[Any]:
+        """What ``next`` returned and was not delivered, or not noted as such; oldest first."""
+
+    def next(self, *, block: bool = True) -> Any:
+        """The next batch or error, in a hand; or StopIteration. Interrupted, it can be called again."""
+
+    def progress(self) -> dict[str, Any]:
+        """What is needed to go on from here."""
+
+    def abandon(self) -> None:
+        """Give up the rest."""

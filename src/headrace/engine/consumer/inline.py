@@ -9,13 +9,12 @@ from functools import partial
 from operator import getitem
 from typing import Any
 
-from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
+from headrace.engine.consumer.counters import Errors, LoaderCounters
+from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands, NotYet
 from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
-from headrace.engine.consumer.tally import Errors, LoaderTally
-from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
@@ -52,7 +51,7 @@ class InlineRun:
         batched: bool,
         seed: tuple[int, int] | None,
         errors: Errors,
-        tally: LoaderTally,
+        counters: LoaderCounters,
         observer: Observer | None,
     ) -> None:
         """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
@@ -60,7 +59,7 @@ class InlineRun:
         ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
         """
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
-        self._seed, self._tally = seed, tally
+        self._seed, self._counters = seed, counters
         self.errors = errors
         """What becomes of samples that fail."""
         self._observer, self._number = observer, -1
@@ -152,7 +151,7 @@ class InlineRun:
                 except Exception as error:  # noqa: BLE001  (as above)
                     self.errors.failed(index, error, error)
         self.errors.passed(len(samples))
-        self._tally.samples += len(samples)
+        self._counters.samples += len(samples)
         return samples, made
 
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
@@ -176,7 +175,7 @@ class InlineRun:
     def _without(self, left: LeftOut) -> tuple[Any, Delivered]:
         """The batch, the samples that did not fit counted as failures."""
         self.errors.passed(-len(left.unfit))
-        self._tally.samples -= len(left.unfit)
+        self._counters.samples -= len(left.unfit)
         for index, why in left.unfit:
             self.errors.failed(index, why, why)
         return left.batch, Delivered(self._number + 1, left.samples)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from headrace.engine.consumer.hand import Hand, Hands
+from headrace.engine.consumer.counters import Errors, LoaderCounters
+from headrace.engine.consumer.hand import Delivered, Hand, Hands
 from headrace.engine.consumer.inline import collated
-from headrace.engine.consumer.tally import Errors, LoaderTally
-from headrace.engine.consumer.tracing import Delivered
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
 from headrace.sched.resume import Resume
@@ -26,7 +25,7 @@ class InlineStream:
         *,
         batch_size: int | None,
         drop_last: bool,
-        tally: LoaderTally,
+        counters: LoaderCounters,
         resumed: Resume,
         errors: Errors,
         observer: Observer | None,
@@ -35,7 +34,7 @@ class InlineStream:
         self._errors, self._dataset = errors, dataset
         self._observer, self._number = observer, -1
         item = next if observer is None else observer.items()
-        self._collate_fn, self._batched, self._tally = collate_fn, batch_size is not None, tally
+        self._collate_fn, self._batched, self._counters = collate_fn, batch_size is not None, counters
         self._begin: Callable[[Resume], Stream] = lambda resume: Stream(
             dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resume, item=item
         )
@@ -94,7 +93,7 @@ class InlineStream:
             return Hand(error, then, Delivered())
         self._number += 1
         self._errors.passed(len(items))
-        self._tally.samples += len(items)
+        self._counters.samples += len(items)
         return Hand((batch,), then, delivered)
 
     def _items(self) -> tuple[list[Any] | BaseException | None, int]:

@@ -3,24 +3,16 @@
 import os
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from headrace.core.stats import Division
-from headrace.engine.consumer.tally import LoaderTally
+from headrace.core.story import INCIDENTS
+from headrace.engine.consumer.counters import LoaderCounters
+from headrace.engine.consumer.hand import Delivered
 from headrace.trace import format as F
 from headrace.trace.file import Recording
 
 COUNTERS = ("lanes", "aside", "workers")
 EVENTS = {"hand_offs": "hand-off", "restarts": "death", "repeats": "repeat"}
-
-
-class Delivered(NamedTuple):
-    """The batch a run delivered last: its number, its samples, and how many others were ready and outstanding then."""
-
-    batch: int = 0
-    samples: int = 0
-    ready: int = 0
-    outstanding: int = 0
 
 
 def new_number() -> int:
@@ -32,41 +24,53 @@ class RunTrace:
     """Records what happens to the batches of one run. ``number`` is what workers call the run."""
 
     def __init__(
-        self, recording: Recording, tally: LoaderTally, dataset: object, number: int, facts: Mapping[str, object]
+        self, recording: Recording, counters: LoaderCounters, dataset: object, number: int, facts: Mapping[str, object]
     ) -> None:
         """``facts``: what else the trace says of the loader and the epoch."""
-        self.number, self.recording, self._tally = number, recording, tally
+        self.number, self.recording, self._counters = number, recording, counters
         kind = type(dataset).__name__
         self._stream = stream = recording.stream()
         stream.describe(F.STREAM_TEXT, {"role": "main", "lane": -1})
-        stream.describe(F.RUN_TEXT, {"run": number, "loader": f"{kind} {tally.number}", "dataset": kind, **facts})
+        stream.describe(F.RUN_TEXT, {"run": number, "loader": f"{kind} {counters.number}", "dataset": kind, **facts})
         stream.run(self.number, time.monotonic_ns())
-        self._seen: dict[str, float] = {name: getattr(tally, name) for name in EVENTS}
+        self._seen: dict[str, float] = {name: getattr(counters, name) for name in EVENTS}
         self._division = Division()
+        self._told = counters.story.told
 
     def delivered(self, batch: Delivered, start: int) -> None:
         """The consumer asked at ``start`` and has the batch now."""
-        now, stream, tally, seen = time.monotonic_ns(), self._stream, self._tally, self._seen
+        now, stream, counters, seen = time.monotonic_ns(), self._stream, self._counters, self._seen
         stream.run(self.number, now)
         stream.batch(*batch, start, now - start)
         for name in COUNTERS:
-            value = getattr(tally, name)
+            value = getattr(counters, name)
             if seen.get(name) != value:
                 seen[name] = value
                 stream.counter(name, value, now)
-        if seen.get("threshold") != tally.threshold_seconds:
-            seen["threshold"] = tally.threshold_seconds
-            stream.counter("threshold_ns", int(tally.threshold_seconds * 1e9), now)
-        division = tally.cache.division
+        if seen.get("threshold") != counters.threshold_seconds:
+            seen["threshold"] = counters.threshold_seconds
+            stream.counter("threshold_ns", int(counters.threshold_seconds * 1e9), now)
+        division = counters.cache.division
         if division.why and division != self._division:
             if (division.split, division.why) != (self._division.split, self._division.why):
                 stream.event(f"{F.DIVIDED}{'-'.join(map(str, division.split))}: {division.why}", 0, now)
             self._division = division
         for name, event in EVENTS.items():
-            value = getattr(tally, name)
+            value = getattr(counters, name)
             if seen[name] != value:
                 stream.event(event, int(value - seen[name]), now)
                 seen[name] = value
+        self._tell(now)
+
+    def _tell(self, now: int) -> None:
+        """Those events of the story that the trace does not have from samples and batches, by the sample's number."""
+        story, told = self._counters.story, self._told
+        if story.told > told:
+            self._told = story.told
+            for event in story.since(told):
+                if event.what in INCIDENTS:
+                    for index in event.indices or (0,):
+                        self._stream.event(f"{event.who}: {event.what}", index if type(index) is int else 0, now)
 
     def copied(self, batch: Delivered, size: int, start: int, elapsed: int) -> None:
         """A batch reached the device."""
@@ -78,4 +82,5 @@ class RunTrace:
 
     def ended(self) -> None:
         """The epoch is over."""
+        self._tell(time.monotonic_ns())
         self._stream.event("epoch end", 0, time.monotonic_ns())

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from headrace.core.errors import LimitReached
 from headrace.engine.consumer.automatic import Automatic, affordable
 from headrace.engine.consumer.cores import CoreUse, own_cores
+from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.tally import LoaderTally
+from headrace.engine.consumer.stragglers import Stragglers
 from headrace.plan import cost
 from headrace.plan.lanes import LaneRates, fullness
 from headrace.sched.consumer import ConsumerLedger
@@ -54,27 +55,32 @@ class _Period:
     batches: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Staffing:
+    """Who works on an epoch."""
+
+    spares: Callable[[int], int]
+    """Processes that may stand in for those busy with slow samples, from the number of lanes."""
+    automatic: Automatic | None = None
+    """Decides how many lanes work; None leaves it at the pool's."""
+    stragglers: Stragglers | None = None
+    """Samples to begin as soon as they are drawn; None where a batch is made by one lane."""
+
+
 class Watch:
     """Follows one epoch."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        ledger: ConsumerLedger,
-        tally: LoaderTally,
-        spares: Callable[[int], int],
-        automatic: Automatic | None = None,
-    ) -> None:
-        """``spares``: lanes that may be aside at once, from the number of lanes. What earlier epochs cost is known."""
-        self._pool, self._ledger, self._tally, self._spares = pool, ledger, tally, spares
-        self._automatic = automatic
+    def __init__(self, pool: Pool, ledger: ConsumerLedger, counters: LoaderCounters, staffing: Staffing) -> None:
+        """What earlier epochs cost is known."""
+        self._pool, self._ledger, self._counters = pool, ledger, counters
+        self._spares, self._automatic = staffing.spares, staffing.automatic
         self._gauges = pool.gauges()
         self._threshold = cost.Threshold(self._gauges.threshold)
         self._patience = 1.0
-        self._rethought = self._looked = 0
+        self._rethought, self._looked = time.monotonic_ns(), 0  # what an epoch costs is not known when it begins
         self._due: int | None = None
         self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
-        self._finished, self._slow = self._gauges.counts()  # those in the tally
+        self._finished, self._slow = self._gauges.counts()  # those in the counters
         self._period: _Period | None = None  # from the first batch on: before it, workers are starting
 
     def look(self, *, draining: bool = False) -> None:
@@ -151,12 +157,12 @@ class Watch:
         with pool.section():
             due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
             asleep = self._ledger.rouse(pool.lanes) if self._gauges.vacant > 0 else []
-            self._tally.aside = self._ledger.aside(pool.lanes)
-            available = pool.lanes - self._tally.aside
+            self._counters.aside = self._ledger.aside(pool.lanes)
+            available = pool.lanes - self._counters.aside
         pool.ring(asleep)
         for _ in range(min(self._gauges.limit - available, pool.memory.dims.lanes - pool.lanes)):
             pool.add(Resume())
-            self._tally.spares += 1
+            self._counters.spares += 1
         return due
 
     def _cores_are_full(self, now: int) -> bool:
@@ -199,7 +205,7 @@ class Watch:
 
     def _begin_period(self, began: int, length: int) -> None:
         self._measure(time.monotonic_ns())
-        self._period = _Period(began, self._tally.fast + self._tally.slow, length)
+        self._period = _Period(began, self._counters.fast + self._counters.slow, length)
 
     def _consider(self, now: int, automatic: Automatic, period: _Period) -> None:
         """Ask the policy, once the period is long enough to tell something."""
@@ -207,7 +213,7 @@ class Watch:
             self._begin_period(period.began, period.length)
             return
         elapsed, lanes = now - period.began, self._gauges.limit
-        finished = self._tally.fast + self._tally.slow - period.finished
+        finished = self._counters.fast + self._counters.slow - period.finished
         few = finished < SAMPLES * lanes and elapsed < PATIENCE * period.length
         if elapsed < period.length or few or finished == 0:
             return
@@ -221,8 +227,8 @@ class Watch:
             running=period.running / seconds,
             queued=period.queued / seconds,
             cores=own_cores(),
-            affordable=lanes + affordable(self._pool.pids(), self._tally.slab_bytes // max(1, lanes)),
-            aside=self._tally.aside,
+            affordable=lanes + affordable(self._pool.pids(), self._counters.slab_bytes // max(1, lanes)),
+            aside=self._counters.aside,
         )
         decided = automatic.decide(observed)
         if decided != lanes:
@@ -235,20 +241,20 @@ class Watch:
             self._gauges.limit = lanes
             asleep = self._ledger.rouse(pool.lanes)  # also when there are fewer: those awake may lose their places
         pool.ring(asleep)
-        self._tally.lane_changes.note(lanes)
+        self._counters.lane_changes.note(lanes)
 
     def count(self) -> None:
-        """Bring the tally up to date."""
+        """Bring the counters up to date."""
         with self._pool.section():
             self._count()
 
     def _count(self) -> None:
-        self._tally.hand_offs += self._gauges.take_handoffs()
+        self._counters.hand_offs += self._gauges.take_handoffs()
         finished, slow = self._gauges.counts()
-        self._tally.slow += slow - self._slow
-        self._tally.fast += finished - self._finished - (slow - self._slow)
+        self._counters.slow += slow - self._slow
+        self._counters.fast += finished - self._finished - (slow - self._slow)
         self._finished, self._slow = finished, slow
-        self._tally.aside = self._ledger.aside(self._pool.lanes)
+        self._counters.aside = self._ledger.aside(self._pool.lanes)
 
     def _rethink(self) -> None:
         gauges = self._gauges
@@ -266,4 +272,4 @@ class Watch:
             faded = cost.faded(costs.histogram)
             if faded is not None:
                 gauges.fade(faded)
-        self._tally.thresholds.note(self._threshold.cost_ns / 1e9)
+        self._counters.thresholds.note(self._threshold.cost_ns / 1e9)

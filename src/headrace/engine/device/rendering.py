@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from headrace.core.stats import DeviceUse
-from headrace.engine.consumer.tally import Errors, LoaderTally
+from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.device.ahead import GONE
 from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import Flat
@@ -90,10 +90,10 @@ class Renderer(Protocol):
 class Rendering:
     """Implements ``Carrier``. What it hands over is the batch, an error, or ``GONE`` where no sample of it is left."""
 
-    def __init__(self, dataset: Prepared, renderer: Renderer, errors: Errors, tally: LoaderTally) -> None:
+    def __init__(self, dataset: Prepared, renderer: Renderer, errors: Errors, counters: LoaderCounters) -> None:
         """Does nothing yet."""
         self._pixels, self._renderer = dataset.pixels, renderer
-        self._errors, self._tally = errors, tally
+        self._errors, self._counters = errors, counters
         self._jobs: SimpleQueue[Work | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []  # one; two if an interrupt came while it was started
 
@@ -137,7 +137,7 @@ class Rendering:
             work.verdict = []
             for position, error in work.failed:
                 error.add_note(f"headrace: sample {bundle.indices[position]!r}")
-                self._tally.samples -= 1
+                self._counters.samples -= 1
                 raised = self._errors.judged(bundle.indices[position], error, error)
                 work.verdict += [] if raised is None else [raised]
         if work.verdict:
@@ -164,7 +164,7 @@ class Rendering:
         return made if boxes is None else replaced(made, pixels.boxes, boxes)
 
     def _count(self, work: Work) -> None:
-        self._tally.device = self._tally.device.plus(work.use)
+        self._counters.device = self._counters.device.plus(work.use)
 
     def reached(self, mark: Work) -> bool:
         """See ``Carrier``."""

@@ -240,7 +240,7 @@ class FetchLoop:
         size = self._window.size
         counts = {
             **asdict(self._tally),
-            "appetite": size + max(self._batch, size // 4),
+            "ask_for": size + max(self._batch, size // 4),
             "window": size,
             "in_flight": len(self._flying),
         }

@@ -7,6 +7,8 @@ process, one thread may use it at a time.
 
 import fcntl
 import os
+import threading
+from contextlib import suppress
 from multiprocessing import reduction
 from types import TracebackType
 from typing import Any, Self
@@ -134,6 +136,43 @@ def new_lock(memory: Reservation) -> Lock | Mutex:
     mutex = Mutex(memory)
     mutex.make()
     return mutex
+
+
+class Section:
+    """The consumer's: excludes the workers and this process's other threads.
+
+    Where an interrupt kept it from ending, ``end`` does.
+    """
+
+    def __init__(self, lock: Lock | Mutex) -> None:
+        """``lock``: the run's."""
+        self._lock, self._threads = lock, threading.RLock()
+
+    def __enter__(self) -> None:
+        """Wait for both."""
+        try:
+            self._threads.acquire()
+            self._lock.__enter__()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let both go."""
+        try:
+            self._lock.__exit__(kind, error, trace)
+        finally:
+            with suppress(RuntimeError):  # an interrupt came before it was taken
+                self._threads.release()
+
+    def end(self) -> None:
+        """Nothing is locked by this thread any more."""
+        self._lock.leave()
+        with suppress(RuntimeError):
+            while True:
+                self._threads.release()
 
 
 class Bell(Descriptor):

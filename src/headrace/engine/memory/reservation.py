@@ -34,19 +34,22 @@ class Extent:
     """That are in the making or ready, at most."""
     rows: int | None
     """Samples in a batch; None when a batch may have any number."""
+    told: int = 0
+    """Records in a lane's story."""
 
     def dims(self, space: int | None) -> Dims:
         """What fits into ``space`` bytes of address space; None: as much as could ever be wanted."""
         if space is None:
             groups = max(1024, 8 * self.batches + self.lanes)
-            return Dims(max(512, self.lanes), groups, max(256, 8 * self.batches), self.rows or ANY_ROWS)
+            slots, rows = max(256, 8 * self.batches), self.rows or ANY_ROWS
+            return Dims(max(512, self.lanes), groups, slots, rows, self.told)
         groups, most = 2 * self.batches + self.lanes + 8, 2 * self.batches + 4
         rows = self.rows or ANY_ROWS
         while self.rows is None and rows > 1024 and 8 * Dims(self.lanes, groups, most, rows).words > space // 4:
             rows //= 2
-        left = space - fixed(Dims(self.lanes, groups, most, rows))
+        left = space - fixed(Dims(self.lanes, groups, most, rows, self.told))
         # Fewer slots cost nothing but batches ahead; a batch that does not fit into its slot is an error.
-        return Dims(self.lanes, groups, max(self.lanes + 2, min(most, left // USUAL)), rows)
+        return Dims(self.lanes, groups, max(self.lanes + 2, min(most, left // USUAL)), rows, self.told)
 
 
 def fixed(dims: Dims) -> int:

@@ -1,8 +1,10 @@
-"""The shared memory of one iteration and everything that hangs on it. Recycled from one iteration to the next."""
+"""The shared memory of one iteration, recycled for the next: its slots, each free, in the making, or the user's."""
 
 import os
 import threading
 import weakref
+from collections import deque
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,7 +14,136 @@ import torch
 from headrace.engine.device.accelerator import Accelerator
 from headrace.engine.device.registrar import Registrar
 from headrace.engine.memory.reservation import Extent, Reservation
-from headrace.engine.memory.slots import Slots
+from headrace.sched.slots import SlotView
+
+Register = Callable[[int, int], None]
+"""(address, size): page-lock this memory for a device."""
+
+
+class Lease(weakref.ref[Any]):
+    """Dead when the user has let go of the slot."""
+
+    slot = -1
+
+
+class Slots:
+    """The slots of one slab. A slot given to the user comes back when the last tensor that views it is gone."""
+
+    def __init__(self, memory: Reservation, limit: int, register: Register | None = None) -> None:
+        """``limit``: bytes that all slots together may touch; ``register`` is told of memory before it is lent."""
+        self._register = register
+        self._memory, self._limit = memory, limit
+        self._base: int = np.frombuffer(memory.map, np.uint8, 1).ctypes.data
+        self._view = SlotView(memory.words, memory.dims)
+        self._free: list[int] = []
+        self._kept: list[int] = []  # free but for a worker's user code that still refers to them
+        self._returned: deque[Lease] = deque()
+        self._leases: dict[int, Lease] = {}
+        self._touched: dict[int, int] = {}
+        self.touched = self._largest = 0
+        """Bytes that batches have touched in this slab; and in the slot in which they touched most."""
+        self._count = 0
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether what is lent goes on to a device: nobody else looks at it."""
+        return self._register is not None
+
+    def _collect(self) -> None:
+        while self._returned:
+            lease = self._returned.popleft()
+            if self._leases.get(lease.slot) is lease:
+                del self._leases[lease.slot]
+                self._put(lease.slot)
+        if self._kept:
+            kept, self._kept = self._kept, []
+            for slot in kept:
+                self._put(slot)
+
+    def _put(self, slot: int) -> None:
+        (self._kept if self._view.is_kept(slot) else self._free).append(slot)
+
+    def reclaim(self, held: Collection[int] = ()) -> None:
+        """Whatever is neither ``held`` nor the user's is free, whatever was being done with it when that broke off."""
+        for slot, lease in list(self._leases.items()):
+            if lease() is None or slot in held:
+                del self._leases[slot]
+        self._free, self._kept = [], []
+        for slot in range(self._count):
+            if slot not in held and slot not in self._leases:
+                self._put(slot)
+
+    def forget(self, lane: int | None = None) -> None:
+        """A worker has ended (None: all have): its user code refers to nothing any more."""
+        for slot in range(self._count):
+            self._view.let_go(slot, lane)
+
+    def _may_grow(self) -> bool:
+        unknown = self._count - len(self._touched)
+        within = self.touched + (unknown + 1) * self._largest <= self._limit
+        return self._count < self._memory.dims.slots and (within or self._count == 0)
+
+    def spare(self) -> bool:
+        """Whether another slot could be had if this one is given away; past the limit, none is."""
+        if self._returned or self._kept:
+            self._collect()
+        return (bool(self._free) and self.touched <= self._limit) or self._may_grow()
+
+    def acquire(self, busy: Callable[[int], bool], *, force: bool = False) -> int | None:
+        """A free slot that nobody writes to (the one used last, while it is warm in the cache); None at the limit.
+
+        ``busy`` says whether somebody may. ``force`` goes past the limit: without any slot nothing would ever move.
+        """
+        if self._returned or self._kept:
+            self._collect()
+        for position in range(len(self._free) - 1, -1, -1):
+            if not busy(self._free[position]):
+                return self._free.pop(position)
+        if self._may_grow() or (force and self._count < self._memory.dims.slots):
+            self._count += 1
+            return self._count - 1
+        return None
+
+    def release(self, slot: int) -> None:
+        """Nobody needs its contents any more."""
+        self._note(slot)
+        self._put(slot)
+
+    def lease(self, slot: int) -> memoryview:
+        """The slot's memory for the user. It is free again when nothing refers to the view or to a part of it."""
+        used = self._note(slot)
+        owner: Any = np.frombuffer(self._memory.map, np.uint8, used, self._memory.slot(slot))
+        self._lend(slot, owner, used)
+        return memoryview(owner)
+
+    def lend(self, slot: int, owner: Any) -> None:
+        """The slot is free again when ``owner`` is gone, which nobody refers to yet."""
+        self._lend(slot, owner, self._note(slot))
+
+    def _lend(self, slot: int, owner: Any, used: int) -> None:
+        if self._register is not None:
+            self._register(self._base + self._memory.slot(slot), used)
+        # The callback is not one of Python's own: a signal handler that runs in it could raise, which nobody would see.
+        lease = Lease(owner, self._returned.append)
+        lease.slot = slot
+        self._leases[slot] = lease
+
+    def copied(self, slot: int) -> memoryview:
+        """The slot's contents in ordinary memory, which lives as long as something refers to it."""
+        copy: Any = np.array(self.borrow(slot))
+        return memoryview(copy)
+
+    def borrow(self, slot: int) -> memoryview:
+        """The slot's memory for as long as the caller itself keeps the slot."""
+        used = self._note(slot)
+        return self._memory.bytes[self._memory.slot(slot) : self._memory.slot(slot) + used]
+
+    def _note(self, slot: int) -> int:
+        used = max(self._view.used(slot), 64)
+        if used > self._touched.get(slot, 0):
+            self._touched[slot] = used
+            self.touched, self._largest = sum(self._touched.values()), max(self._touched.values())
+        return used
 
 
 class Slab:
@@ -52,7 +183,7 @@ def _give_back(memory: Reservation, registrar: Registrar | None, owner: int) -> 
         memory.close()
 
 
-class Shelf:
+class SpareSlabs:
     """Slabs between iterations: memory that is already faulted in costs nothing to use again. For any thread."""
 
     def __init__(self) -> None:

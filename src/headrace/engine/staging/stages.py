@@ -1,13 +1,15 @@
 """A dataset's samples in three steps, with what a cache must know of each: how, how often alike, and of what file."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from io import FileIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
+from torch.utils.data import ConcatDataset, IterableDataset, StackDataset, Subset
 
 from headrace.cache import words as W
 from headrace.cache.code import title
@@ -16,6 +18,7 @@ from headrace.cache.state import held
 from headrace.core.errors import CacheError
 from headrace.engine.staging.images import picture
 from headrace.engine.staging.lists import HOLDERS
+from headrace.engine.staging.members import part_of
 from headrace.engine.staging.prefix import apply, cut
 
 STAGES = ("fetch", "decode", "augment")
@@ -54,6 +57,8 @@ class Stages(NamedTuple):
     """Numbers that ``origin`` may give."""
     stamp: Callable[[int], tuple[int, ...] | None]
     """What tells one state of the sample's file from another; None where a sample has no file of its own."""
+    naming: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
+    """What the dataset adds to errors of a sample, as its own ``__getitem__`` does."""
 
     def after(self, form: int) -> tuple[Stage, ...]:
         """What is left to be done with a sample that is there in this form; all of it for ``NOWHERE``."""
@@ -70,17 +75,18 @@ def _steps(source: Any, *, encodes: bool = True) -> tuple[Stage, ...]:
 
 
 def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
-    """The stages of a dataset that has them, of torchvision's folders, and of subsets of either.
+    """The stages of a dataset that has them, of torchvision's folders, and of what torch makes of several of these.
 
     ``scopes``: what they are, where that is known already: telling costs a look at all of a dataset. ``CacheError`` for
     other datasets, which says what to do. To be asked before the dataset's operations are noted for a trace, which
     changes the methods that are looked at.
     """
-    if (
-        isinstance(dataset, torch.utils.data.Subset)
-        and type(dataset).__getitem__ is torch.utils.data.Subset.__getitem__
-    ):
+    if is_own(dataset, Subset):
         return _subset(staged(dataset.dataset, scopes), dataset.indices)
+    if is_own(dataset, ConcatDataset):
+        return _concatenated(dataset, [staged(each, scopes) for each in dataset.datasets], scopes)
+    if is_own(dataset, StackDataset):
+        return _stacked(dataset, [staged(each, scopes) for each in _several(dataset)], scopes)
     if callable(getattr(type(dataset), "stages", None)):  # one that stands for another
         within: Stages = dataset.stages(scopes)
         return within
@@ -88,11 +94,16 @@ def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
         return _own(dataset, scopes or _own_scopes(dataset))
     if is_folder(dataset):
         return _folder(dataset, scopes)
-    if isinstance(dataset, torch.utils.data.IterableDataset):
+    if isinstance(dataset, IterableDataset):
         msg = f"a cache needs a dataset with indices, and {type(dataset).__name__} is iterable only"
         raise CacheError(msg)
     msg = f"{type(dataset).__name__} cannot be cached, for it does not say which of its steps are alike: {HOW}"
     raise CacheError(msg)
+
+
+def is_own(dataset: Any, kind: Any) -> bool:
+    """Whether it is one of that class of torch's, and gives samples as they do."""
+    return isinstance(dataset, kind) and getattr(type(dataset), "__getitem__", None) is kind.__getitem__
 
 
 def is_folder(dataset: Any) -> bool:
@@ -113,21 +124,34 @@ def unasked(dataset: Any) -> str:
     return fingerprint(*_parts(dataset), asks=False)
 
 
-def revision(dataset: Any) -> Any:
-    """What a dataset says of the state of its data, which others may change between epochs; None: nothing."""
-    told = getattr(_whole(dataset), "revision", None)
-    return told() if callable(told) else None
+def revision(dataset: Any) -> tuple[Any, ...]:
+    """What each dataset that is read says of the state of its data, which others may change between epochs."""
+    told = (getattr(each, "revision", None) for each in _leaves(dataset))
+    return tuple(each() if callable(each) else None for each in told)
 
 
-def _whole(dataset: Any) -> Any:
-    """That of which a dataset is a part, or for which it stands."""
-    while isinstance(dataset, torch.utils.data.Subset) or callable(getattr(type(dataset), "stages", None)):
-        dataset = dataset.dataset
-    return dataset
+def _leaves(dataset: Any) -> Iterator[Any]:
+    """Those that are read: that of which a dataset is a part, those of which it consists, or for which it stands."""
+    if isinstance(dataset, Subset) or callable(getattr(type(dataset), "stages", None)):
+        yield from _leaves(dataset.dataset)
+    elif isinstance(dataset, (ConcatDataset, StackDataset)):
+        for each in _several(dataset):
+            yield from _leaves(each)
+    else:
+        yield dataset
+
+
+def _several(dataset: Any) -> list[Any]:
+    """Those of which it consists."""
+    found = dataset.datasets
+    return list(found.values() if isinstance(found, dict) else found)
 
 
 def _parts(dataset: Any) -> tuple[Any, ...]:
-    dataset = _whole(dataset)
+    return tuple(part for each in _leaves(dataset) for part in _leaf_parts(each))
+
+
+def _leaf_parts(dataset: Any) -> tuple[Any, ...]:
     if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
         return tuple(part for parts in _own_parts(dataset) for part in parts)
     return _folder_parts(dataset, _Folder(dataset))
@@ -149,9 +173,81 @@ def _subset(whole: Stages, indices: Any) -> Stages:
     def stamp(index: int) -> tuple[int, ...] | None:
         return whole.stamp(indices[index])
 
+    def naming(index: int) -> AbstractContextManager[None]:
+        return whole.naming(indices[index])
+
     fetch, *others = whole.steps
     inner = fetch._replace(run=lambda index: fetch.run(indices[index]))
-    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp)
+    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp, naming=naming)
+
+
+def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
+    """One after the other. What is kept of a sample says of which of them it is."""
+    before = [0, *accumulate(part.samples for part in parts)]
+
+    def origin(index: int) -> int:
+        part, within = part_of(dataset, index)
+        return before[part] + parts[part].origin(within)
+
+    def stamp(index: int) -> tuple[int, ...] | None:
+        part, within = part_of(dataset, index)
+        return parts[part].stamp(within)
+
+    def naming(index: int) -> AbstractContextManager[None]:
+        part, within = part_of(dataset, index)
+        return parts[part].naming(within)
+
+    def of_part(number: int) -> Callable[[Any], Any]:
+        def run(given: Any) -> Any:
+            part, value = part_of(dataset, given) if number == 0 else given
+            made = parts[part].steps[number].run(value)
+            return made if number == len(STAGES) - 1 else (part, made)
+
+        return run
+
+    together = scopes or _together(parts, before)
+    return Stages(_several_steps(parts, of_part), together, origin, before[-1], stamp, naming)
+
+
+def _stacked(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
+    """Side by side: a sample is one of each. Which ones belong together is part of what they are told by."""
+    several = dataset.datasets
+
+    def stamp(index: int) -> tuple[int, ...] | None:
+        found = [part.stamp(index) for part in parts]
+        known = [number for each in found for number in (-1 if each is None else len(each), *(each or ()))]
+        return None if all(each is None for each in found) else tuple(known)
+
+    def of_all(number: int) -> Callable[[Any], Any]:
+        def run(given: Any) -> Any:
+            values = [given] * len(parts) if number == 0 else given
+            made = tuple(part.steps[number].run(value) for part, value in zip(parts, values, strict=True))
+            is_dict = number == len(STAGES) - 1 and isinstance(several, dict)
+            return dict(zip(several, made, strict=True)) if is_dict else made
+
+        return run
+
+    count = len(dataset)
+    pairs = [np.fromiter(map(part.origin, range(count)), np.int64, count) for part in parts] if not scopes else []
+    names = list(several) if isinstance(several, dict) else None
+    together = scopes or _together(parts, (names, pairs))
+    return Stages(_several_steps(parts, of_all), together, int, count, stamp)
+
+
+def _together(parts: list[Stages], how: Any) -> Scopes:
+    """What several are told by, form by form."""
+    by_form = zip(*(part.scopes for part in parts), strict=True)
+    encoded, decoded, augmented = (fingerprint(how, *scopes) for scopes in by_form)
+    return encoded, decoded, augmented
+
+
+def _several_steps(parts: list[Stages], run: Callable[[int], Callable[[Any], Any]]) -> tuple[Stage, ...]:
+    """``run``: what does the step of that number. What one of them does not keep, is not kept."""
+    every = zip(*(part.steps for part in parts), strict=True)
+    return tuple(
+        Stage(same[0].name, same[0].form, run(number), all(each.keeps for each in same))
+        for number, same in enumerate(every)
+    )
 
 
 def _own_scopes(dataset: Any) -> Scopes:
@@ -169,7 +265,8 @@ def _own_parts(dataset: Any) -> list[tuple[Any, ...]]:
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
     stamp = getattr(dataset, "stamp", _no_stamp)
-    return Stages(_steps(dataset), scopes, int, len(dataset), stamp)
+    found = Stages(_steps(dataset), scopes, int, len(dataset), stamp)
+    return found._replace(naming=dataset.naming) if hasattr(dataset, "naming") else found
 
 
 def _known(dataset: Any) -> Mapping[str, Any]:

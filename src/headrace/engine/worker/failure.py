@@ -27,7 +27,7 @@ def pack(error: BaseException, where: str, *, fatal: bool = False) -> bytes:
     return within(_joined(message, fatal, _class(kind), original or b""), MOST)
 
 
-def crowded(where: str) -> bytes:
+def no_room(where: str) -> bytes:
     """What stands for the errors of a batch in which more samples failed than there is room for."""
     message = f"A sample failed {where}, as so many others of its batch that there was no room left for its error"
     return _joined(message, fatal=False, kind=b"", original=b"")
@@ -67,6 +67,12 @@ def unpack(packed: bytes) -> tuple[BaseException, BaseException | None, bool]:
     raised = rebuilt(kind, message)
     raised.__cause__ = original
     return raised, original, fatal
+
+
+def summary(packed: bytes) -> str:
+    """The last line of what a packed error says; nothing of the user's is unpickled."""
+    text: str = pickle.loads(packed)[0].rstrip()  # noqa: S301  (as above)
+    return shortened(text.rpartition("\n")[2], LEAST)
 
 
 def is_a(packed: bytes, kind: Any) -> bool:

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import Subset
+
+from headrace.engine.staging.members import key_of, member
 
 
 class LeftOut(NamedTuple):
@@ -74,8 +75,7 @@ def described(sample: Any) -> str:
 
 
 def _said(dataset: Any, index: Any, how: str) -> str:
-    while type(dataset) is Subset:
-        dataset, index = dataset.dataset, dataset.indices[index]
-    keys = getattr(dataset, "keys", None)
-    key = f" with the key {keys[index]!r}" if isinstance(keys, Sequence) and isinstance(index, int) else ""
-    return f"sample {index!r}{key} does not fit its batch: it {how}"
+    dataset, index = member(dataset, index)
+    key = key_of(dataset, index)
+    named = "" if key is None else f" with the key {key!r}"
+    return f"sample {index!r}{named} does not fit its batch: it {how}"

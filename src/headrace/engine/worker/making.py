@@ -9,13 +9,27 @@ from headrace.engine.fetcher import wire
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import Collator
-from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.placing import Placer, Run
 from headrace.engine.worker.staged import Staged
-from headrace.sched.lanemachine import Do, Failures, LaneMachine
-from headrace.sched.moves import Eats
+from headrace.sched.acts import GO_ON
+from headrace.sched.lanemachine import (
+    STOP,
+    CollateSlot,
+    CollateWhole,
+    Failures,
+    LaneCommand,
+    LaneMachine,
+    Make,
+    MakeWhole,
+    PlaceSamples,
+    RingConsumer,
+    Sleep,
+    WriteRows,
+)
+from headrace.sched.moves import TakeRule
 from headrace.sched.pace import Pace
 
 
@@ -27,14 +41,14 @@ class SampleMaker:
     """The loop of one worker: ask the machine, make samples, put them where they belong."""
 
     def __init__(
-        self, job: Job, desk: Desk, observer: Observer, refusal: bytes | None, staged: Staged | None = None
+        self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None, staged: Staged | None = None
     ) -> None:
         """``refusal``: what every ticket fails with because the worker could not start properly.
 
         ``staged``: what makes samples where there is a cache.
         """
         task = job.task
-        self._desk, self._ledger = desk, desk.ledger
+        self._memory, self._facts = memory, memory.facts
         self._observer, self._stream = observer, observer.stream
         self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena, observer)
         self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
@@ -46,63 +60,63 @@ class SampleMaker:
         singly = not task.batched or task.arena is not None or staged is not None
         bulk = None if singly else getattr(task.dataset, "__getitems__", None)
         self._bulk = None if bulk is None else observer.bulk(bulk)
-        eats = Eats.CHUNKS if task.standard_collate else Eats.WHOLE
+        rule = TakeRule.CHUNKS if task.standard_collate else TakeRule.WHOLE
         if bulk is not None or not task.batched:
-            eats = Eats.EVERYTHING
+            rule = TakeRule.EVERYTHING
         alone = bulk is not None or not task.standard_collate
-        self._machine = LaneMachine(desk.ledger, Pace(eats, job.lanes), alone=alone)
-        self._placer = Placer(self._machine, desk, self._stream, self._where, standard=task.standard_collate)
-        self._collator = Collator(job, desk, observer)
+        self._machine = LaneMachine(memory.ledger, Pace(rule, job.lanes), alone=alone, story=memory.story())
+        self._placer = Placer(self._machine, memory, self._stream, self._where, standard=task.standard_collate)
+        self._collator = Collator(job, memory, observer)
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
         self._places: Sequence[Any] = []  # of the rows for them, where some were brought; plans, where there is a cache
         self._whole: tuple[Any, list[Any]] = ([], [])  # the samples of a batch made alone, and their indices
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        doing = {
-            Do.RING: self._desk.consumer.ring,
-            Do.SLEEP: self._sleep,
-            Do.MAKE: self._make,
-            Do.MAKE_WHOLE: self._make_whole,
-            Do.PLACE: self._placer.place,
-            Do.WRITE: self._placer.write,
-            Do.COLLATE: self._collate,
-            Do.COLLATE_WHOLE: self._collate_whole,
+        doing: dict[type[LaneCommand], Callable[[Any], None]] = {
+            RingConsumer: lambda _: self._memory.consumer.ring(),
+            Sleep: self._sleep,
+            Make: self._make,
+            MakeWhole: self._make_whole,
+            PlaceSamples: lambda _: self._placer.place(),
+            WriteRows: self._placer.write,
+            CollateSlot: self._collate,
+            CollateWhole: self._collate_whole,
         }
         following = self._machine.next
-        while (do := following()) != Do.STOP:
-            if do:
-                doing[do]()
+        while (command := following()) is not STOP:
+            if command is not GO_ON:
+                doing[type(command)](command)
 
-    def _sleep(self) -> None:
+    def _sleep(self, _: Sleep) -> None:
         self._observer.settle()
-        self._desk.bell.wait()
+        self._memory.bell.wait()
 
     def _index_list(self, group: int) -> list[Any]:
         """The indices of a group; unpacked once."""
-        memory, facts = self._desk.memory, self._ledger.group(group)
-        if self._indices[:2] != (group, facts.serial):
+        memory, drawn = self._memory.reservation, self._facts.group(group)
+        if self._indices[:2] != (group, drawn.serial):
             blob, used = memory.blob(group), 0
-            if facts.is_pickled:
+            if drawn.is_pickled:
                 size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
                 found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
                 used = -(-(8 + size) // 64) * 64
             else:
-                found = self._ledger.indices(group, facts.count)
+                found = self._facts.indices(group, drawn.count)
             self._places = []
-            if facts.is_planned:
-                self._places = self._reads(memory.bytes[blob + used :], facts.count)
-            self._indices = (group, facts.serial, found)
+            if drawn.is_planned:
+                self._places = self._reads(memory.bytes[blob + used :], drawn.count)
+            self._indices = (group, drawn.serial, found)
         return self._indices[2]
 
-    def _make(self) -> None:
+    def _make(self, command: Make) -> None:
         """Make samples one by one."""
-        machine, ledger = self._machine, self._ledger
-        group, start, end, _ = machine.tickets
+        machine, facts = self._machine, self._facts
+        group, start, end, _ = command.tickets
         indices, get = self._index_list(group), self._get
-        seed, epoch = ledger.seed, ledger.group(group).epoch
+        seed, epoch = facts.seed, facts.group(group).epoch
         if self._stream is not None:
-            self._stream.run(ledger.first_run + epoch, time.monotonic_ns())
+            self._stream.run(facts.first_run + epoch, time.monotonic_ns())
         runs: list[Run] = []
         failed: Failures = []
         samples: list[Any] = []
@@ -117,7 +131,7 @@ class SampleMaker:
                 break
             worst, last = max(worst, now - last), now
             if self._stream is not None:
-                self._observer.repeated = ledger.is_repeated(group, position)
+                self._observer.repeated = facts.is_repeated(group, position)
             try:
                 if self._refusal is not None:
                     raise _Refused
@@ -143,16 +157,16 @@ class SampleMaker:
         self._observer.tell(end - start, self._placer.size)
 
     def _filing(self, group: int, error: BaseException) -> Callable[[], int]:
-        return self._desk.filing(group, self._refusal or failure.pack(error, self._where))
+        return self._memory.filing(group, self._refusal or failure.pack(error, self._where))
 
-    def _make_whole(self) -> None:
+    def _make_whole(self, command: MakeWhole) -> None:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
         machine = self._machine
-        group, _, count, _ = machine.tickets
+        group, _, count, _ = command.tickets
         indices = self._index_list(group)
         began = time.monotonic_ns()
         if self._stream is not None:
-            self._stream.run(self._ledger.first_run + self._ledger.group(group).epoch, began)
+            self._stream.run(self._facts.first_run + self._facts.group(group).epoch, began)
         machine.expect(began)
         failed: Failures = []
         made: list[int] = []
@@ -191,34 +205,34 @@ class SampleMaker:
         if self._refusal is not None:
             raise _Refused
         if self._seed_samples:
-            seeding.seed_sample(self._ledger.seed, self._ledger.group(group).epoch, seed)
+            seeding.seed_sample(self._facts.seed, self._facts.group(group).epoch, seed)
         return get(what)
 
-    def _collate_whole(self) -> None:
-        """Collate the batch that was made alone."""
-        slot, (samples, indices) = self._machine.slot, self._whole
+    def _collate_whole(self, command: CollateWhole) -> None:
+        """CollateSlot the batch that was made alone."""
+        slot, (samples, indices) = command.slot, self._whole
         self._whole, count = ([], []), len(indices)
         if self._stream is not None:
-            self._stream.rows(self._ledger.number(slot), 0, count, time.monotonic_ns(), 0)
+            self._stream.rows(self._facts.number(slot), 0, count, time.monotonic_ns(), 0)
         offset, size, bad = self._collator.collate(slot, samples, indices[0] if count else None, lambda: indices)
         self._placer.size = size // count
         self._machine.collated(offset, size, bad)
 
-    def _collate(self) -> None:
-        """Collate a slot whose samples are all there."""
-        ledger, slot = self._ledger, self._machine.slot
-        present, seed = ledger.present(slot), None
+    def _collate(self, command: CollateSlot) -> None:
+        """CollateSlot a slot whose samples are all there."""
+        facts, slot = self._facts, command.slot
+        present, seed = facts.present(slot), None
         if present:
-            group, position = ledger.ticket(slot, present[0])
+            group, position = facts.ticket(slot, present[0])
             indices = self._index_list(group)
             seed = indices[position] if position < len(indices) else None  # given up meanwhile
-        empty = not present and ledger.expected(slot) > 0  # all failed: there is nothing for collate_fn to see
+        empty = not present and facts.expected(slot) > 0  # all failed: there is nothing for collate_fn to see
 
         def samples() -> list[Any]:
-            return [self._desk.read_sample(slot, row) for row in present]
+            return [self._memory.read_sample(slot, row) for row in present]
 
         def drawn() -> list[Any]:
-            places = [ledger.ticket(slot, row) for row in present]
+            places = [facts.ticket(slot, row) for row in present]
             return [self._index_list(group)[position] for group, position in places]
 
         self._machine.collated(*self._collator.collate(slot, None if empty else samples, seed, drawn))

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.engine.worker.desk import Desk
+from headrace.engine.staging.members import key_of
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.operations import Operations
 from headrace.plan import operations
 from headrace.trace import format as F
 from headrace.trace.file import Recording
+from headrace.trace.operations import FAR
 from headrace.trace.probe import Probe
 from headrace.trace.session import count_instructions
 from headrace.trace.stream import TraceStream
@@ -28,16 +30,22 @@ class Observer:
     """Looks at every sample of one process, without changing any. ``stream``: where it is recorded, if it is."""
 
     def __init__(
-        self, dataset: Any, recording: Recording | None, desk: Desk | None = None, *, worker: int = -1, run: int = 0
+        self,
+        dataset: Any,
+        recording: Recording | None,
+        memory: WorkerMemory | None = None,
+        *,
+        worker: int = -1,
+        run: int = 0,
     ) -> None:
-        """``desk``: a worker's; without one this is torch's ``worker``, or the process that trains.
+        """``memory``: a worker's; without one this is torch's ``worker``, or the process that trains.
 
         ``run``: what all samples are of, where several runs share a process.
         """
-        self._run = run
-        self._ledger = None if desk is None else desk.ledger
-        lane = worker if desk is None else desk.number
-        self.probe = Probe(None if desk is None else desk.ledger.operation)
+        self._run, self._dataset = run, dataset
+        self._facts = None if memory is None else memory.facts
+        lane = worker if memory is None else memory.number
+        self.probe = Probe(None if memory is None else memory.facts.operation)
         self.stream: TraceStream | None = None
         self.repeated = False
         """Whether the next sample is made again, after a death."""
@@ -54,7 +62,7 @@ class Observer:
         self.tier = 0
         """The form in which a cache had the sample being made."""
         self._pending: list[int] = self.probe.marks if recording is None else []
-        self._shared = None if desk is None else desk.ledger.account(len(self.names))
+        self._shared = None if memory is None else memory.facts.account(len(self.names))
         self._account = [] if self._shared is None else self._shared.tolist()
         self._told, self._news = now, False
 
@@ -139,11 +147,12 @@ class Observer:
             self._told, self._news = time.monotonic_ns(), False
 
     def _recorded(self, get: Get, stream: TraceStream) -> Get:
-        probe, marks, ledger, pending, run = self.probe, self.probe.marks, self._ledger, self._pending, self._run
+        probe, marks, facts, pending, run = self.probe, self.probe.marks, self._facts, self._pending, self._run
         begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
+        usual = 0.0
 
         def noted(what: Any) -> Any:
-            nonlocal took
+            nonlocal took, usual
             begin()
             self._retries = self.tier = 0
             cpu = cpu_clock() if took > CPU_WORTH_NS else 0
@@ -161,15 +170,25 @@ class Observer:
             took = elapsed = clock() - start
             cpu = cpu_clock() - cpu if cpu else elapsed
             flags = (F.REPEATED if self.repeated else 0) | self._retries << F.RETRIES_SHIFT | self.tier << F.TIER_SHIFT
-            if ledger is not None:
-                if elapsed > ledger.threshold > 0:
+            if facts is not None:
+                if elapsed > facts.threshold > 0:
                     flags |= F.SLOW
                 pending.extend(marks)
             sizes = min(probe.bytes_in, F.MASK32) << 32 | size_of(sample)
-            stream.sample(what, start, elapsed, cpu, sizes, flags, marks)
+            # Half of the samples make it grow and half shrink, so it is about their median; it is low rather than high.
+            slow = elapsed > FAR * usual or flags & F.SLOW
+            usual = min(1.1 * usual or elapsed, elapsed) if elapsed > usual else max(0.9 * usual, elapsed)
+            stream.sample(what, start, elapsed, cpu, sizes, *(self._named(what, flags) if slow else (flags, marks)))
             return sample
 
         return noted
+
+    def _named(self, index: Any, flags: int) -> tuple[int, list[int]]:
+        """Flags and marks of a slow sample, with its key where it has one."""
+        assert self.stream is not None
+        marks = self.probe.marks
+        key = key_of(self._dataset, index) if type(index) is int and 0 <= index < F.NO_INDEX else None
+        return (flags, marks) if key is None else self.stream.keyed(key, flags, marks)
 
 
 _SIZES: dict[type, Callable[[Any], int]] = {

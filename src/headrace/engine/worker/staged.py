@@ -76,22 +76,33 @@ class Staged:
         if plan is None or share is None:
             self._counter.found(W.NOWHERE)
             return named(index, self._dataset[index] if row is None else self._made_of(index, row))
+        try:
+            return named(index, self._made(share, index, plan, row))
+        except Exception:
+            with self._stages.naming(index):
+                raise
+
+    def _made(self, share: Share, index: Any, plan: Plan, row: Arrived | None) -> Any:
         form, value = self._found(share, index, plan)
         self._counter.found(form)
         if self.observer is not None:
             self.observer.tier = form
-        stamp = self._stamp(index) if plan.keep else None
+        # What was to be found and is stale, or gone, is kept anew as it was: it is known to be worth its room.
+        keep = W.form_of(plan.word) if form == W.NOWHERE and plan.word not in {0, LOOK} else plan.keep
+        stamp = self._stamp(index) if keep else None
         sized = form == W.NOWHERE and self._times.due()
+        now, used = clock(), cpu_clock()
         for stage in self._stages.after(form):
-            began, used = clock(), cpu_clock()
             value = stage.run(value) if row is None or stage.form != W.ENCODED else self._brought(index, row)
-            self._times.stage(stage, clock() - began, cpu_clock() - used)
+            began, before, now, used = now, used, clock(), cpu_clock()
+            self._times.stage(stage, now - began, used - before)
             if sized:
                 self._times.size(stage, (stamp, value), share)
-            if plan.keep == stage.form and stage.keeps:
+            if keep == stage.form and stage.keeps:
                 self._keep(share, index, stage.form, (stamp, value))
+                now, used = clock(), cpu_clock()
         self._times.tell(share)
-        return named(index, value)
+        return value
 
     def _made_of(self, index: Any, row: Arrived) -> Any:
         """The sample, without a cache."""

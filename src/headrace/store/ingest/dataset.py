@@ -81,7 +81,8 @@ class MapDataset:
         names = self._names()
         if number is None:
             return Loaded(_content(content), None if label is None else _content(label))
-        return Loaded(_content(content), names[number] if names is not None and number < len(names) else number)
+        named = names is not None and 0 <= number < len(names)  # -1 says that there is no label, and is no last class
+        return Loaded(_content(content), names[number] if names is not None and named else number)
 
     def left_out(self) -> list[str]:
         return []

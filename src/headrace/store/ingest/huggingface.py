@@ -69,7 +69,10 @@ class Saved:
                 label = row.get(self._label) if self._label is not None else None
                 problem = "it has no label" if self._label is not None and (label is None or label == -1) else None
                 if names is not None and problem is None and label is not None:
-                    label = names[label]
+                    if not 0 <= label < len(names):
+                        problem = f"its label is {label}, and there are {len(names)} classes"
+                    else:
+                        label = names[label]
                 own = None if key is None else str(row[key])
                 yield Item(f"{split}:{index}", (split, index), label, metadata, own, problem)
 

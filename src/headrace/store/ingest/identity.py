@@ -10,20 +10,25 @@ _PERSON = b"headrace ingest"
 
 def key(ident: str, content: Any, tag: str) -> str:
     """A UUID of the place in the source, the content, and how it is to be stored."""
-    digest = hashlib.blake2b(digest_size=16, person=_PERSON)
-    for part in (ident.encode("utf-8", "surrogatepass"), tag.encode(), *_parts(content)):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return str(uuid.UUID(bytes=digest.digest(), version=5))
+    whole = hashlib.blake2b(digest_size=16, person=_PERSON)
+    _feed(whole, [ident.encode("utf-8", "surrogatepass"), tag.encode(), *_parts(content)])
+    return str(uuid.UUID(bytes=whole.digest(), version=5))
 
 
 def digest(contents: Iterable[Any]) -> bytes:
     """Of contents alone, wherever they lie."""
     whole = hashlib.sha256()  # processors have instructions for it
-    for part in (part for content in contents for part in _parts(content)):
-        whole.update(len(part).to_bytes(8, "little"))
-        whole.update(part)
+    for content in contents:
+        _feed(whole, _parts(content))
     return whole.digest()[:16]
+
+
+def _feed(whole: Any, parts: list[Any]) -> None:
+    """Each part behind its length; the last one, which may be long, is not copied."""
+    *first, last = parts
+    head = b"".join(len(each).to_bytes(8, "little") + each for each in first)
+    whole.update(head + len(last).to_bytes(8, "little"))
+    whole.update(last)
 
 
 def _parts(content: Any) -> list[Any]:

@@ -219,6 +219,9 @@ class Ingester:
         metadata: dict[str, Scalar] = dict(ready.item.metadata)
         label: Label | Any = ready.item.label if ready.loaded.label is None else ready.loaded.label
         if isinstance(label, str):
+            own = metadata.get(CLASS)
+            if own is not None and own != label:
+                raise ValueError(f"its label is {label!r}, and its column {CLASS!r} says {own!r}: rename that column")
             metadata[CLASS] = label
             if label not in self._job.classes:
                 raise ValueError(f"its class {label!r} is not among those of the source")

@@ -1,18 +1,22 @@
 """Numbers for the names of classes, in agreement with those that a store already uses. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headrace.core.errors import IngestError
+from headrace.store.wording import is_text
 
 
 def numbered(
-    names: Iterable[str], used: Mapping[str, int], order: Sequence[str] = (), own: Mapping[str, int] | None = None
+    names: Collection[str], used: Mapping[str, int], order: Sequence[str] = (), own: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """The number of each class: what the store uses, what ``order`` says, what the source itself has (``own``) if that
     is free, else free numbers in the order of the names.
 
     An ingest that was interrupted numbers the rest as it would have done: the free numbers are what was left over.
     """
+    for name in names:
+        if not is_text(name):
+            raise IngestError(f"classes: {name!r} is no text: a folder whose name is not UTF-8 has to be renamed")
     known = dict(used)
     for number, name in enumerate(order):
         if known.setdefault(name, number) != number:

@@ -3,7 +3,7 @@
 import csv
 import datetime as dt
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +100,23 @@ class Manifest:
     def _rows(self) -> Iterator[Mapping[str, Any]]:
         try:
             if self._path.suffix.lower() == ".parquet":
+                self._check_names(parquet.names(self._path))
                 yield from parquet.rows(self._path)
                 return
             with self._path.open(newline="", encoding="utf-8-sig") as file:
-                yield from csv.DictReader(file, delimiter="\t" if self._path.suffix.lower() == ".tsv" else ",")
+                read = csv.DictReader(file, delimiter="\t" if self._path.suffix.lower() == ".tsv" else ",")
+                self._check_names(read.fieldnames or ())
+                yield from read
         except (OSError, UnicodeDecodeError, csv.Error, parquet.NotParquet) as error:
             raise IngestError(f"{self.name}: cannot be read ({one_line(str(error))})") from error
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        """Of two columns with one name only one would be read; one with a blank in front is not the one meant."""
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise IngestError(f"{self.name}: two columns are called {name!r}: rename one")
+            if name != name.strip():
+                raise IngestError(f"{self.name}: a column is called {name!r}, with blanks around it: take them away")
 
     def _columns(self) -> "_Columns":
         if self._known is None:

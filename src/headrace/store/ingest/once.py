@@ -52,7 +52,7 @@ class Once:
             if first.key != item.key or rewrite:  # other keys of one hash are not the same
                 last.pop(item.key, None)
                 last[item.key] = item
-                self.tally.repeated += first.key == item.key
+                self.tally.replaced += first.key == item.key
                 continue
             differences = self._differences(first, item)
             if differences:

@@ -59,6 +59,8 @@ class IngestTally:
     """Of these, the ones of which only the key was compared, since the store does not say more."""
     repeated: int = 0
     """There more than once in the source, and the same each time."""
+    replaced: int = 0
+    """Of several with one key, all but the last, which counts."""
     payload_bytes: int = 0
     """Of what was written."""
     failures: list[IngestFailure] = field(default_factory=list)
@@ -80,6 +82,7 @@ class IngestTally:
         self.present += other.present
         self.unseen += other.unseen
         self.repeated += other.repeated
+        self.replaced += other.replaced
         self.payload_bytes += other.payload_bytes
         self.failures += other.failures
         self.differ += other.differ
@@ -153,6 +156,8 @@ class Outcome:
             yield f"{shown.count} files are no samples by their names or kinds, and were left out ({shown.told()})"
         if self.tally.repeated:
             yield f"{self.tally.repeated} are there twice in the source, and the same: stored once"
+        if self.tally.replaced:
+            yield f"{self.tally.replaced} have the key of a later one in the source: of each key the last one counts"
         if self.tally.unseen:
             yield f"{self.tally.unseen} were there by their keys; this store tells no labels or metadata: --rewrite"
         if not self.settled:
@@ -167,6 +172,7 @@ class Outcome:
             "written": self.written,
             "present": self.present,
             "repeated": self.tally.repeated,
+            "replaced": self.tally.replaced,
             "payload_bytes": self.payload_bytes,
             "failed": [failure._asdict() for failure in self.failures],
             "differ": self.tally.differ,

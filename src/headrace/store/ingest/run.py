@@ -25,6 +25,8 @@ from headrace.store.url import StoreUrl
 
 CHUNK = 64
 """Items that are stored together, and done again together after a kill."""
+COPIED = 512
+"""The same, of files that this process only copies: what is stored together waits for the disk once."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,15 @@ def _prepared(store: WritableStore, shape: SourceShape, reading: ReadOptions) ->
 def _done(
     job: IngestJob, items: Iterable[Item], working: Working, source: IngestSource
 ) -> Generator[IngestTally, None, None]:
-    chunks = _chunks(iter(items))
+    copied = job.copies and source.where.threads and working.spark is None
+    chunks = _chunks(iter(items), COPIED if copied else CHUNK)
     first = next(chunks, None)
     if first is None:
         return
     chunks = itertools.chain([first], chunks)
     if working.spark is not None:
         yield from by_spark(job, chunks, working.spark, working.spark_settings)
-    elif working.workers and not (job.copies and source.where.threads):
+    elif working.workers and not copied:
         yield from by_processes(job, chunks, working.workers)
     else:
         with Ingester(job, source, working.workers) as ingester:
@@ -136,6 +139,6 @@ def _done(
                 yield ingester.take(chunk)
 
 
-def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
-    while chunk := list(itertools.islice(items, CHUNK)):
+def _chunks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    while chunk := list(itertools.islice(items, size)):
         yield chunk

@@ -36,6 +36,8 @@ class _TarSample:
     shard: Path
     key: str
     members: dict[str, tuple[int, int]] = field(default_factory=dict)
+    twice: str | None = None
+    """An extension that two of its members have."""
 
 
 class Tars:
@@ -84,6 +86,8 @@ class Tars:
     def _item(self, group: _TarSample, known: "_TarColumns") -> Item:
         ident = f"{group.shard.name}/{group.key}"
         try:
+            if group.twice is not None:
+                raise ValueError(f"it has two members .{group.twice}")
             place, label_place = known.places(group)
             fields = _fields(group, known.label)
             metadata: dict[str, Scalar] = {
@@ -195,6 +199,7 @@ def _groups(shard: Path) -> Iterator[_TarSample]:
                 if group is not None:
                     yield group
                 group = _TarSample(shard, key)
+            group.twice = extension if extension in group.members else group.twice
             group.members[extension] = offset, size
     except BadTar as error:
         if group is not None and error.within not in (None, group.key):
@@ -214,7 +219,10 @@ def _fields(group: _TarSample, label: str | None) -> dict[str, Any]:
         for each in small:
             text = _read(file, group.members[each], LONGEST).decode()
             if each == JSON and each != label:
-                values = json.loads(text)
+                try:
+                    values = json.loads(text)
+                except RecursionError:
+                    raise ValueError("its metadata are nested too deeply") from None
                 if isinstance(values, dict):
                     plain = {
                         name: value for name, value in values.items() if isinstance(value, (str, int, float, bool))

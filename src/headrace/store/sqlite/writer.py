@@ -13,7 +13,7 @@ from headrace.store.sqlite.database import Database, changed, quoted, transactio
 from headrace.store.sqlite.origins import Origins
 
 AT_ONCE = 500
-"""Keys of one query, and rows removed in one transaction."""
+"""Keys of one query."""
 
 
 class SqliteWriter:
@@ -68,6 +68,8 @@ class SqliteWriter:
         return found
 
     def alike(self, origin: Origin) -> list[Alike]:
+        if self._searched.get(origin.run) is False:
+            return []
         with self._told():
             if origin.run not in self._searched:
                 self._searched[origin.run] = self._origins.any_before(origin.run)

@@ -3,17 +3,16 @@
 import os
 import select
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing.context import BaseContext
 
 from headrace.core.errors import LoaderClosed
-from headrace.engine.consumer.processes.children import Child, await_end, epitaph, kill
-from headrace.engine.consumer.processes.recruiter import Recruiter
-from headrace.engine.consumer.processes.rollcall import RollCall
-from headrace.engine.consumer.processes.section import Section
+from headrace.core.story import StoryLog
+from headrace.engine.consumer.processes.starting import Child, Starter, await_end, ending, kill
 from headrace.engine.memory.limits import explained
-from headrace.engine.memory.lock import Bell, Mutex, new_lock
+from headrace.engine.memory.lock import Bell, Mutex, Section, new_lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker.job import Task, Wiring
 from headrace.engine.worker.signals import held
@@ -22,19 +21,25 @@ from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.gauges import Gauges
 from headrace.sched.resume import Resume
 from headrace.sched.roster import LaneStates
+from headrace.sched.story import Story
 
 GRACE_SECONDS = 1.0
 """How long a worker may go on with the sample it is making once the loader has ended."""
+START_SECONDS, SAMPLE_SECONDS = 60.0, 600.0
+"""After which a worker is overdue. Starting takes a second or two, with imports over a network perhaps ten."""
 
 
 class Pool:
     """Workers over one reservation: ``lanes`` to begin with, more when they are added. Not thread-safe.
 
-    Who starts them is in ``recruiter``: the caller does, until there is a nursery.
+    Who starts them is in ``starting``: the caller does, until there is a forker.
     """
 
-    def __init__(self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int) -> None:
-        """Starts nothing yet."""
+    def __init__(
+        self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int, log: StoryLog
+    ) -> None:
+        """Starts nothing yet. ``log``: where the story is told, if the memory has room for one."""
+        self.story = Story(memory.words, memory.dims, log) if memory.dims.told else None
         self.memory, self.workers = memory, lanes
         with explained("make a lock and a bell for the workers"):
             lock = new_lock(memory)
@@ -43,11 +48,11 @@ class Pool:
             except OSError:
                 lock.close()
                 raise
-        self._recruiter = Recruiter(context, task, self._wiring, lanes, base_seed)
+        self._starter = Starter(context, task, self._wiring, lanes, base_seed)
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
         self._roster = LaneStates(memory.words, memory.dims)
-        self._roll = RollCall(self._roster)
+        self._overdue = Overdue(self._roster)
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
@@ -55,7 +60,7 @@ class Pool:
         self._section = Section(self._wiring.lock)
         self._owner = os.getpid()
         self.closed = self._dismissed = False
-        self._rope = threading.Lock()  # of the consumer's bell: nobody rings what is being closed
+        self._bell_lock = threading.Lock()  # of the consumer's bell: nobody rings what is being closed
         self._roster.open()
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
@@ -63,9 +68,9 @@ class Pool:
         for lane in range(self.workers):
             self.add(resume(lane))
 
-    def open_nursery(self) -> None:
+    def start_forker(self) -> None:
         """Start whoever starts workers from now on, if there is nobody."""
-        self._recruiter.open_nursery([child.watch for child in self._children if child is not None])
+        self._starter.start_forker([child.watch for child in self._children if child is not None])
 
     @property
     def lanes(self) -> int:
@@ -74,8 +79,8 @@ class Pool:
 
     def add(self, resume: Resume) -> None:
         """Start one more worker."""
-        self._recruiter.make_helpers()
-        with self._recruiter.signals_held() as mask:
+        self._starter.make_helpers()
+        with self._starter.signals_held() as mask:
             lane = self.lanes
             with explained(f"make a bell for worker {lane}"):
                 bell = Bell()
@@ -92,22 +97,22 @@ class Pool:
 
     def restart(self, lane: int, resume: Resume) -> None:
         """Start a worker in place of one that died. Until that has been done, ``wait`` calls that one dead."""
-        self._recruiter.make_helpers()
-        with self._recruiter.signals_held() as mask:
+        self._starter.make_helpers()
+        with self._starter.signals_held() as mask:
             self._start(lane, resume, mask)
 
     def _start(self, lane: int, resume: Resume, mask: set[int]) -> None:
-        nursed = self._recruiter.has_nursery
+        by_forker = self._starter.has_forker
         with explained(f"start worker {lane}"):
-            child = self._recruiter.start(lane, self._bells[lane], resume, mask)
+            child = self._starter.start(lane, self._bells[lane], resume, mask)
         before, self._children[lane] = self._children[lane], child
         self._dead.discard(lane)
-        self._roll.started(lane, child.pid)
+        self._overdue.started(lane, child.pid)
         self._watched[child.watch] = lane
         self._poll.register(child.watch, select.POLLIN)
         if before is not None:
             before.close()
-        if nursed and not self._recruiter.has_nursery:
+        if by_forker and not self._starter.has_forker:
             warnings.warn(
                 "the process that replaces workers is gone (often the out-of-memory killer): until the next iter() "
                 "they are forked from this one, and inherit the locks that other threads hold at that moment",
@@ -117,9 +122,10 @@ class Pool:
 
     def ledger(self) -> ConsumerLedger:
         """The consumer's view of the ledger, for one epoch."""
-        if isinstance(self._wiring.lock, Mutex):
-            return twin.NativeConsumer(self.memory.words, self.memory.dims, self._section)
-        return ConsumerLedger(self.memory.words, self.memory.dims, self._section)
+        kind = twin.NativeConsumer if isinstance(self._wiring.lock, Mutex) else ConsumerLedger
+        ledger = kind(self.memory.words, self.memory.dims, self._section)
+        ledger.story = self.story
+        return ledger
 
     def gauges(self) -> Gauges:
         """What the workers measure."""
@@ -132,7 +138,7 @@ class Pool:
     def dismiss(self) -> None:
         """Whoever waits, or will, raises ``LoaderClosed``. May be called by any thread, at any time."""
         self._dismissed = True
-        with self._rope:
+        with self._bell_lock:
             if self._wiring.consumer.fd >= 0:
                 self._wiring.consumer.ring()
 
@@ -143,7 +149,8 @@ class Pool:
         """
         if besides[0] >= 0:
             self._poll.register(*besides)
-        patience = self._roll.seconds() if seconds is None else min(max(0.0, seconds), self._roll.seconds())
+        look = min(START_SECONDS, SAMPLE_SECONDS)
+        patience = look if seconds is None else min(max(0.0, seconds), look)
         events = self._poll.poll(0 if self._dead else 1000 * patience)
         for fd, _ in events:
             if fd == self._wiring.consumer.fd:
@@ -157,19 +164,29 @@ class Pool:
         if self._dismissed:
             raise LoaderClosed
         if not events:
-            self._roll.call()
+            self._overdue.warn()
         return sorted(self._dead)
 
     def late(self) -> list[str]:
         """Of each worker that is not at work yet: which, and where it is."""
-        return self._roll.late()
+        return self._overdue.late()
 
-    def epitaph(self, lane: int) -> tuple[int, str]:
+    def told(self) -> str:
+        """How the story ends, to be added to a message; empty where none is kept."""
+        if self.story is None:
+            return ""
+        self.story.gather()
+        return self.story.log.ending()
+
+    def ended(self, lane: int) -> tuple[int, str]:
         """(pid, how it ended) of a worker that died; reaps it."""
         child = self._children[lane]
         if child is None:
             return -1, "was never started"
-        return child.pid, epitaph(child)
+        how = ending(child)
+        if self.story is not None:
+            self.story.died(lane, child.pid, how)
+        return child.pid, how
 
     def pids(self) -> list[int]:
         """Of the workers."""
@@ -190,7 +207,7 @@ class Pool:
     def _end(self) -> None:
         self._roster.stop()
         self.ring(lane for lane, bell in enumerate(self._bells) if bell.fd >= 0)
-        self._recruiter.dismiss()
+        self._starter.dismiss()
         running = {child.watch: child for child in self._children if child is not None and child.watch in self._watched}
         await_end(running, GRACE_SECONDS)
         for child in running.values():
@@ -198,11 +215,65 @@ class Pool:
         await_end(running, None)
         for child in filter(None, self._children):
             child.close()
-        self._recruiter.close()
+        if self.story is not None:
+            self.story.gather()
+        self._starter.close()
         self._roster.stopped()
         self._wiring.lock.close()
-        with self._rope:
+        with self._bell_lock:
             self._wiring.consumer.close()
         for bell in self._bells:
             bell.close()
         self.closed = True
+
+
+class Overdue:
+    """Workers that never come to work, and samples that never end, while the consumer waits for them.
+
+    Each is complained of once; the consumer decides how long it waits (``timeout``).
+    """
+
+    def __init__(self, roster: LaneStates) -> None:
+        """Nobody has been started."""
+        self._roster = roster
+        self._since: dict[int, tuple[int, float]] = {}  # lane -> its process, when that was started
+        self._complained: set[tuple[int, int]] = set()  # process, when its sample was begun (0: before its first)
+
+    def started(self, lane: int, pid: int) -> None:
+        """A process was started for this lane."""
+        self._roster.started(lane)
+        self._since[lane] = pid, time.monotonic()
+
+    def late(self) -> list[str]:
+        """Of each worker that is not at work yet: which, and where it is."""
+        return [self._where(lane) for lane in self._since if not self._roster.is_at_work(lane)]
+
+    def warn(self) -> None:
+        """Warn about whoever keeps the consumer waiting for too long."""
+        now, reports = time.monotonic(), []
+        for lane, (pid, since) in self._since.items():
+            begun = self._roster.begun(lane)
+            if (pid, begun) in self._complained:
+                continue
+            if not self._roster.is_at_work(lane) and now - since >= START_SECONDS:
+                reports.append(
+                    f"{self._where(lane)}, {now - since:.0f} seconds after it was started. If it waits for a lock "
+                    "that a thread of this process held when it was forked, it will wait for ever: "
+                    "multiprocessing_context='forkserver' starts workers without inherited locks"
+                )
+            elif begun and now - begun / 1e9 >= SAMPLE_SECONDS:
+                reports.append(f"DataLoader worker {lane} (pid {pid}) has been making {self._sample(lane)} for "
+                               f"{now - begun / 1e9:.0f} seconds")  # fmt: skip
+            else:
+                continue
+            self._complained.add((pid, begun))
+        for report in reports:
+            warnings.warn(f"{report} (py-spy dump --pid shows where it is; timeout= bounds the wait)", stacklevel=2)
+
+    def _where(self, lane: int) -> str:
+        place = "in worker_init_fn" if self._roster.is_initializing(lane) else "starting"
+        return f"DataLoader worker {lane} (pid {self._since[lane][0]}) is still {place}"
+
+    def _sample(self, lane: int) -> str:
+        index = self._roster.index(lane)
+        return "one sample" if index is None else f"sample {index}"

@@ -84,10 +84,10 @@ class ArrivingGroups:
         return self._head
 
     @property
-    def _has_appetite(self) -> bool:
+    def _asks_for_more(self) -> bool:
         """Whether the fetcher would like to be asked for more; what a cache has is not drawn much further ahead."""
-        missing, appetite = self._arrivals.missing, self._fetcher.appetite
-        return missing < appetite and (not self._plans or len(self._plans) - missing < AHEAD * appetite)
+        missing, most = self._arrivals.missing, self._fetcher.ask_for
+        return missing < most and (not self._plans or len(self._plans) - missing < AHEAD * most)
 
     @property
     def drawn(self) -> Planned | None:
@@ -112,7 +112,7 @@ class ArrivingGroups:
     def ask(self) -> None:
         """Have as many rows brought as the fetcher would like to be asked for."""
         self._fetcher.pump()
-        while not self._exhausted and self._has_appetite:
+        while not self._exhausted and self._asks_for_more:
             self._draw()
         self._fetcher.pump()
 

@@ -11,7 +11,7 @@ from headrace.cache.serving import Serving
 from headrace.cache.share import START
 from headrace.core.stats import Division as Shown
 from headrace.engine.consumer.cores import machine, own_cores
-from headrace.engine.consumer.tally import LoaderTally
+from headrace.engine.consumer.counters import LoaderCounters
 from headrace.plan import splitting
 from headrace.plan.partition import Split
 from headrace.plan.splitting import Compute, Measured
@@ -41,12 +41,12 @@ LOCAL, REMOTE = Speed(3e-5, 1e-10), Speed(3e-4, 1e-9)
 class Divider:
     """Looks now and then, when the rank asks for samples. Takes a millisecond then."""
 
-    def __init__(self, serving: Serving, tally: LoaderTally, *, plans: bool) -> None:
+    def __init__(self, serving: Serving, counters: LoaderCounters, *, plans: bool) -> None:
         """``plans``: the user has not fixed the division."""
-        self._serving, self._backend, self._tally, self._plans = serving, serving.share.backend, tally, plans
+        self._serving, self._backend, self._counters, self._plans = serving, serving.share.backend, counters, plans
         self._next = time.monotonic() + LOOK
         self._looks, self._number, self._rest = 0, -1, 0.0
-        self._before = time.monotonic(), tally.samples, tally.wait_seconds
+        self._before = time.monotonic(), counters.samples, counters.wait_seconds
         self._used = time.process_time_ns()
         self._spare, self._host = Spare(own_cores()), _host()
 
@@ -61,10 +61,10 @@ class Divider:
         if self._looks % RECOUNT == 0:
             self._serving.recount()
         self._spare.look(now, machine(), self._backend.measured())
-        if self._tally.samples > self._before[1]:  # a batch may take longer than it is from look to look
+        if self._counters.samples > self._before[1]:  # a batch may take longer than it is from look to look
             self._serving.report(self._rank(now))
         used, self._used = self._used, time.process_time_ns()
-        if self._tally.lanes:  # else samples are made here, and what is done beside that is counted there
+        if self._counters.lanes:  # else samples are made here, and what is done beside that is counted there
             self._backend.measure(Sums(other_cpu=self._used - used))
         if self._plans:
             self._plan(now)
@@ -79,13 +79,13 @@ class Divider:
         return DivisionFacts(self._backend.samples, share.terms().limit, self._backend.measured(), ranks, division)
 
     def _rank(self, now: float) -> Rank:
-        tally, (then, samples, waited) = self._tally, self._before
-        self._before = now, tally.samples, tally.wait_seconds
-        taken, passed = tally.samples - samples, now - then
-        busy = max(1e-6, passed - (tally.wait_seconds - waited))
-        network = tally.network
+        counters, (then, samples, waited) = self._counters, self._before
+        self._before = now, counters.samples, counters.wait_seconds
+        taken, passed = counters.samples - samples, now - then
+        busy = max(1e-6, passed - (counters.wait_seconds - waited))
+        network = counters.network
         storage = network.window * network.rows / network.seconds if network.seconds else 0.0
-        return Rank(max(1, tally.lanes), taken / busy, taken / passed, storage, self._spare.cores, self._host)
+        return Rank(max(1, counters.lanes), taken / busy, taken / passed, storage, self._spare.cores, self._host)
 
     def _plan(self, now: float) -> None:
         facts = self.facts()

@@ -48,7 +48,7 @@ class Fetcher:
         self._numbers = 0
         self._group = 1
         self.network = self._before = before
-        self.appetite = 2 * self.batch
+        self.ask_for = 2 * self.batch
         """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
 
     @property
@@ -165,7 +165,7 @@ class Fetcher:
                     self.refuse([place])
         elif kind is MessageKind.FACTS:
             facts = json.loads(body)
-            self.appetite = int(facts["appetite"])
+            self.ask_for = int(facts["ask_for"])
             self.network = _added(self._before, facts)
         elif kind is MessageKind.FATAL:
             self._refused = failures.rebuilt(json.loads(body))

@@ -10,26 +10,64 @@ import numpy as np
 
 from headrace.cache import division as D
 from headrace.cache import identity, shm
+from headrace.cache.backend import RoomUse
 from headrace.cache.company import Unit
 from headrace.cache.options import Cache, open_share, title
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Answer, Serving
 from headrace.cache.share import START
 from headrace.cache.words import Array
+from headrace.core.stats import CacheUse, Division
+from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.supply.dividing import Divider, shown
-from headrace.engine.consumer.supply.hits import Hits
-from headrace.engine.consumer.tally import LoaderTally
 from headrace.engine.staging.caching import Caching
+from headrace.engine.staging.counts import Counts
 from headrace.engine.staging.stages import Stages, staged
 
 _places: set[tuple[int, str, int]] = set()
 """Those that loaders of this process have: process, dataset and number."""
 
 
+class Hits:
+    """Counts since the loader was made: what samples began with, as those who made them say."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.counters: LoaderCounters | None = None
+        """The loader's, to be kept up to date."""
+        self.counts = Counts()
+        self.exchanged = 0
+        self._room, self._division = RoomUse(), Division()
+
+    def learn(self, room: RoomUse, division: Division) -> None:
+        """What the cache holds of this data, for all jobs, and how it is divided."""
+        self._room, self._division = room, division
+        self.show()
+
+    def show(self) -> None:
+        """Bring the counters up to date."""
+        if self.counters is None:
+            return
+        misses, encoded, decoded, augmented = self.counts.total()
+        room = self._room
+        self.counters.cache = CacheUse(
+            encoded,
+            decoded,
+            augmented,
+            misses,
+            self.exchanged,
+            kept=room.kept,
+            evicted=room.evicted,
+            lost=room.lost,
+            bytes=sum(room.held),
+            division=self._division,
+        )
+
+
 class Membership:
     """One place: a share in the cache, and what this rank is served."""
 
-    def __init__(self, caching: Caching, hits: Hits, tally: LoaderTally) -> None:
+    def __init__(self, caching: Caching, hits: Hits, counters: LoaderCounters) -> None:
         """``CacheError`` where the cache cannot be had."""
         self._pid, self._open, self._hits = os.getpid(), True, hits
         self._place = _taken(f"{caching.options.url} {title(caching.scopes, caching.samples)}")
@@ -48,7 +86,7 @@ class Membership:
         except BaseException:
             _places.discard(self._place)
             raise
-        self._divider = Divider(self.serving, tally, plans=options.split is None)
+        self._divider = Divider(self.serving, counters, plans=options.split is None)
         self.count()
 
     def _agree(self, options: Cache) -> None:
@@ -82,7 +120,7 @@ class Membership:
         self.serving.saw(samples)
 
     def count(self) -> None:
-        """Bring what is known into the tally."""
+        """Bring what is known into the counters."""
         backend = self.share.backend
         if backend.rests:
             self._hits.show()
@@ -137,14 +175,14 @@ class Memberships:
         self.hits = Hits()
         self._free: list[Membership] = []
 
-    def take(self, caching: Caching, tally: LoaderTally) -> Membership:
+    def take(self, caching: Caching, counters: LoaderCounters) -> Membership:
         """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
-        self.hits.tally = tally
+        self.hits.counters = counters
         while (found := self._taken()) is not None:
             if found.is_for(caching):
                 return found
             found.close()
-        return Membership(caching, self.hits, tally)
+        return Membership(caching, self.hits, counters)
 
     def put(self, membership: Membership) -> None:
         """It is not used at the moment."""

@@ -22,7 +22,7 @@ ATTEMPTS = 3
 """Interrupts just before handlers wait, or just after, break one off."""
 
 
-class Farewell:
+class Finalizer:
     """Has ``act`` called when an object is gone, at exit if it is still there then. ``act`` can be called twice.
 
     No step of this is taken by Python code but those of ``_perform``, or a handler could run in it. The one before its
@@ -133,11 +133,11 @@ class _Gone:
 
 
 def _say_all() -> None:
-    for farewell in list(_left.values())[::-1]:
-        farewell._perform()  # noqa: SLF001  (of this module)
+    for finalizer in list(_left.values())[::-1]:
+        finalizer._perform()  # noqa: SLF001  (of this module)
 
 
-_left: dict[int, Farewell] = {}
+_left: dict[int, Finalizer] = {}
 _soon: dict[int, _Soon] = {}
 _SAY = operator.methodcaller("say")
 _python = ctypes.pythonapi

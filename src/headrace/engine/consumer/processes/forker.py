@@ -1,4 +1,4 @@
-"""The trainer's side of the nursery: the process that workers are forked from once an epoch is under way."""
+"""The trainer's side of the forker: the process that workers are forked from once an epoch is under way."""
 
 import os
 import pickle
@@ -6,26 +6,52 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
-from headrace.engine.consumer.processes.forking import alone
-from headrace.engine.worker import nursery
+from headrace.engine.worker import forking
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.signals import ALL, held
 from headrace.sched.resume import Resume
 
 ANSWER_SECONDS = 30.0
-"""After this long without an answer the nursery is given up: somebody stopped it, or it waits for an inherited lock."""
+"""After this long without an answer it is given up: somebody stopped it, or it waits for an inherited lock."""
 
 
-class NurseryGone(Exception):
+class _ForkLock:
+    """One fork at a time, whatever thread asks for it.
+
+    Libraries that guard their locks and descriptors across forks may refuse a second one that begins meanwhile, as
+    filelock does, which comes with torch.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()
+
+
+_fork_lock = _ForkLock()
+os.register_at_fork(after_in_child=_fork_lock.renew)  # there it is nobody's
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other thread forks for a loader in the block."""
+    with _fork_lock.lock:
+        yield
+
+
+class ForkerGone(Exception):
     """It was killed, or does not answer. Its workers go on, but how they end can no longer be told."""
 
 
-class Born(NamedTuple):
+class NewWorker(NamedTuple):
     """A worker it forked."""
 
     pid: int
@@ -33,7 +59,7 @@ class Born(NamedTuple):
     """A pidfd, the caller's from now on."""
 
 
-class Nursery:
+class Forker:
     """Forked when made. Not thread-safe; of no use in a process forked from this one."""
 
     def __init__(self, context: BaseContext, job: Job, workers: list[int]) -> None:
@@ -56,7 +82,7 @@ class Nursery:
                 raise
             if self.pid == 0:
                 self._channel.close()  # the trainer's end: that nobody has it any more says that the trainer is gone
-                _live(there, context, job, workers)
+                _serve(there, context, job, workers)
             try:
                 self._watch = os.pidfd_open(self.pid)
             except OSError:
@@ -65,32 +91,32 @@ class Nursery:
                 self._channel.close()
                 raise
 
-    def start(self, lane: int, bell: int, resume: Resume) -> Born:
+    def start(self, lane: int, bell: int, resume: Resume) -> NewWorker:
         """Have a worker forked that is rung by ``bell``; OSError when the system does not allow it."""
         with os.fdopen(os.memfd_create("headrace-resume", os.MFD_CLOEXEC), "w+b") as told:
             pickle.dump(resume, told)
             told.seek(0)
-            answer, fds = self._ask(nursery.START, lane, [bell, told.fileno()])
+            answer, fds = self._ask(forking.START, lane, [bell, told.fileno()])
         if answer < 0:
             raise OSError(-answer, os.strerror(-answer))
-        return Born(answer, fds[0])
+        return NewWorker(answer, fds[0])
 
     def reap(self, pid: int) -> int | None:
         """The exit code of a worker that ended (negative: the signal), None when it cannot be told."""
-        code, _ = self._ask(nursery.REAP, pid)
-        return None if code == nursery.UNKNOWN else code
+        code, _ = self._ask(forking.REAP, pid)
+        return None if code == forking.UNKNOWN else code
 
     def _ask(self, kind: int, subject: int, fds: list[int] | None = None) -> tuple[int, list[int]]:
         if self._gone:
-            raise NurseryGone
+            raise ForkerGone
         with held(ALL):
             self._serial += 1
             try:
-                socket.send_fds(self._channel, [nursery.REQUEST.pack(self._serial, kind, subject)], fds or [])
+                socket.send_fds(self._channel, [forking.REQUEST.pack(self._serial, kind, subject)], fds or [])
                 return self._answer()
-            except (ConnectionError, NurseryGone) as error:
+            except (ConnectionError, ForkerGone) as error:
                 self._give_up()
-                raise NurseryGone from error
+                raise ForkerGone from error
 
     def _answer(self) -> tuple[int, list[int]]:
         """To the last request; one that was interrupted may have left its answer before it."""
@@ -101,11 +127,11 @@ class Nursery:
         while True:
             ready = [fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)]
             if self._channel.fileno() not in ready:
-                raise NurseryGone
-            message, fds, _, _ = socket.recv_fds(self._channel, nursery.ANSWER.size, 1, socket.MSG_CMSG_CLOEXEC)
-            if len(message) < nursery.ANSWER.size:
-                raise NurseryGone
-            serial, answer = nursery.ANSWER.unpack(message)
+                raise ForkerGone
+            message, fds, _, _ = socket.recv_fds(self._channel, forking.ANSWER.size, 1, socket.MSG_CMSG_CLOEXEC)
+            if len(message) < forking.ANSWER.size:
+                raise ForkerGone
+            serial, answer = forking.ANSWER.unpack(message)
             if serial == self._serial:
                 return answer, fds
             for fd in fds:  # nobody knows this worker
@@ -146,7 +172,7 @@ class Nursery:
             return
         if not self._gone:
             with suppress(OSError):
-                self._channel.send(nursery.REQUEST.pack(self._serial + 1, nursery.END, 0))
+                self._channel.send(forking.REQUEST.pack(self._serial + 1, forking.END, 0))
             self._ends(ANSWER_SECONDS)
             self._give_up()
         self._channel.close()
@@ -154,10 +180,10 @@ class Nursery:
         self._watch = -1
 
 
-def _live(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
-    """The life of the new process; does not return."""
+def _serve(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
+    """What the new process does; does not return."""
     try:
-        nursery.tend(channel, context, job, workers)
+        forking.serve(channel, context, job, workers)
     finally:
         os._exit(0)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from headrace.engine.consumer.tally import LoaderTally
-from headrace.engine.consumer.tracing import Delivered
+from headrace.engine.consumer.counters import LoaderCounters
+from headrace.engine.consumer.hand import Delivered
 from headrace.engine.memory.limits import explained
 
 NAME = "headrace-loader"
@@ -76,10 +76,10 @@ class Snapshot:
     """None without one."""
 
 
-class Beacon:
+class FiguresPage:
     """The loader's side. Writing takes a microsecond or two, once per batch."""
 
-    def __init__(self, tally: LoaderTally, name: str) -> None:
+    def __init__(self, counters: LoaderCounters, name: str) -> None:
         """``name``: of the dataset."""
         with explained("make a page for the loader's figures"):
             file = os.memfd_create(NAME, os.MFD_CLOEXEC)
@@ -88,38 +88,38 @@ class Beacon:
                 self._page = mmap.mmap(file, mmap.PAGESIZE)  # keeps a descriptor of its own
             finally:
                 os.close(file)
-        self._tally, self._name, self._began = tally, name.encode()[:64], time.monotonic_ns()
+        self._counters, self._name, self._began = counters, name.encode()[:64], time.monotonic_ns()
         self._process = os.getpid()  # a forked one makes a page of its own
 
     def show(self, epoch: int, delivered: Delivered, now: int, *, finished: bool = False) -> None:
         """Bring the page up to date."""
-        tally = self._tally
+        counters = self._counters
         _PAGE.pack_into(
             self._page,
             0,
             MAGIC,
             self._process,
-            tally.number,
-            tally.workers,
-            int(tally.lane_changes.last),
+            counters.number,
+            counters.workers,
+            int(counters.lane_changes.last),
             delivered.ready,
             delivered.outstanding,
             finished,
             epoch,
-            tally.batches,
-            tally.samples,
-            int(tally.wait_seconds * 1e9),
-            tally.slow,
-            tally.hand_offs,
-            tally.restarts,
-            tally.repeats,
-            tally.skipped.count,
-            int(tally.thresholds.last * 1e9),
+            counters.batches,
+            counters.samples,
+            int(counters.wait_seconds * 1e9),
+            counters.slow,
+            counters.hand_offs,
+            counters.restarts,
+            counters.repeats,
+            counters.skipped.count,
+            int(counters.thresholds.last * 1e9),
             now,
             self._began,
             self._name,
         )
-        use = tally.cache
+        use = counters.cache
         if use.division.why:
             counts = use.encoded, use.decoded, use.augmented, use.misses, use.exchanged, use.evicted, use.bytes
             _CACHE.pack_into(self._page, _PAGE.size, *counts, *use.division.split)

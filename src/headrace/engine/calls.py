@@ -8,16 +8,16 @@ from types import FrameType
 LOOK_SECONDS = 0.001
 
 
-class Turn(dict[int, object]):
-    """Empty, or under 0 the call whose turn it is: whoever is the first to ``setdefault(0, call)`` has it.
+class OneCall(dict[int, object]):
+    """Empty, or under 0 the call that is under way: whoever is the first to ``setdefault(0, call)`` has it.
 
-    Left by ``del turn[0]``. No signal handler can run between that and the steps around it, as it could with a lock's
+    Left by ``del calls[0]``. No signal handler can run between that and the steps around it, as it could with a lock's
     ``release()``. A call that an interrupt kept from leaving is not under way any more, which its thread's frames show:
     a call is also a local variable ``call`` of whoever makes it.
     """
 
     def wait(self, call: object, seconds: float | None = None) -> bool:
-        """Until it is this call's turn, or time is up; False at once inside another call of this thread.
+        """Until this call is under way, or time is up; False at once inside another call of this thread.
 
         That is where a signal handler runs: the other call goes on when it returns.
         """
@@ -33,7 +33,7 @@ class Turn(dict[int, object]):
         return True
 
     def leave(self, call: object) -> None:
-        """It is over, if it was its turn at all."""
+        """It is over, if it was under way at all."""
         if self.get(0) is call:
             del self[0]
 

@@ -34,7 +34,7 @@ class GroupFacts(NamedTuple):
         return bool(self.kind & W.PLANNED)
 
 
-class LaneView(SlotView):
+class LaneFacts(SlotView):
     """One worker's."""
 
     def __init__(self, words: Words, dims: Dims, lane: int) -> None:
@@ -42,8 +42,6 @@ class LaneView(SlotView):
         super().__init__(words, dims)
         dims.check_lane(lane)
         self.lane_number, self.lane = lane, dims.lane(lane)
-        self._group0, self._group_stride, self._ticket0 = dims.group0, dims.group_stride, dims.ticket0
-        self._index0, self._account0 = dims.index0, dims.account(lane)
         self.operation: Words = words[self.lane + W.L_OPERATION : self.lane + W.L_OPERATION + 1]
         """A cell for the number of the operation that the sample being made is at."""
 
@@ -82,21 +80,22 @@ class LaneView(SlotView):
 
     def account(self, operations: int) -> Words:
         """What so many operations of this lane cost: see ``headrace.plan.operations``."""
-        return self.w[self._account0 : self._account0 + (operations + 1) * W.COSTS]
+        first = self.dims.account(self.lane_number)
+        return self.w[first : first + (operations + 1) * W.COSTS]
 
     def group(self, group: int) -> GroupFacts:
         """What is known of one."""
-        at, w = self._group0 + group * self._group_stride, self.w
+        at, w = self.dims.group(group), self.w
         return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL], w[at + W.G_EPOCH])
 
     def indices(self, group: int, count: int) -> list[int]:
         """Its first ``count`` indices, where they are not pickled."""
-        first = self._index0 + group * self._group_stride
+        first = self.dims.index(group)
         return self.w[first : first + count].tolist()
 
     def is_repeated(self, group: int, position: int) -> bool:
         """Whether a sample is made again, after a death."""
-        return E.deaths(self.w[self._ticket0 + group * self._group_stride + position]) > 0
+        return E.deaths(self.w[self.dims.ticket(group) + position]) > 0
 
     def begin(self, position: int, now: int) -> bool:
         """It makes this one of its tickets from ``now`` on (nanoseconds): a death is held against it.
@@ -127,10 +126,18 @@ class LaneView(SlotView):
 
     def present(self, slot: int) -> list[int]:
         """Rows of a slot that hold a sample."""
-        states = self._row_state0 + slot * self._slot_stride
+        states = self.dims.row_state(slot)
         rows = self.w[states : states + self.expected(slot)].tolist()
         return [row for row, state in enumerate(rows) if E.kind(state) in (W.IN_PLACE, W.AS_OBJECT)]
 
     def ticket(self, slot: int, row: int) -> tuple[int, int]:
         """The group and the position of the sample that a row holds."""
-        return E.parts(E.which(self.w[self._row_ticket0 + slot * self._slot_stride + row]))
+        return E.parts(E.which(self.w[self.dims.row_ticket(slot) + row]))
+
+    def blob_used(self, group: int) -> int:
+        """Bytes of a group's blob that are in use."""
+        return self.w[self.dims.group(group) + W.G_BLOB]
+
+    def use_blob(self, group: int, used: int) -> None:
+        """So many of them are from now on. The lock is held."""
+        self.w[self.dims.group(group) + W.G_BLOB] = used

@@ -12,8 +12,8 @@ from types import FrameType
 
 import pytest
 
-from headrace.engine import farewell
-from headrace.engine.farewell import Farewell
+from headrace.engine import finalizer
+from headrace.engine.finalizer import Finalizer
 from tests.engine.test_signals import Interrupt, elsewhere
 from tests.loader.steps import at_step
 
@@ -28,7 +28,7 @@ def nothing_printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     printed: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda said: printed.append(said.exc_value))
     yield printed
-    assert not farewell._soon
+    assert not finalizer._soon
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def handled() -> Iterator[list[int]]:
 def drop(act: Callable[[], None]) -> None:
     """Somebody goes, and the program goes on."""
     owner = Owner()
-    Farewell(owner, act)
+    Finalizer(owner, act)
     del owner
     pass_by()
 
@@ -63,13 +63,13 @@ def test_it_is_done_once() -> None:
     drop(lambda: done.append(1))
     assert done == [1]
     gc.collect()
-    assert not farewell._left
+    assert not finalizer._left
 
 
 def test_it_is_not_done_after_all() -> None:
     done: list[int] = []
     owner = Owner()
-    kept = Farewell(owner, lambda: done.append(1))
+    kept = Finalizer(owner, lambda: done.append(1))
     kept.detach()
     kept.detach()
     del owner
@@ -80,7 +80,7 @@ def test_it_is_done_by_the_cycle_collector() -> None:
     done: list[int] = []
     owner = Owner()
     owner.itself = owner  # type: ignore[attr-defined]
-    Farewell(owner, lambda: done.append(1))
+    Finalizer(owner, lambda: done.append(1))
     del owner
     gc.collect()
     assert done == [1]
@@ -142,7 +142,7 @@ def test_an_interrupt_at_any_line(handled: list[int], nothing_printed: list[obje
     for line in itertools.count(1):
         done: list[int] = []
         owners = [Owner()]
-        Farewell(owners[0], lambda done=done: done.append(1))
+        Finalizer(owners[0], lambda done=done: done.append(1))
         try:
             with at_step(line, lambda: signal.raise_signal(signal.SIGUSR1), "line") as steps:
                 owners.clear()
@@ -154,7 +154,7 @@ def test_an_interrupt_at_any_line(handled: list[int], nothing_printed: list[obje
             nothing_printed.clear()
             hits += 1
         assert done
-        assert not farewell._left
+        assert not finalizer._left
         if steps[0] < line:
             break
         assert hits == len(handled)
@@ -166,7 +166,7 @@ def test_one_before_its_first_instruction(nothing_printed: list[object]) -> None
     """Python prints that one, and calls the second reference: which sees to it that Ctrl-C is not lost."""
     done: list[int] = []
     owner = Owner()
-    spoken = Farewell(owner, lambda: done.append(1))
+    spoken = Finalizer(owner, lambda: done.append(1))
 
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -191,10 +191,10 @@ def test_in_another_thread_nothing_waits(handled: list[int]) -> None:
 
 def test_at_exit() -> None:
     program = (
-        "from headrace.engine.farewell import Farewell\n"
+        "from headrace.engine.finalizer import Finalizer\n"
         "class Owner: pass\n"
         "owners = [Owner(), Owner()]\n"
-        "for number, owner in enumerate(owners): Farewell(owner, lambda number=number: print(number))\n"
+        "for number, owner in enumerate(owners): Finalizer(owner, lambda number=number: print(number))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.split() == ["1", "0"]

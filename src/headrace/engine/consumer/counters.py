@@ -1,16 +1,21 @@
-"""Counting for ``stats()``: one mutable tally per loader, shared by its runs."""
+"""Counting for ``stats()``: one mutable counters per loader, shared by its runs."""
 
 import time
 import traceback
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import Changes, Counters, Failure, Stats
+from headrace.core.stats import Changes, Counters, Failure, Operation, Stats
+from headrace.core.story import StoryLog
+from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker import failure
+from headrace.plan import operations as costs
+from headrace.sched.gauges import Gauges
 
 HISTORY = 64
 """Changes of a value that are remembered."""
@@ -88,7 +93,7 @@ _loaders = count(1)
 
 
 @dataclass(slots=True)
-class LoaderTally(Counters):
+class LoaderCounters(Counters):
     """Counts since the loader was made, and what the others in its ``Stats`` are made from."""
 
     number: int = field(default_factory=lambda: next(_loaders))
@@ -99,6 +104,8 @@ class LoaderTally(Counters):
     ready: float = 0.0
     """Shares of the outstanding batches that were ready when one was asked for, added up."""
     asked: int = 0
+    story: StoryLog = field(default_factory=StoryLog)
+    """What happened, where that is told."""
 
     @property
     def lanes(self) -> int:
@@ -131,9 +138,9 @@ PROBATION = 100
 class Errors:
     """What becomes of failed samples in one epoch."""
 
-    def __init__(self, policy: OnError, tally: LoaderTally, epoch_samples: int | None) -> None:
+    def __init__(self, policy: OnError, counters: LoaderCounters, epoch_samples: int | None) -> None:
         """``epoch_samples``: how many samples the epoch has, if known."""
-        self._policy, self._tally, self._total = policy, tally, epoch_samples
+        self._policy, self._counters, self._total = policy, counters, epoch_samples
         self._seen = 0
         self._skipped = 0
 
@@ -158,7 +165,7 @@ class Errors:
             return raised
         self._skipped += 1
         self._seen += 1
-        self._tally.skipped.add(index, original if original is not None else raised)
+        self._counters.skipped.add(index, original if original is not None else raised)
         total = self._total if self._total is not None else max(self._seen, PROBATION)
         if self._skipped > self._policy.max_fraction * total:
             msg = (
@@ -169,3 +176,26 @@ class Errors:
             error.__cause__ = raised
             return error
         return None
+
+
+def summary(memory: Reservation, names: Sequence[str]) -> tuple[float, tuple[Operation, ...]]:
+    """(mean bytes of a sample, operations) since the memory was reserved, as the workers count them."""
+    gauges = Gauges(memory.words, memory.dims)
+    accounts = gauges.accounts(len(names))
+    if not accounts:
+        return 0.0, ()
+    account = costs.added(accounts)
+    found = []
+    for number, name in enumerate(names, 1):
+        counts = costs.of(account, number)
+        found.append(
+            Operation(
+                name=name,
+                count=sum(counts[: costs.BINS]),
+                mean_seconds=costs.mean(counts) / 1e9,
+                p50_seconds=costs.quantile(counts, 0.5) / 1e9,
+                p90_seconds=costs.quantile(counts, 0.9) / 1e9,
+                hand_offs=gauges.put_aside_at(number),
+            )
+        )
+    return costs.mean(costs.of(account, 0)), tuple(found)

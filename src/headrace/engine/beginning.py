@@ -1,0 +1,189 @@
+"""What an epoch begins with: number, seed, order, the state that it goes on from; and the groups drawn from that."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace.cache.options import Cache
+from headrace.engine.consumer.ordering.groups import Groups
+from headrace.engine.consumer.ordering.members import members
+from headrace.engine.consumer.ordering.order import Order
+from headrace.engine.consumer.ordering.saved import is_over, members_of, pending
+from headrace.engine.consumer.ordering.sources import unpack_random
+from headrace.engine.consumer.samplework import Source
+from headrace.engine.consumer.supply.arriving import ArrivingGroups
+from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
+from headrace.engine.consumer.supply.membership import Membership, caching, origins
+from headrace.engine.resources import Resources
+from headrace.engine.settings import Settings
+from headrace.engine.staging.stages import Stages
+from headrace.engine.worker.brought import Brought, Rows
+from headrace.engine.worker.generators import unpacked
+from headrace.engine.worker.signals import held
+from headrace.engine.worker.staged import Staged
+from headrace.engine.worker.stateful import load
+from headrace.sched.acts import Arrangement
+from headrace.sched.resume import Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Of one epoch."""
+
+    epoch: int
+    seed: int
+    order: Order | None
+    """None where the dataset is iterable."""
+    saved: dict[str, Any] | None = None
+    """The state, where it goes on from the middle."""
+
+    @property
+    def streams(self) -> list[Resume]:
+        """How far each worker's stream had come; none at an epoch's beginning."""
+        return [
+            Resume(
+                stream["batches"],
+                stream.get("state"),
+                ended=stream["ended"],
+                began=None if stream.get("began") is None else unpacked(stream["began"]),
+                random=None if stream.get("random") is None else unpacked(stream["random"]),
+            )
+            for stream in (self.saved["streams"] if self.saved else [])
+        ]
+
+
+def numbered(resources: Resources) -> dict[str, Any] | None:
+    """Number the epoch that begins now, in ``resources``, and count the batches it had.
+
+    Gives the state that it goes on from, or comes after, if any.
+    """
+    resources.epoch, saved = resources.kept.begin_epoch()
+    resources.goes_on_from = saved
+    resources.counted = None, saved["yielded"] if saved and not saved["finished"] else 0
+    return saved
+
+
+def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
+    """What the numbered epoch begins with. One that cannot begin has drawn nothing. ``saved``: see ``numbered``."""
+    settings = resources.settings
+    if saved:
+        settings.facts.compare(saved)  # again: the dataset or the number of workers may have changed since
+    going_on = saved if saved and not saved["finished"] else None
+    with _kept(settings.generator or torch.default_generator):
+        if saved and "generator" in saved and settings.generator is not None:
+            settings.generator.set_state(unpack_random(saved["generator"]))
+        # The seed comes after a new order, as in torch; before one that goes on, since what was drawn is drawn again
+        # from where the generator stood after the seed.
+        order = None if settings.iterable or going_on is not None else Order(settings.index_sampler)
+        seed = _seed(settings, resources.base_seed, saved)
+        if going_on is not None and not settings.iterable:
+            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
+        if saved and "dataset" in saved and not settings.iterable:
+            load(settings.dataset, saved["dataset"], "dataset")
+            resources.end_workers()  # they have the dataset as it was
+    resources.base_seed = seed
+    if going_on is not None and not settings.iterable and is_over(going_on, settings.index_sampler):
+        resources.use_up()  # no batch will do so; a trainer that begins an epoch only to find it over begins another
+    return Beginning(resources.epoch, seed, order, going_on)
+
+
+@contextmanager
+def _kept(generator: torch.Generator) -> Iterator[None]:
+    """Where the block fails, the generator stands where it stood."""
+    state = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        generator.set_state(state)
+        raise
+
+
+def _seed(settings: Settings, drawn: int | None, saved: dict[str, Any] | None) -> int:
+    """One draw per iteration, as torch makes it; a resumed epoch then uses its old seed.
+
+    Persistent workers have one seed for all their epochs, so one that follows a finished epoch draws none.
+    """
+    finished = saved is not None and saved["finished"]
+    kept = None if saved is None or (finished and not settings.persistent) else int(saved["base_seed"])
+    if drawn is None and not (finished and kept is not None):
+        drawn = int(torch.empty((), dtype=torch.int64).random_(generator=settings.generator).item())
+    seed = drawn if kept is None else kept
+    assert seed is not None
+    return seed
+
+
+def groups(resources: Resources, beginning: Beginning) -> Source:
+    """What the state owes, then what the order gives: as the cache answers it, once its rows are here.
+
+    Comes before the workers: they are told where the cache and the rows are.
+    """
+    settings, saved, order = resources.settings, beginning.saved, beginning.order
+    assert order is not None
+    owed, regrouped = pending(saved) if saved else [], settings.batch_size if settings.own_batches else None
+    drawn = _answered(resources, Groups(order, owed, regrouped, batched=settings.batched), saved)
+    if settings.cache is not None and settings.workers == 0:
+        return drawn  # what makes samples here reads the store itself
+    return _arriving(resources, drawn)
+
+
+def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None) -> Groups | ExchangedGroups:
+    """The groups as the cache answers them, if there is one, or was when the epoch began."""
+    settings, options = resources.settings, resources.settings.cache
+    exchanged = None if saved is None else saved.get("exchanged")
+    if options is None and exchanged is None:
+        return groups
+    length, hits = len(settings.dataset), resources.kept.memberships.hits
+    known = members(settings.index_sampler, length) if settings.own_batches else None
+    done = None if exchanged is None else members_of(exchanged, length)
+    if options is None:
+        job = "" if saved is None else saved.get("job", "")
+        return ExchangedGroups(groups, Unshared(), Numbering(known, None, length, length), hits, done, job)
+    membership, stages = _joined(resources, options)
+    numbering = Numbering(known, origins(stages, length), length, stages.samples)
+    # An epoch begun without exchange goes on without: what was delivered follows from the order.
+    if saved is None and known is not None and not settings.in_order and options.exchange and numbering.is_plain:
+        done = np.empty(0, np.int64)
+    return ExchangedGroups(groups, membership, numbering, hits, done, membership.share.unit.job)
+
+
+def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
+    """The loader's place in the cache, and the stages of the dataset as its workers have it."""
+    if resources.membership is None or resources.stages is None:
+        about, resources.stages = caching(options, resources.settings.dataset)
+        with held():
+            resources.membership = resources.kept.memberships.take(about, resources.counters)
+        resources.job = resources.membership.share.unit.job
+    return resources.membership, resources.stages
+
+
+def _arriving(resources: Resources, groups: Groups | ExchangedGroups) -> Source:
+    """The groups as a fetcher brings their rows, where those come over a network."""
+    settings = resources.settings
+    rows = Rows.of(settings.dataset)
+    if rows is None or (isinstance(groups, ExchangedGroups) and not rows.staged):
+        return groups
+    if resources.fetcher is None:
+        orders = rows.orders(settings.loading.prefetch, settings.batch_size)
+        with held():
+            resources.fetcher = resources.kept.fetchers.take(orders, resources.counters.network)
+    displacement = settings.scheduling.max_displacement or 0
+    arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
+    return ArrivingGroups(groups, resources.fetcher, rows.key, arrangement, displacement)
+
+
+def samples(resources: Resources) -> Any:
+    """What makes samples in this process: the dataset, or its stages, with what is nearer than its store.
+
+    Comes after ``groups``.
+    """
+    dataset, fetcher, membership = resources.settings.dataset, resources.fetcher, resources.membership
+    if fetcher is not None:
+        return Brought(dataset, fetcher.arena, None)
+    if membership is None:
+        return dataset
+    counts = resources.kept.memberships.hits.counts.here()
+    return Staged(dataset, membership.caching, counts, membership.share)

@@ -1,0 +1,118 @@
+"""One epoch with workers: what the machine of its kind says is done here."""
+
+import time
+from typing import Any
+
+from headrace.core.errors import WorkerDied
+from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
+from headrace.engine.consumer.samplework import SampleWork
+from headrace.engine.consumer.streamwork import StreamWork
+from headrace.sched.acts import End, Wait
+
+
+class Run:
+    """Delivers each sample of the epoch exactly once. The work says what that is made of: samples, or streams."""
+
+    def __init__(self, work: SampleWork | StreamWork, timeout: float) -> None:
+        """Hands out work at once. ``timeout``: seconds without a batch after which it raises; 0: it waits."""
+        self._work, self._timeout = work, timeout
+        self.hands: Hands[Any] = work.hands
+        self._pool, self._ledger, self.errors = work.pool, work.ledger, work.errors
+        self.machine: Any = work.machine
+        """What comes next."""
+        self._torn = False  # something was under way: after an interrupt, the ledger is begun again, or read again
+        work.begin()
+        work.have_made()
+
+    def next(self, *, block: bool = True) -> Hand[Any] | NotYet:
+        """The next batch, or what a sample raised, in a hand; raises StopIteration at the end.
+
+        With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
+        call goes on: see ``hand``.
+        """
+        while self.hands and self.hands[0].load is None:
+            self.machine.settle(self.hands[0].then)
+            self.hands.popleft()
+        if self._torn:
+            self._mend()
+        self._torn = True
+        made = self._take(block=block)
+        self._torn = False
+        return made
+
+    def _mend(self) -> None:
+        self._pool.section().end()
+        self._work.mend()
+        if self.machine.refills:
+            self._work.have_made()
+        self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
+
+    def _take(self, *, block: bool) -> Hand[Any] | NotYet:
+        machine, timeout, waited = self.machine, self._timeout, 0.0
+        deadline = time.monotonic() + timeout if timeout else None
+        self._work.asked()
+        machine.start()
+        while not isinstance(command := machine.next(), End):
+            if isinstance(command, Wait):
+                if not block:
+                    return NOT_YET
+                waited = self._sleep(deadline, waited)
+                machine.start()
+                continue
+            hand = self._work.do(command)
+            if hand is None:
+                continue
+            self.hands.append(hand)
+            if machine.refills:
+                self._work.have_made()
+            if hand.load is not None:
+                return hand
+            machine.start()  # what failed is only counted
+        self._work.ended()
+        self._torn = False
+        raise StopIteration
+
+    def _sleep(self, deadline: float | None, waited: float) -> float:
+        """Until something happens; how long was waited with that. The dead are replaced."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            busy = "; ".join(self._pool.late() + self._work.busy())
+            self._torn = False
+            msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({busy})" if busy else "")
+            raise RuntimeError(msg + self._pool.told())
+        began = time.monotonic()
+        times, besides = self._work.patience()
+        seconds = min((each for each in (left, *times) if each is not None), default=None)
+        self._torn = False
+        dead = self._pool.wait(seconds, besides)
+        self._torn = True
+        took = time.monotonic() - began
+        for lane in dead:
+            self._replace(lane)
+        self._work.waited(took, waited + took)
+        return waited + took
+
+    def _replace(self, lane: int) -> None:
+        pid, how = self._pool.ended(lane)
+        died = f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
+        resume = self._work.lost(lane, died)
+        self._work.slots.forget(lane)
+        self._work.counters.restarts += 1
+        self._pool.restart(lane, resume)
+        self._pool.ring([lane, *self._ledger.wake(self._pool.lanes)])
+        why = self._work.blamed(lane, died, resume)
+        if why is not None:
+            self._torn = False
+            raise WorkerDied(why + self._pool.told())
+
+    def progress(self) -> dict[str, Any]:
+        """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
+        return self._work.progress()
+
+    def abandon(self) -> None:
+        """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
+        if self._torn:
+            self._pool.section().end()
+            self._pool.ring(range(self._pool.lanes))
+        self.hands.clear()
+        self._work.abandon(torn=self._torn)

@@ -1,0 +1,299 @@
+"""What a run does with the samples of a map-style dataset: draws groups of indices, hands them out, takes batches."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.errors import StoreError
+from headrace.engine.consumer.counters import Errors, LoaderCounters
+from headrace.engine.consumer.delivery import Outcomes
+from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands
+from headrace.engine.consumer.ordering.groups import Groups
+from headrace.engine.consumer.processes.pool import Pool
+from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
+from headrace.engine.consumer.supply.exchange import ExchangedGroups
+from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
+from headrace.engine.consumer.watch import Staffing, Watch
+from headrace.engine.consumer.writing import IndexWriter
+from headrace.engine.memory.slab import Slots
+from headrace.sched.acts import (
+    Deliver,
+    Draw,
+    DrawEarly,
+    Examine,
+    Failed,
+    Judge,
+    ReadySlot,
+    Release,
+    Ring,
+    SeeAfterLanes,
+    Terms,
+    Wait,
+)
+from headrace.sched.book import Settled
+from headrace.sched.epoch import Epoch
+from headrace.sched.epochmachine import EpochMachine
+from headrace.sched.publication import Batch
+from headrace.sched.resume import Resume
+
+NO_SLOT_SECONDS = 0.02
+"""How often to look for memory while all of it is the user's, or a worker's that has not come back."""
+Source = Groups | ExchangedGroups | ArrivingGroups
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """An epoch's place among the others."""
+
+    seed: int
+    epoch: int
+    follower: "Callable[[SampleWork], SampleWork | None] | None" = None
+    """Makes that of the next epoch, for lanes that find nothing left in this one; None: they wait."""
+    after: "SampleWork | None" = None
+    """That of the epoch before, while it is delivered: it says when this one draws. Its run begins after that one's."""
+
+
+class SampleWork:
+    """One epoch's: what was drawn and not delivered, and the epoch that follows."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        slots: Slots,
+        errors: Errors,
+        counters: LoaderCounters,
+        groups: Source,
+        terms: Terms,
+        staffing: Staffing,
+        succession: Succession,
+    ) -> None:
+        """Nothing is drawn yet."""
+        self.pool, self.slots, self.errors, self.counters = pool, slots, errors, counters
+        self._terms, self._staffing, self._number = terms, staffing, succession.epoch
+        self.ledger = pool.ledger()
+        self._follower, self._after = succession.follower, succession.after
+        self.hands: Hands[Settled] = deque()
+        before = None if self._after is None else self._after.epoch
+        self.epoch: Epoch[Source] = Epoch(self.ledger, terms, groups, pool, self.hands, before)
+        """What was drawn and not delivered."""
+        self.machine = EpochMachine(self.epoch)
+        self._next: SampleWork | None = None
+        self._writer = IndexWriter(pool.memory, self.ledger)
+        self._outcomes = Outcomes(pool.memory, slots, self.ledger, errors, counters)
+        self.is_delivered = False
+        self.ledger.seed(succession.seed)
+        if self._after is not None:
+            self.epoch.follow(self._number)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the epoch before was delivered to its end; otherwise this one is void."""
+        return self._after is not None and self._after.is_delivered
+
+    def begin(self) -> None:
+        """The epoch begins in the ledger."""
+        automatic = self._staffing.automatic
+        if self._after is not None:
+            self._after = None
+            self.epoch.take_over()
+        else:
+            self.epoch.begin(self._number, self.pool.workers if automatic is None else automatic.lanes)
+        self.counters.lane_changes.note(self.ledger.limit)
+        self._watch = Watch(self.pool, self.ledger, self.counters, self._staffing)
+
+    def have_made(self, room: int | None = None) -> None:
+        """As many batches as may be ahead; ``room`` of them while the epoch before, all published, is delivered."""
+        self.machine.start_ahead(room)
+        while not isinstance(command := self.machine.next(), Wait):
+            self.do(command)
+
+    def asked(self) -> None:
+        """How much is ready when a batch is asked for is counted; where nothing was made ahead, nothing is."""
+        epoch = self.epoch
+        if epoch.open or not epoch.exhausted:
+            self.counters.ready += epoch.count_ready() / max(1, len(epoch.open))
+            self.counters.asked += 1
+
+    def do(self, command: object) -> Hand[Settled] | None:
+        """What the machine says."""
+        match command:
+            case Ring(lanes=lanes):
+                self.pool.ring(lanes)
+            case Draw(must=must):
+                try:
+                    self._draw(must=must)
+                except StoreError:
+                    if not self.machine.is_ahead:
+                        raise
+                    self.machine.stuck()  # what a store refuses is raised where a batch is waited for
+            case SeeAfterLanes():
+                self._watch.look(draining=self.epoch.exhausted and self._next is None)
+            case Deliver(ready=ready):
+                return self._finished(ready)
+            case DrawEarly(room=room):
+                self._draw_early(room)
+            case Judge(failed=failed):
+                return self._failed(failed)
+            case Examine(failed=failed) if self._outcomes.cannot_travel(failed):
+                self._begin_again(local=True)
+            case Release(slots=slots, lanes=lanes):
+                for slot in slots:
+                    self.slots.release(slot)
+                self.pool.ring(lanes)
+        return None
+
+    def _draw(self, *, must: bool) -> None:
+        """The next group of the order, if there is one that can be had now. ``must``: see ``Draw``."""
+        machine, epoch = self.machine, self.epoch
+        indices = epoch.source.head()
+        if indices is None:
+            machine.dry()
+            return
+        if indices is NOT_YET:
+            self._ask_early()
+        slot = None if indices is NOT_YET else self.slots.acquire(self._is_busy, force=must)
+        if slot is None or indices is NOT_YET:
+            machine.stuck()
+            return
+        try:
+            free, size = epoch.is_free, len(indices)
+            release = indices.settled if isinstance(indices, Planned) else None
+            group = epoch.book.enter(indices, release)
+            kind, blob = self._writer.write(group)
+        except BaseException:
+            self.slots.release(slot)
+            raise
+        batch = Batch(slot, size, self._terms.collate, group.number, size, kind, blob, free)
+        machine.drew(batch, group, self._ahead(indices))
+        epoch.source.taken()  # until now it is listed there, and not in the book
+
+    def _is_busy(self, slot: int) -> bool:
+        return self.ledger.is_busy(slot, self.pool.lanes)
+
+    def _ahead(self, indices: list[Any]) -> list[int]:
+        """Positions of samples known to be extraordinarily slow."""
+        stragglers = self._staffing.stragglers
+        if stragglers is None or self.ledger.is_local:
+            return []
+        stragglers.learn(self.ledger)
+        return stragglers.among(indices, self.ledger)
+
+    def _following(self) -> "SampleWork | None":
+        """That of the next epoch, if it can be foreseen; one that follows has none yet."""
+        if self._follower is None or self._after is not None or self.ledger.is_local:
+            return None
+        self._next = self._next or self._follower(self)
+        if self._next is None:
+            self._follower = None
+        else:
+            self.epoch.follower = self._next.epoch
+        return self._next
+
+    def _draw_early(self, room: int) -> None:
+        """Have lanes go on with ``room`` batches of the next epoch, all of this one being published."""
+        following = self._following()
+        if following is not None:
+            following.have_made(room)
+
+    def _ask_early(self) -> None:
+        """Have rows of the next epoch brought behind the last ones of this."""
+        source = self.epoch.source
+        following = self._following() if isinstance(source, ArrivingGroups) and source.is_drawn else None
+        if following is not None and isinstance(following.epoch.source, ArrivingGroups):
+            following.epoch.source.ask()
+
+    def _failed(self, failed: Failed) -> Hand[Settled] | None:
+        """What a sample raises; None where it is only counted."""
+        settled: Settled = [(failed.group, {failed.position})]
+        error = self._outcomes.judged(failed)
+        if error is not None:
+            return Hand(error, settled, Delivered())
+        self.epoch.settle(settled)
+        return None
+
+    def _finished(self, ready: ReadySlot) -> Hand[Settled] | None:
+        """A batch, or why there is none; None where nothing is left of it."""
+        epoch = self.epoch
+        made = self._outcomes.batch(ready, epoch.lined_up, len(epoch.open))
+        if made is None:
+            epoch.settle(ready.settled)
+            return None
+        self._watch.delivered(epoch.lined_up / epoch.share)
+        return made
+
+    def patience(self) -> tuple[Sequence[float | None], tuple[int, int]]:
+        """Until a sample becomes slow, memory or rows may be there, or more may be drawn."""
+        epoch, besides = self.epoch, self.epoch.source.waited_for()
+        times = (
+            self._watch.due(),
+            None if epoch.open else NO_SLOT_SECONDS,
+            self._terms.window.patience if epoch.is_held_back else None,
+            LOOK_SECONDS if besides[0] >= 0 else None,
+        )
+        return times, besides
+
+    def waited(self, seconds: float, since_asked: float) -> None:
+        """The number of lanes and of batches ahead follow from it."""
+        self._watch.waited(seconds)
+        if self.epoch.is_held_back:
+            self._terms.window.waited(since_asked, self.ledger.idle(self.pool.lanes), self.ledger.limit)
+
+    def busy(self) -> list[str]:
+        """Which samples are being made."""
+        found = []
+        for lane in range(self.pool.lanes):
+            number, position = self.ledger.making(lane)
+            group = self.epoch.book.groups.get(number)
+            if group is not None and position < len(group.indices):
+                found.append(f"worker {lane} makes sample {group.indices[position]!r}")
+        return found
+
+    def lost(self, lane: int, how: str) -> Resume:
+        """What the worker held is queued again, or held against it."""
+        self._outcomes.last_death = how
+        self.counters.repeats += len(self.epoch.repair(lane).reissued)
+        return Resume()
+
+    def blamed(self, lane: int, how: str, resume: Resume) -> str | None:
+        """Workers may be replaced as long as they make something."""
+        if not self.epoch.is_hopeless:
+            return None
+        return f"{how}. Workers end before they make a sample; does worker_init_fn end them?"
+
+    def mend(self) -> None:
+        """What was drawn and not delivered is known, so it is begun again."""
+        self._begin_again(local=self.ledger.is_local)
+
+    def _begin_again(self, *, local: bool) -> None:
+        self.machine.begin_again(local=local)
+        if self._next is not None:
+            self._next.abandon(torn=False)
+            self._next = self._follower = None
+        self.slots.reclaim()
+
+    def ended(self) -> None:
+        """All was delivered."""
+        self._watch.count()
+        self.is_delivered = True
+
+    def progress(self) -> dict[str, Any]:
+        """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
+        waiting = [
+            [group.indices[position] for position in sorted(positions)]
+            for hand in list(self.hands)
+            if hand.load is not None
+            for group, positions in hand.then
+        ]
+        return self.epoch.owed(waiting)
+
+    def abandon(self, *, torn: bool) -> None:
+        """Give up the rest; slots go back, except those a lane still writes to."""
+        self._after = None
+        held = self.epoch.open
+        if torn:
+            self.slots.reclaim(() if self._next is None else list(self._next.epoch.open))
+            held.clear()
+        while held:
+            self.slots.release(held.popitem()[0])
+        self.epoch.source.abandon()

@@ -1,0 +1,162 @@
+"""What a run does with the streams of an iterable dataset: one in each worker."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.engine.consumer.counters import Errors, LoaderCounters
+from headrace.engine.consumer.delivery import Delivery
+from headrace.engine.consumer.hand import Delivered, Hand, Hands
+from headrace.engine.consumer.processes.pool import Pool
+from headrace.engine.memory.slab import Slots
+from headrace.sched.acts import Ring, Wait
+from headrace.sched.resume import Note, Resume, SlotContents
+from headrace.sched.streammachine import (
+    Allow,
+    CloseStream,
+    DeliverMade,
+    Made,
+    StreamMachine,
+    StreamProgress,
+)
+from headrace.sched.streams import ConsumerStreams
+
+
+class StreamWork:
+    """Every worker's batches, in turn or as they are ready."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        slots: Slots,
+        errors: Errors,
+        counters: LoaderCounters,
+        resumed: list[Resume],
+        *,
+        in_order: bool,
+        ahead: int,
+        turn: int,
+    ) -> None:
+        """``resumed``, ``ahead``, ``turn``: see ``StreamMachine``."""
+        self.pool, self.slots, self.errors, self.counters = pool, slots, errors, counters
+        self.ledger = pool.ledger()
+        self._delivery = Delivery(pool.memory, slots)
+        self.hands: Hands[StreamProgress] = deque()
+        streams = ConsumerStreams(pool.memory.words, pool.memory.dims, pool.lanes)
+        self.machine = StreamMachine(
+            self.ledger, streams, resumed, self.hands, in_order=in_order, ahead=ahead, turn=turn
+        )
+
+    def begin(self) -> None:
+        """The epoch begins in the ledger."""
+        self.machine.begin()
+
+    def have_made(self) -> None:
+        """As many batches as may be ahead."""
+        self.machine.start_ahead()
+        while not isinstance(command := self.machine.next(), Wait):
+            self.do(command)
+
+    def asked(self) -> None:
+        """Nothing is counted."""
+
+    def patience(self) -> tuple[Sequence[float | None], tuple[int, int]]:
+        """Only workers are waited for."""
+        return (), (-1, 0)
+
+    def waited(self, seconds: float, since_asked: float) -> None:
+        """Nothing follows from it."""
+
+    def busy(self) -> list[str]:
+        """What workers are at is not known of streams."""
+        return []
+
+    def ended(self) -> None:
+        """Nothing is left to do."""
+
+    def mend(self) -> None:
+        """Streams cannot be begun again: their queues are read from the ledger."""
+        self.slots.reclaim(self.machine.mend())
+
+    def abandon(self, *, torn: bool) -> None:
+        """Give up the rest."""
+        self.machine.give_up()
+        self.slots.reclaim()
+
+    def progress(self) -> dict[str, Any]:
+        """How far each stream has been delivered, and whose turn it is. Right whenever it is asked for."""
+        now = self.machine.reached
+        streams = [
+            {"batches": at.batches, "ended": at.ended, "state": at.state, "began": at.began, "random": at.random}
+            for at in now.streams
+        ]
+        return {"streams": streams, "turn": now.turn}
+
+    def do(self, command: object) -> Hand[StreamProgress] | None:
+        """What the machine says."""
+        match command:
+            case Ring(lanes=lanes):
+                self.pool.ring(lanes)
+            case Allow(lane=lane, must=must):
+                slot = self.slots.acquire(self._is_busy, force=must)
+                if slot is None:
+                    self.machine.no_room(lane)
+                else:
+                    self.machine.allow(lane, slot)
+            case CloseStream(made=made):
+                note = self._note(made)
+                for slot in self.machine.close(made.lane, None if note is None else note.random):
+                    self.slots.release(slot)
+            case DeliverMade(made=made):
+                return self._failed(made) if made.outcome.failed else self._delivered(made)
+        return None
+
+    def _is_busy(self, slot: int) -> bool:
+        return self.ledger.is_busy(slot, self.pool.lanes)
+
+    def _note(self, made: Made) -> Note | None:
+        """What the lane left beside it."""
+        at = made.outcome.note
+        return Note(*self._delivery.state(made.slot, at)) if at >= 0 else None
+
+    def _delivered(self, made: Made) -> Hand[StreamProgress]:
+        place, items = self.machine.after(made, SlotContents(note=self._note(made))), made.outcome.items
+        number = self.ledger.number(made.slot)
+        batch = self._delivery.batch(made.slot)
+        delivered = Delivered(number, items, *self.machine.count_ready())
+        self.counters.samples += items
+        self.counters.copied_out += self._delivery.copied
+        self._delivery.copied = 0
+        self.counters.slab_bytes = max(self.counters.slab_bytes, self.slots.touched)
+        self.errors.passed(items)
+        return Hand((batch,), place, delivered)
+
+    def _failed(self, made: Made) -> Hand[StreamProgress]:
+        """An empty hand where it is only counted."""
+        raised, original, fatal = self._error(made.slot)
+        place = self.machine.after(made, SlotContents(fatal, self._note(made)))
+        number = self.machine.given.streams[made.lane].batches
+        self.slots.release(made.slot)
+        judged: BaseException | None = raised
+        if not fatal:
+            judged = self.errors.judged(f"item of batch {number} of worker {made.lane}", raised, original)
+        return Hand(judged, place, Delivered())
+
+    def _error(self, slot: int) -> tuple[BaseException, BaseException | None, bool]:
+        error = self._delivery.error(slot)
+        assert error is not None  # streams file every error with its text
+        return error
+
+    def lost(self, lane: int, how: str) -> Resume:
+        """A new worker reads its stream again up to what the dead one had made."""
+        machine = self.machine
+        return machine.successor(lane, [(made, self._reading(made)) for made in machine.left_by(lane)])
+
+    def _reading(self, made: Made) -> SlotContents:
+        return SlotContents(made.outcome.failed and self._error(made.slot)[2], self._note(made))
+
+    def blamed(self, lane: int, how: str, resume: Resume) -> str | None:
+        """A batch that takes two workers with it is not tried again."""
+        if not self.machine.blame(lane, resume.batches):
+            return None
+        return f"{how}, for the second time, while it made batch {resume.batches} of the stream of worker {lane}"

@@ -1,0 +1,105 @@
+"""What a loader keeps beside its arguments: counts, memory, connections, what its epochs leave to later ones."""
+
+import os
+import weakref
+from contextlib import ExitStack
+from typing import Any
+
+from headrace.cache import identity
+from headrace.core.options import LanesRule
+from headrace.engine.consumer.automatic import Automatic
+from headrace.engine.consumer.counters import LoaderCounters
+from headrace.engine.consumer.page import FiguresPage
+from headrace.engine.consumer.stragglers import Stragglers
+from headrace.engine.consumer.supply.fetchers import Fetchers
+from headrace.engine.consumer.supply.membership import Memberships
+from headrace.engine.finalizer import Finalizer
+from headrace.engine.memory.slab import SpareSlabs
+from headrace.engine.worker.signals import held
+from headrace.plan.lookahead import Lookahead
+from headrace.trace.file import Recording
+
+
+class Kept:
+    """One loader's, not part of its value: a copy has one of its own. It is given back with the loader."""
+
+    def __init__(self, loader: Any) -> None:
+        """At the start. It does not refer to ``loader``."""
+        self.counters, self.slabs = LoaderCounters(), SpareSlabs()
+        self.memberships, self.fetchers = Memberships(), Fetchers()
+        Finalizer(loader, self._give_back)
+        self.epoch = 0
+        """The number of the next one."""
+        self.saved: dict[str, Any] | None = None
+        """A state that the next epoch shall go on from."""
+        self.stragglers = Stragglers()
+        self._automatic: Automatic | None = None
+        self._lookahead: Lookahead | None = None
+        self.recording: Recording | None = None
+        """The trace of the newest iteration."""
+        self._page: FiguresPage | None = None
+        self._owner = os.getpid()
+        self._inherited: Any = None
+        self._live: list[weakref.ref[Any]] = []  # replaced, never changed: another thread may close them
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that used the loader, and has not begun with it."""
+        return os.getpid() != self._owner
+
+    def begin_here(self) -> None:
+        """In this process: what shows the other one's work is not ended here."""
+        self._owner = os.getpid()
+        self._inherited = self._page, self.recording
+        self._page = self.recording = None
+
+    def page(self, dataset: Any) -> FiguresPage:
+        """Where the loader shows its figures."""
+        if self._page is None:
+            with held():
+                self._page = FiguresPage(self.counters, type(dataset).__name__)
+        return self._page
+
+    def begin_epoch(self) -> tuple[int, dict[str, Any] | None]:
+        """The number of the epoch that begins now, and the state it goes on from, or comes after, if any."""
+        saved = self.saved
+        if saved is not None and "job" in saved:
+            identity.resume(saved["job"])
+        begun = saved["epoch"] + int(saved["finished"]) if saved else self.epoch
+        self.epoch = begun + 1
+        return begun, saved
+
+    def use_up(self, saved: dict[str, Any] | None) -> None:
+        """The epoch that goes on from ``saved`` has really begun; unless another state was loaded meanwhile."""
+        if saved is not None and self.saved is saved:
+            self.saved = None
+
+    def automatic(self, dataset: Any, rule: LanesRule) -> Automatic:
+        """Who decides how many lanes work, if the user does not."""
+        if self._automatic is None:
+            self._automatic = Automatic(dataset, rule)
+        return self._automatic
+
+    def lookahead(self, batches: int) -> Lookahead:
+        """How many batches to have made ahead: ``batches`` at first, and then as the loader's epochs have shown."""
+        self._lookahead = self._lookahead or Lookahead(batches)
+        return self._lookahead
+
+    def watch(self, resources: Any) -> None:
+        """What an iteration holds is closed with the loader, if it is still there then."""
+        self._live = [*(live for live in self._live if live() is not None), weakref.ref(resources)]
+
+    def close(self) -> None:
+        """End what is at work and give the memory back; idempotent, from any thread. Signals must be held."""
+        with ExitStack() as closing:  # whatever raises, the others are closed
+            closing.callback(self._give_back)
+            for resources in filter(None, [live() for live in self._live]):
+                closing.callback(resources.close)
+            self.recording = self._page = None
+
+    def _give_back(self) -> None:
+        """What it kept from one iteration to the next."""
+        with ExitStack() as closing:
+            closing.callback(self.memberships.close)
+            closing.callback(self.fetchers.close)
+            closing.callback(self.slabs.close)

@@ -1,0 +1,211 @@
+"""From what an epoch begins with to the run that delivers it, in an iteration's resources."""
+
+from functools import partial
+from typing import Any
+
+from headrace.core.options import Seeding
+from headrace.engine import beginning
+from headrace.engine.beginning import Beginning
+from headrace.engine.consumer.counters import Errors
+from headrace.engine.consumer.hand import EpochRun
+from headrace.engine.consumer.inline import InlineRun
+from headrace.engine.consumer.inlinestream import InlineStream
+from headrace.engine.consumer.ordering.early import EarlyOrder
+from headrace.engine.consumer.run import Run
+from headrace.engine.consumer.samplework import SampleWork, Succession
+from headrace.engine.consumer.streamwork import StreamWork
+from headrace.engine.consumer.tracing import RunTrace
+from headrace.engine.consumer.watch import Staffing
+from headrace.engine.device.ahead import AHEAD, Ahead
+from headrace.engine.device.pieces import no_slab
+from headrace.engine.device.rendering import Rendering
+from headrace.engine.pixels.prepared import of
+from headrace.engine.resources import Early, Resources
+from headrace.engine.settings import Settings
+from headrace.engine.worker import collation
+from headrace.engine.worker.brought import Brought
+from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.staged import Staged
+from headrace.plan.lookahead import Lookahead
+from headrace.sched.acts import Arrangement, Terms
+from headrace.sched.resume import Resume
+
+
+def begin(resources: Resources) -> None:
+    """Put a new epoch's run into ``resources``."""
+    saved = beginning.numbered(resources)
+    run = _taken_early(resources, saved)
+    if run is None:
+        begun = beginning.drawn(resources, saved)
+        resources.counters.workers = resources.settings.workers
+        _tell(resources, begun.saved)
+        resources.trace = _traced(resources)
+        run = _run(resources, begun)
+    else:
+        resources.trace = _traced(resources)
+    resources.counters.epochs += 1
+    resources.run = _sent(resources, run)
+    if resources.pool is not None:
+        resources.pool.start_forker()  # not before: the workers have something to do while it is forked
+    if resources.rendering is not None:
+        resources.rendering.start()
+
+
+def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
+    """What the epoch still owes goes into the story, where one is kept."""
+    if saved is not None and resources.settings.scheduling.story:
+        owed = [index for group in saved.get("pending", []) for index in group]
+        why = f"epoch {resources.epoch} goes on after {saved['yielded']} batches; it was drawn and not delivered"
+        resources.counters.story.tell("loader", "resumed", why, owed)
+
+
+def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun | None:
+    """What was begun early, if this is the epoch it was begun for."""
+    early, resources.early = resources.early, None
+    if early is None:
+        return None
+    foreseen = saved is None and early.epoch == resources.epoch and early.work.may_begin
+    # Only an order that will be used may be confirmed: that takes the numbers from the generator.
+    if not foreseen or not early.order.confirm(exactly=resources.settings.arrangement is not Arrangement.FREE):
+        resources.foresees = resources.foresees and not foreseen  # it would be wrong again, and work done in vain
+        early.work.abandon(torn=False)
+        return None
+    return Run(early.work, resources.settings.timeout)
+
+
+def _follow(resources: Resources, before: SampleWork) -> SampleWork | None:
+    """That of the epoch after the one being delivered."""
+    if not resources.foresees:
+        return None
+    assert resources.base_seed is not None
+    order = EarlyOrder(resources.settings.index_sampler)
+    begun = Beginning(resources.epoch + 1, resources.base_seed, order)
+    work = _with_workers(resources, begun, before)
+    resources.early = Early(begun.epoch, work, order)
+    return work
+
+
+def _run(resources: Resources, begun: Beginning) -> EpochRun:
+    settings = resources.settings
+    if settings.iterable:
+        return _stream_run(resources, begun)
+    if settings.workers > 0:
+        return Run(_with_workers(resources, begun, None), settings.timeout)
+    groups, samples = beginning.groups(resources, begun), beginning.samples(resources)
+    return InlineRun(
+        samples,
+        settings.collate_fn,
+        groups,
+        batched=settings.batched,
+        seed=(begun.seed, begun.epoch) if settings.loading.seeding is Seeding.SAMPLE else None,
+        errors=_errors(resources),
+        counters=resources.counters,
+        observer=_observer(resources, samples),
+    )
+
+
+def _with_workers(resources: Resources, begun: Beginning, after: SampleWork | None) -> SampleWork:
+    settings, kept = resources.settings, resources.kept
+    groups = beginning.groups(resources, begun)
+    standard = settings.batched and collation.is_standard(settings.collate_fn)
+    pool, slots = resources.workers(standard=standard, resumed=[])
+    fixed = Lookahead(settings.prefetch, settings.prefetch)
+    terms = Terms(
+        arrangement=settings.arrangement,
+        window=kept.lookahead(settings.prefetch) if settings.looks_ahead else fixed,
+        collate=not standard,
+        drop_last=settings.drop_last,
+        displacement=settings.scheduling.max_displacement or 0,
+    )
+    staffing = Staffing(
+        settings.scheduling.spares_for,
+        kept.automatic(settings.dataset, settings.scheduling.lanes) if settings.adaptive else None,
+        kept.stragglers if standard and not settings.bulk else None,
+    )
+    follower = partial(_follow, resources) if settings.overlaps else None
+    succession = Succession(begun.seed, begun.epoch, follower, after)
+    errors, counters = _errors(resources), resources.counters
+    return SampleWork(pool, slots, errors, counters, groups, terms, staffing, succession)
+
+
+def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
+    settings, resumed = resources.settings, begun.streams
+    if settings.workers == 0:
+        return InlineStream(
+            settings.dataset,
+            settings.collate_fn,
+            batch_size=settings.batch_size,
+            drop_last=settings.drop_last,
+            counters=resources.counters,
+            resumed=resumed[0] if resumed else Resume(),
+            errors=_errors(resources),
+            observer=_observer(resources),
+        )
+    pool, slots = resources.workers(standard=False, resumed=resumed)
+    left = resources.streams.left if resources.streams is not None else [None] * settings.workers
+    work = StreamWork(
+        pool,
+        slots,
+        _errors(resources),
+        resources.counters,
+        resumed or [Resume(began=began) for began in left],
+        in_order=settings.in_order,
+        ahead=settings.prefetch,
+        turn=begun.saved["turn"] if begun.saved else 0,
+    )
+    resources.streams = work.machine
+    return Run(work, settings.timeout)
+
+
+def _errors(resources: Resources) -> Errors:
+    settings = resources.settings
+    return Errors(settings.on_error, resources.counters, None if settings.iterable else settings.samples)
+
+
+def _sent(resources: Resources, run: EpochRun) -> EpochRun:
+    """The run, its batches on the device or in pinned memory if that was asked for."""
+    slab, trace = resources.slab, resources.trace
+    flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
+    if resources.renderer is not None:
+        made_by: Any = run
+        prepared = of(resources.settings.dataset)
+        resources.rendering = Rendering(prepared, resources.renderer, made_by.errors, resources.counters)
+        return Ahead(run, resources.rendering, flat, trace=trace, ahead=ahead)
+    if resources.accelerator is not None:
+        return Ahead(run, resources.accelerator, flat, trace=trace, ahead=ahead)
+    return run if resources.pinning is None else Ahead(run, resources.pinning, flat, ahead=ahead)
+
+
+def _traced(resources: Resources) -> RunTrace | None:
+    """The epoch's record, if there is a trace."""
+    settings = resources.settings
+    if settings.recording is None:
+        return None
+    number = resources.first_run + resources.epoch
+    return RunTrace(settings.recording, resources.counters, settings.given, number, _facts(settings, resources.epoch))
+
+
+def _facts(settings: Settings, epoch: int) -> dict[str, object]:
+    return {
+        "epoch": epoch,
+        "workers": settings.workers,
+        "automatic": settings.adaptive,
+        "batch_size": settings.batch_size,
+        "prefetch": settings.prefetch,
+        "in_order": settings.in_order,
+        "arrangement": settings.arrangement.name.lower(),
+        "persistent": settings.persistent,
+        "device": None if settings.device is None else str(settings.device),
+        "on_device": settings.on_device,
+        "torch": False,
+    }
+
+
+def _observer(resources: Resources, samples: Any = None) -> Observer | None:
+    """Who looks at samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
+    if (trace := resources.trace) is None:
+        return None
+    observer = Observer(resources.settings.dataset, trace.recording, run=trace.number)
+    if isinstance(samples, Staged | Brought):
+        samples.observer = observer
+    return observer
