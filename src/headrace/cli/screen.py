@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-PIPE_WIDTH = 100
+PIPE_WIDTH = 80
 """Columns where there is no terminal to ask."""
 
 
