@@ -118,9 +118,11 @@ def test_on_a_server(tmp_path, capsys):
         share.close()
 
 
-@pytest.mark.parametrize("url", ["shm://no-such-cache-here", "shm://a/b", "http://x", "redis://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "url", ["shm://no-such-cache-here", "shm://a/b", "http://x", "redis://[::1", "redis://127.0.0.1:1"]
+)
 def test_mistakes_are_one_line(url, capsys):
     assert main(["cache", "info", url]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("headrace cache: ")
+    assert error.startswith("headrace cache info: ")
     assert error.count("\n") == 1

@@ -92,8 +92,8 @@ class TestRemoving:
         [
             ([], "which rows?"),
             (["k00", "--where", "label = 1"], "which rows?"),
-            (["--where", "label ="], "--where: "),
-            (["--where", "weight = 1"], "--where: "),
+            (["--where", "label ="], "where: "),
+            (["--where", "weight = 1"], "where: "),
             (["--keys-from", "/no/such/file"], "cannot be read"),
         ],
     )

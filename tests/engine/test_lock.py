@@ -16,7 +16,7 @@ from headrace.engine.memory.lock import Lock, Mutex, new_lock
 from headrace.engine.memory.reservation import Reservation
 from headrace.sched import twin
 from headrace.sched import words as W
-from headrace.sched.moves import Appetite, Eats, Next
+from headrace.sched.moves import Next, TakeRule, TakeSize
 from headrace.sched.words import Dims
 
 fork = multiprocessing.get_context("fork")
@@ -247,7 +247,7 @@ def test_an_operation_waits_for_no_interpreter(memory):
     try:
         until = time.monotonic() + 240
         while theirs.is_alive() and time.monotonic() < until:
-            assert mine.visit(None, None, Appetite(Eats.CHUNKS)).what == Next.ASLEEP
+            assert mine.visit(None, None, TakeSize(TakeRule.CHUNKS)).what == Next.ASLEEP
     finally:
         over.set()
         busy.join()
@@ -262,6 +262,6 @@ def _visit(memory, mutex):
     slow = 0
     for _ in range(3000):
         began = time.thread_time()
-        lane.visit(None, None, Appetite(Eats.CHUNKS))
+        lane.visit(None, None, TakeSize(TakeRule.CHUNKS))
         slow += time.thread_time() - began > 0.004
     os._exit(slow > 30)

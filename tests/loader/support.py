@@ -14,7 +14,7 @@ import psutil
 import torch
 
 import headrace
-from headrace.engine.worker import nursery
+from headrace.engine.worker import forking
 from tests.loader.data import BulkPairs, Hook, Pairs, content, fixed, listed, nothing, padded
 from tests.parity.support import alive
 
@@ -90,7 +90,7 @@ def forkers() -> list[psutil.Process]:
 
 def _is_forker(child: psutil.Process) -> bool:
     # A worker of the forker has its name before it gives itself another.
-    return _name(child) == nursery.NAME and _parent(child) == os.getpid()
+    return _name(child) == forking.NAME and _parent(child) == os.getpid()
 
 
 def _descendants() -> list[psutil.Process]:

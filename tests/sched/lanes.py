@@ -8,7 +8,7 @@ from itertools import islice
 from headrace.sched import words as W
 from headrace.sched.acts import GO_ON
 from headrace.sched.lanemachine import (
-    Collate,
+    CollateSlot,
     CollateWhole,
     LaneMachine,
     Make,
@@ -18,7 +18,7 @@ from headrace.sched.lanemachine import (
     Sleep,
     WriteRows,
 )
-from headrace.sched.moves import Appetite, Eats, Tickets
+from headrace.sched.moves import TakeRule, TakeSize, Tickets
 from headrace.sched.pace import Pace
 from headrace.sched.story import LaneStory
 from tests.sched.memory import KILLED, Killed, Slab, Words
@@ -58,15 +58,15 @@ class SimPace(Pace):
     """Of a lane that always takes as many tickets; at random paces, as many as chance has it."""
 
     def __init__(self, chunk: int, chance: random.Random | None) -> None:
-        super().__init__(Eats.CHUNKS, 1)
+        super().__init__(TakeRule.CHUNKS, 1)
         self.chunk, self.chance = chunk, chance
 
-    def appetite(self) -> Appetite:
+    def size(self) -> TakeSize:
         chance = self.chance
         if chance is None:
-            return Appetite(Eats.CHUNKS, self.chunk, least=self.chunk)
+            return TakeSize(TakeRule.CHUNKS, self.chunk, least=self.chunk)
         chunk, share, least, whole = (chance.randint(low, 8) for low in (0, 1, 0, 0))
-        return Appetite(chance.choice(list(Eats)), chunk, share, least, whole)
+        return TakeSize(chance.choice(list(TakeRule)), chunk, share, least, whole)
 
     def took(self, end: int) -> int:
         """Nanoseconds that the tickets up to ``end`` are said to have taken."""
@@ -144,7 +144,7 @@ class SimLane:
             MakeWhole: self._make_whole,
             PlaceSamples: self._place,
             WriteRows: self._write,
-            Collate: self._collate,
+            CollateSlot: self._collate,
             CollateWhole: self._collate_whole,
         }
         while True:
@@ -310,7 +310,7 @@ class SimLane:
             self.shared.collate_deaths[batch] = left - 1
             raise Killed
 
-    def _collate(self, command: Collate) -> Steps:
+    def _collate(self, command: CollateSlot) -> Steps:
         slot, samples = command.slot, []
         for row in self.facts.present(slot):
             at = self.facts.object_at(slot, row)

@@ -7,7 +7,7 @@ import pytest
 from headrace.sched import filing
 from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Appetite, ClaimResult, Eats, Filed, Next, RowSpan, Tickets, Written
+from headrace.sched.moves import ClaimResult, Filed, Next, RowSpan, TakeRule, TakeSize, Tickets, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Words
@@ -26,7 +26,7 @@ class Lane:
         self.ledger = ledger
 
     def take(self, want: int) -> Tickets | int | None:
-        what, *found, _ = self.ledger.visit(None, None, Appetite(Eats.CHUNKS, want, least=want))
+        what, *found, _ = self.ledger.visit(None, None, TakeSize(TakeRule.CHUNKS, want, least=want))
         self.ledger.facts.w[self.ledger.facts.lane + W.L_WAITING] = 0
         return Tickets(*found) if what == Next.TICKETS else found[3] if what == Next.COLLATE else None
 
@@ -42,7 +42,7 @@ class Lane:
         """Without giving up what it holds."""
         w, at = self.ledger.facts.w, self.ledger.facts.lane
         held, w[W.STOP] = (w[at + W.L_GROUP], w[at + W.L_SLOT]), 1
-        assert self.ledger.visit(None, made, Appetite(Eats.CHUNKS)).what == Next.STOP
+        assert self.ledger.visit(None, made, TakeSize(TakeRule.CHUNKS)).what == Next.STOP
         w[at + W.L_GROUP], w[at + W.L_SLOT], w[W.STOP] = *held, 0
 
     def __getattr__(self, name: str):
@@ -397,7 +397,7 @@ def test_a_lane_that_was_woken_and_comes_counts_for_what_is_published_next(stric
 def test_one_lane_is_woken_for_a_group_while_there_is_time(strict: Ledger, relaxed: bool, woken: int) -> None:
     strict.words[W.LIMIT] = DIMS.lanes
     for lane in strict.lanes:
-        lane.ledger.visit(None, None, Appetite(Eats.CHUNKS))  # falls asleep
+        lane.ledger.visit(None, None, TakeSize(TakeRule.CHUNKS))  # falls asleep
     batch = Batch(0, 4, False, 0, 4, W.INTEGERS, 64, free_order=False)
     assert len(strict.consumer.publish(batch, DIMS.lanes, relaxed=relaxed)) == woken
 
@@ -413,7 +413,7 @@ def test_the_less_is_queued_the_fewer_are_taken(
     strict.words[W.LIMIT] = limit
     for group in range(groups):
         strict.publish(group, 8)
-    _, *found, _ = strict.lanes[0].ledger.visit(None, None, Appetite(Eats.CHUNKS, chunk, least=least))
+    _, *found, _ = strict.lanes[0].ledger.visit(None, None, TakeSize(TakeRule.CHUNKS, chunk, least=least))
     assert Tickets(*found) == Tickets(0, 0, taken, 0)
 
 

@@ -2,23 +2,23 @@
 
 import pytest
 
-from headrace.sched.moves import Appetite, Eats
+from headrace.sched.moves import TakeRule, TakeSize
 from headrace.sched.pace import Pace
 
 MICRO, MILLI = 1_000, 1_000_000
 
 
-def paced(eats: Eats, *chunks: tuple[int, int], lanes: int = 2) -> Appetite:
+def paced(rule: TakeRule, *chunks: tuple[int, int], lanes: int = 2) -> TakeSize:
     """After chunks whose samples took so many nanoseconds each, the worst so many."""
-    pace = Pace(eats, lanes)
+    pace = Pace(rule, lanes)
     for cost, worst in chunks:
         pace.note(cost, worst)
-    return pace.appetite()
+    return pace.size()
 
 
-@pytest.mark.parametrize("eats", list(Eats))
-def test_one_at_a_time_while_nothing_is_known(eats: Eats) -> None:
-    assert paced(eats) == Appetite(eats)
+@pytest.mark.parametrize("rule", list(TakeRule))
+def test_one_at_a_time_while_nothing_is_known(rule: TakeRule) -> None:
+    assert paced(rule) == TakeSize(rule)
 
 
 @pytest.mark.parametrize(
@@ -34,29 +34,29 @@ def test_one_at_a_time_while_nothing_is_known(eats: Eats) -> None:
     ids=["even", "nearly even", "one was slow", "a millisecond each", "not each", "dear"],
 )
 def test_cheap_samples_are_taken_several_at_a_time(cost: int, worst: int, chunk: int, least: int) -> None:
-    assert paced(Eats.CHUNKS, (cost, worst)) == Appetite(Eats.CHUNKS, chunk, 2, least)
+    assert paced(TakeRule.CHUNKS, (cost, worst)) == TakeSize(TakeRule.CHUNKS, chunk, 2, least)
 
 
 def test_a_slow_sample_is_forgotten() -> None:
     slow, even = (100 * MICRO, 500 * MICRO), (100 * MICRO, 100 * MICRO)
-    assert paced(Eats.CHUNKS, slow, even).chunk == 5
-    assert paced(Eats.CHUNKS, slow, *[even] * 20).chunk == 160
+    assert paced(TakeRule.CHUNKS, slow, even).chunk == 5
+    assert paced(TakeRule.CHUNKS, slow, *[even] * 20).chunk == 160
 
 
 def test_writing_counts_as_well() -> None:
     """Large samples that exist already: whoever is woken for a batch of them copies for milliseconds."""
-    pace = Pace(Eats.CHUNKS, 2)
+    pace = Pace(TakeRule.CHUNKS, 2)
     pace.note(MICRO, MICRO)
-    assert pace.appetite().least == 500
+    assert pace.size().least == 500
     for _ in range(50):
         pace.wrote(99 * MICRO)
-    assert pace.appetite() == Appetite(Eats.CHUNKS, 160, 2, 5)
+    assert pace.size() == TakeSize(TakeRule.CHUNKS, 160, 2, 5)
 
 
 def test_small_batches_are_made_by_one_lane() -> None:
-    assert paced(Eats.WHOLE, (MILLI, 0)).whole == 20
-    assert paced(Eats.CHUNKS, (MILLI, 0)).whole == 0
+    assert paced(TakeRule.WHOLE, (MILLI, 0)).whole == 20
+    assert paced(TakeRule.CHUNKS, (MILLI, 0)).whole == 0
 
 
 def test_a_few_lanes_share_a_group() -> None:
-    assert [paced(Eats.CHUNKS, (MILLI, 0), lanes=lanes).share for lanes in (1, 3, 16)] == [1, 3, 4]
+    assert [paced(TakeRule.CHUNKS, (MILLI, 0), lanes=lanes).share for lanes in (1, 3, 16)] == [1, 3, 4]

@@ -10,22 +10,22 @@ from headrace.sched import twin
 from headrace.sched import words as W
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Appetite, Eats, Written
+from headrace.sched.moves import TakeRule, TakeSize, Written
 from headrace.sched.publication import Batch, IndexKind
 from headrace.sched.words import Dims
 from tests.sched.memory import Words
 
 DIMS = Dims(lanes=3, groups=8, slots=6, rows=4)
 needs_native = pytest.mark.skipif(twin.module is None, reason="needs the native module: make native")
-APPETITE = Appetite(Eats.CHUNKS)
+SIZE = TakeSize(TakeRule.CHUNKS)
 BATCH = Batch(0, 4, False, 0, 4, IndexKind.INTEGERS, 0, True)
 OUTSIDE: dict[str, Callable[[LaneLedger, ConsumerLedger], object]] = {
     "slot 6: there are 6": lambda lane, _: lane.finish(Written(6, 0, 1, 0, 0, None)),
-    "slot -1: there are 6": lambda lane, _: lane.visit(Written(-1, 0, 1, 0, 0, None), None, APPETITE),
+    "slot -1: there are 6": lambda lane, _: lane.visit(Written(-1, 0, 1, 0, 0, None), None, SIZE),
     "group 8: there are 8": lambda lane, _: lane.finish(Written(0, 0, 1, 8, 0, None)),
     "2 rows from 3 on: there are 4": lambda lane, _: lane.finish(Written(0, 3, 2, 0, 0, None)),
     "-1 rows from 3 on: there are 4": lambda lane, _: lane.finish(Written(0, 3, -1, 0, 0, None)),
-    "2 tickets from 3 on: there are 4": lambda lane, _: lane.visit(Written(0, 0, 2, 0, 3, None), None, APPETITE),
+    "2 tickets from 3 on: there are 4": lambda lane, _: lane.visit(Written(0, 0, 2, 0, 3, None), None, SIZE),
     "slot 7: there are 6": lambda lane, _: lane.reserve(7, 1),
     "slot 8: there are 6": lambda lane, _: lane.shape(8, 0, lambda rows: rows),
     "slot 9: there are 6": lambda lane, _: lane.ready(9, 0, 0, failed=False),

@@ -139,7 +139,7 @@ class TestMistakes:
         rest = {"merge": [path, "-o", str(files / "out")], "compare": [path]}.get(command, [])
         assert main(["trace", command, path, *rest]) == 2
         told = capsys.readouterr().err
-        assert told.startswith("headrace trace: ")
+        assert told.startswith(f"headrace trace {command}: ")
         assert told.count("\n") == 1
         assert path in told
         assert says in told

@@ -2,6 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
 
 class UsageError(Exception):
     """The user can mend it: printed as one line, exit code 2."""
+
+
+def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, ModuleType]) -> None:
+    """Commands below another one. What the chosen one does is ``options.act``; one that has others does nothing."""
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for name, module in modules.items():
+        module.configure(add_command(commands, name, module.__doc__ or "", getattr(module, "run", None)))
+
+
+def add_command(commands: Any, name: str, about: str, act: Callable[..., int] | None) -> argparse.ArgumentParser:
+    """One of them, with ``--json`` behind its own name too."""
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=about.partition("\n")[0].rstrip("."), description=about
+    )
+    made.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
+    made.set_defaults(act=act, called=made.prog)
+    return made
+
+
+def answer(options: argparse.Namespace, facts: object, show: Callable[[], None]) -> None:
+    """A result: as JSON where that is asked for, else as ``show`` prints it."""
+    if options.json:
+        print(json.dumps(facts, indent=1))
+    else:
+        show()

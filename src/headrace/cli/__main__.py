@@ -9,7 +9,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from headrace.cli import UsageError, cache, completion, demo, doctor, ingest, plan, run, split, store, top, trace
+from headrace.cli import (
+    UsageError,
+    add_commands,
+    cache,
+    completion,
+    demo,
+    doctor,
+    ingest,
+    plan,
+    run,
+    split,
+    store,
+    top,
+    trace,
+)
+from headrace.core.errors import HeadraceError
 
 COMMANDS = {
     "cache": cache,
@@ -33,17 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     options = parser().parse_args(arguments)
     try:
-        code = int(COMMANDS[options.command].run(options))
+        code = int(options.act(options))
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read our output has seen enough: `headrace ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own last flush is quiet
         return 141
-    except UsageError as error:
-        print(f"headrace {options.command}: {error}", file=sys.stderr)
+    except (UsageError, HeadraceError) as error:
+        print(f"{options.called}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"headrace {options.command}: interrupted", file=sys.stderr)
+        print(f"{options.called}: interrupted", file=sys.stderr)
         return 130
 
 
@@ -52,12 +67,7 @@ def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="headrace", description="A data loader that never runs dry.")
     whole.add_argument("--version", action="version", version=f"headrace {_version()}")
     whole.add_argument("--json", action="store_true", help="print the result as JSON")
-    commands = whole.add_subparsers(dest="command", required=True, metavar="command")
-    for name, module in COMMANDS.items():
-        summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        command = commands.add_parser(name, help=summary, description=module.__doc__)
-        command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
-        module.configure(command)
+    add_commands(whole, COMMANDS)
     return whole
 
 

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, add_command, answer
 from headrace.core.errors import CacheError
 
 if TYPE_CHECKING:
     from headrace.cache.division import DivisionFacts
 
-SUMMARIES = {
-    "ls": "List the caches in the shared memory of this host",
-    "info": "Say what a cache holds, by form, and how and why it is divided",
-    "clear": "Empty a cache; one in shared memory gives its memory back",
-}
 FORMS = {1: "encoded", 2: "decoded", 3: "augmented"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands, each with ``--json`` behind its own name too."""
-    commands = parser.add_subparsers(dest="cache_command", required=True, metavar="command")
-    for name, summary in SUMMARIES.items():
-        command = commands.add_parser(name, help=summary, description=f"{summary}.")
-        command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
-        if name != "ls":
-            command.add_argument(
-                "url", metavar="URL", help="shm://name, redis://[user:password@]host:port or rediss://…"
-            )
-            command.add_argument("--namespace", default="cache", help="of a cache on a server (cache)")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Run one of them; a cache that cannot be had is the user's to mend."""
-    act = {"ls": _ls, "info": _info, "clear": _clear}[options.cache_command]
-    try:
-        return act(options)
-    except (CacheError, ValueError) as error:
-        raise UsageError(str(error)) from error
+    """Add the commands."""
+    commands = parser.add_subparsers(required=True, metavar="command")
+    add_command(commands, "ls", "List the caches in the shared memory of this host.", _ls)
+    for name, about, act in (
+        ("info", "Say what a cache holds, by form, and how and why it is divided.", _info),
+        ("clear", "Empty a cache; one in shared memory gives its memory back.", _clear),
+    ):
+        command = add_command(commands, name, about, act)
+        command.add_argument("url", metavar="URL", help="shm://name, redis://[user:password@]host:port or rediss://…")
+        command.add_argument("--namespace", default="cache", help="of a cache on a server (cache)")
 
 
 def _ls(options: argparse.Namespace) -> int:
@@ -51,21 +37,19 @@ def _ls(options: argparse.Namespace) -> int:
             found.append(_described(f"shm://{name}", options))
         except (CacheError, OSError) as error:
             found.append({"url": f"shm://{name}", "error": str(error)})
-    if options.json:
-        print(json.dumps(found))
-    else:
-        _table(found)
+    answer(options, found, lambda: _show(found))
     return 0
 
 
 def _info(options: argparse.Namespace) -> int:
-    found = _described(options.url, options)
-    if options.json:
-        print(json.dumps(found))
-    else:
-        _table([found])
+    found = _described(_url(options), options)
+
+    def show() -> None:
+        _show([found])
         for each in found["divisions"]:
             _show_division(each)
+
+    answer(options, found, show)
     return 0
 
 
@@ -82,15 +66,21 @@ def _show_division(each: dict[str, Any]) -> None:
 def _clear(options: argparse.Namespace) -> int:
     from headrace.cache.overview import clear
 
-    cleared = clear(options.url, options.namespace)
+    cleared = clear(_url(options), options.namespace)
     done = {"url": cleared.url, "entries": cleared.entries, "bytes": cleared.bytes, "disk_bytes": cleared.disk}
-    if options.json:
-        print(json.dumps(done))
-    else:
-        disk = f", {bytes_text(cleared.disk)} of them on disk" if cleared.disk else ""
-        held = bytes_text(cleared.bytes + cleared.disk)
-        print(f"{cleared.url} is empty: {cleared.entries:,} entries, {held}{disk}, given back")
+    disk = f", {bytes_text(cleared.disk)} of them on disk" if cleared.disk else ""
+    held = bytes_text(cleared.bytes + cleared.disk)
+    told = f"{cleared.url} is empty: {cleared.entries:,} entries, {held}{disk}, given back"
+    answer(options, done, lambda: print(told))
     return 0
+
+
+def _url(options: argparse.Namespace) -> str:
+    try:
+        urlsplit(options.url)
+    except ValueError as error:
+        raise UsageError(f"{options.url}: {error}") from None
+    return str(options.url)
 
 
 def _described(url: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -123,26 +113,21 @@ def _division(facts: DivisionFacts) -> dict[str, Any]:
     }
 
 
-def _table(found: list[dict[str, Any]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from headrace.cli.screen import screen
+def _show(found: list[dict[str, Any]]) -> None:
+    from headrace.cli.screen import screen, table
 
     if not found:
         print("there is no cache in the shared memory of this host")
         return
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("cache", "entries", "held", "of", *FORMS.values(), "used by"):
-        table.add_column(heading, justify="left" if heading == "cache" else "right", no_wrap=True)
+    made = table("", "cache", "entries", "held", "of", *FORMS.values(), "used by")
     for each in found:
         if "error" in each:
             continue
         forms = [bytes_text(form["bytes"]) if form["entries"] else "" for form in each["forms"].values()]
         limit = "" if each["limit"] is None else bytes_text(each["limit"])
         users = "" if each["processes"] is None else str(each["processes"])
-        table.add_row(each["url"], f"{each['entries']:,}", bytes_text(each["bytes"]), limit, *forms[:3], users)
-    screen().print(table)
+        made.add_row(each["url"], f"{each['entries']:,}", bytes_text(each["bytes"]), limit, *forms[:3], users)
+    screen().print(made)
     for each in found:
         if "error" in each:  # below: in the table it would leave no room for the others
             print(f"{each['url']}: {each['error']}")

@@ -210,20 +210,16 @@ def _progress(console: Console) -> Progress:
 
 
 def _show(outcome: dict[str, Any], out: Console) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from headrace.cli.screen import table
 
     torch, ours = outcome["loaders"]
     samples, epochs = outcome["samples"], len(torch["laps"])
+    numbers = [f"epoch {number}" for number in range(1, epochs + 1)]
     title = f"{samples} images an epoch, {outcome['workers']} workers"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("loader", no_wrap=True)
-    headings = [*(f"epoch {number}" for number in range(1, epochs + 1)), "waited", "ideal", "CPU/sample", "hits"]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    made = table(title, "loader", *numbers, "waited", "ideal", "CPU/sample", "hits")
     for entry in (torch, ours):
         hits = "-" if entry["hits"] is None else f"{entry['hits']:.0%}"
-        table.add_row(
+        made.add_row(
             entry["name"],
             *(f"{lap['seconds']:.2f} s" for lap in entry["laps"]),
             f"{entry['wait_share']:.0%}",
@@ -231,7 +227,7 @@ def _show(outcome: dict[str, Any], out: Console) -> None:
             f"{entry['cpu'] / samples / epochs * 1e3:.2f} ms",
             hits,
         )
-    out.print(table)
+    out.print(made)
     out.print(
         f"waited: share of the time in next(). ideal: the first epoch could not take less than {outcome['ideal']:.2f} "
         f"s, which is {outcome['ideal_reason']}; the share of that which was reached.",

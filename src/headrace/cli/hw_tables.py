@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.screen import screen, table
 from headrace.trace.hardware.callgrind_file import InstructionCounts, OperationCounts
 from headrace.trace.hardware.names import readable
 from headrace.trace.hardware.profile import OperationProfile, Profile, ratios
 from headrace.trace.hardware.study import Study
 from headrace.trace.hardware.vendor import Export, VendorSplit
 
-WIDEST = {"operation": 24, "function": 44, "library": 28}
-"""Letters of names that are shown; the JSON has all."""
-
-
-def table(title: str, *headings: str, left: int = 1) -> Table:
-    """An empty table, its first columns to the left."""
-    made = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for at, heading in enumerate(headings):
-        # Names give way where the terminal is narrow; figures do not.
-        made.add_column(
-            escape(heading),
-            justify="left" if at < left else "right",
-            no_wrap=heading not in WIDEST,
-            overflow="ellipsis",
-            max_width=WIDEST.get(heading),
-        )
-    return made
-
 
 def named(text: str) -> Text:
     """A name in one piece, cut where there is no room."""
     return Text(text, no_wrap=True, overflow="ellipsis")
-
-
-def console() -> Console:
-    """As wide as the terminal, and wide enough for all columns where there is none."""
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140, highlight=False)
 
 
 def number(value: float | None) -> str:
@@ -64,7 +37,7 @@ def library(name: str) -> str:
 
 def show_profile(found: Profile, top: int) -> None:
     """Operations, then the functions of each."""
-    out = console()
+    out = screen()
     derived = list(dict.fromkeys(name for one in found.operations for name in ratios(one.counters)))
     made = table(
         f"{found.samples} samples of {found.primary}",
@@ -80,7 +53,7 @@ def show_profile(found: Profile, top: int) -> None:
     for one in found.operations:
         values = ratios(one.counters)
         made.add_row(
-            escape(one.name),
+            one.name,
             str(one.calls or ""),
             f"{one.seconds:.3f}",
             str(one.samples),
@@ -107,7 +80,7 @@ def show_profile(found: Profile, top: int) -> None:
             _functions(made, one, top, counted)
     out.print(made)
     for line in notes(found):
-        out.print(line, style="dim", markup=False)
+        out.print(line, style="dim")
 
 
 def _functions(made: Table, one: OperationProfile, top: int, counted: list[str]) -> None:
@@ -152,12 +125,12 @@ COSTS = {
 
 def show_counts(counts: InstructionCounts, top: int) -> None:
     """Exact counts, operation by operation, per call."""
-    out = console()
+    out = screen()
     made = table("Counted under callgrind, per call", "operation", "function", "library", "share", *COSTS, left=3)
     for name, counted in counts.operations.items():
         total = summed(counts, counted)
         made.add_row(
-            escape(name),
+            name,
             named(f"all of it, {counted.calls} calls"),
             "",
             "",
@@ -199,17 +172,16 @@ def _per_call(counts: InstructionCounts, counted: OperationCounts, costs: list[i
 
 def show_split(export: Export, parts: VendorSplit) -> None:
     """A vendor's counters by operation."""
-    out = console()
+    out = screen()
     columns = parts.columns[:10]
     made = table(f"{export.tool}: counters by operation", "operation", *columns)
     for name, values in parts.operations.items():
-        made.add_row(escape(name), *(_cell(export, column, values.get(column)) for column in columns))
+        made.add_row(name, *(_cell(export, column, values.get(column)) for column in columns))
     out.print(made)
     out.print(
         f"{parts.covered:.1%} of {columns[0]} is in functions of the mapping. Functions shared by operations are split "
         "by their measured samples in each, not by elapsed time.",
         style="dim",
-        markup=False,
     )
 
 
@@ -221,7 +193,7 @@ def _cell(export: Export, column: str, value: float | None) -> str:
 
 def show_study(found: Study) -> None:
     """One row per worker count and operation."""
-    out = console()
+    out = screen()
     made = table("By number of workers", "workers", "elapsed s", "loading s", "CPU s", "samples/s")
     for one in found.runs:
         made.add_row(str(one.workers), f"{one.seconds:.2f}", f"{one.loading:.2f}", f"{one.cpu:.2f}", number(one.rate))
@@ -230,7 +202,7 @@ def show_study(found: Study) -> None:
     for heading, values in [("CPU s", found.cpu), *((name, found.measure(name)) for name in derived)]:
         made = table(f"{heading}, by number of workers", "operation", *(str(one.workers) for one in found.runs))
         for name, row in values.items():
-            made.add_row(escape(name), *(number(value) for value in row))
+            made.add_row(name, *(number(value) for value in row))
         out.print(made)
     for line in found.notes:
-        out.print(line, style="dim", markup=False)
+        out.print(line, style="dim")

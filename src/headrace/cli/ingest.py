@@ -8,12 +8,10 @@ store. Run it again after an interruption and it goes on; what is stored is not 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.ending import orderly
 
 if TYPE_CHECKING:
@@ -63,25 +61,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ingest with a bar on the terminal; exit code 1 where items failed, or differ from what is stored."""
-    from headrace.core.errors import HeadraceError
     from headrace.store.ingest.run import Working, ingest
     from headrace.store.pictures import Encoding
 
-    try:
-        encoding = Encoding(_size(options.resize), _format(options.encode), options.quality)
-        settings = dict(_pairs(options.spark_conf, "--spark-conf"))
-        if settings and options.spark is None:
-            raise UsageError("--spark-conf needs --spark")
-        working = Working(options.workers, options.spark, settings, options.rewrite)
-        with orderly(), _bar() as progress:
-            outcome = ingest(options.source, options.url, _reading(options), encoding, working, progress)
-    except HeadraceError as error:
-        raise UsageError(str(error)) from error
-    if options.json:
-        json.dump(outcome.data(), sys.stdout, indent=1)
-        print()
-    else:
-        _show(outcome)
+    encoding = Encoding(_size(options.resize), _format(options.encode), options.quality)
+    settings = dict(_pairs(options.spark_conf, "--spark-conf"))
+    if settings and options.spark is None:
+        raise UsageError("--spark-conf needs --spark")
+    working = Working(options.workers, options.spark, settings, options.rewrite)
+    with orderly(), _bar() as progress:
+        outcome = ingest(options.source, options.url, _reading(options), encoding, working, progress)
+    answer(options, outcome.data(), lambda: _show(outcome))
     return 0 if outcome.whole else 1
 
 

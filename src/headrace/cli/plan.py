@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 
 if TYPE_CHECKING:
     from headrace.plan.parameters import Parameters
@@ -48,11 +48,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     found = _computed(given, split) | {"loader": _loader(given, options.jobs)}
-    if options.json:
-        json.dump(found, sys.stdout, indent=1)
-        print()
-    else:
-        _show(found)
+    answer(options, found, lambda: _show(found))
     return 0
 
 
@@ -110,13 +106,9 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 def _traced(name: str) -> dict[str, Any]:
     from headrace.cli.plan_trace import parameters
-    from headrace.core.errors import TraceError
     from headrace.trace.reader import read
 
-    try:
-        return dict(parameters(read(name), name))
-    except TraceError as error:
-        raise UsageError(str(error)) from None
+    return dict(parameters(read(name), name))
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -189,27 +181,24 @@ def _loader(given: Parameters, jobs: int) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from headrace.cli.screen import screen
+    from headrace.cli.screen import screen, table
 
     out, other = screen(), found["bottleneck"]
-    forms = Table(title="samples/s found in one form", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("form", "equations", "held back by", "resources", "held back by "):
-        forms.add_column(heading, justify="right" if heading in {"equations", "resources"} else "left")
+    forms = table(
+        "samples/s found in one form", "form", "held back by", "held back by ", "equations", "resources", left=3
+    )
     for form, name in NAMES.items():
         forms.add_row(
             name,
-            f"{found['rates'][form]:,.0f}",
             found["limits"][form],
-            f"{other['rates'][form]:,.0f}",
             other["limits"][form],
+            f"{found['rates'][form]:,.0f}",
+            f"{other['rates'][form]:,.0f}",
         )
     out.print(forms)
-    splits = Table(title="splits of the cache", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("model", "encoded %", "decoded %", "augmented %", "samples/s", "samples not cached"):
-        splits.add_column(heading, justify="left" if heading == "model" else "right")
+    splits = table(
+        "splits of the cache", "model", "encoded %", "decoded %", "augmented %", "samples/s", "samples not cached"
+    )
     total = found["parameters"]["n_total"]
     for name, each in (("equations (Seneca, Eq. 9)", found), ("resources (the busiest)", other)):
         away = f"{each['samples']['s'] / total:.0%}"

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-PIPE_WIDTH = 80
-"""Columns where there is no terminal to ask."""
+PIPE_WIDTH = 140
+"""Columns where there is no terminal to ask, nor anybody who said how many."""
+WIDEST = {"operation": 24, "function": 44, "library": 28}
+"""Letters of long names that are shown; the JSON has all."""
 
 
 def screen() -> Console:
     """The standard output. Texts are printed as they are: names of a user's things may look like markup."""
     console = Console(markup=False, highlight=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=PIPE_WIDTH)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
+    return Console(markup=False, highlight=False, width=PIPE_WIDTH)
+
+
+def table(title: str, *headings: str, left: int = 1) -> Table:
+    """An empty table, its first columns to the left. Long names give way in a narrow terminal; figures do not."""
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0)
+    for at, heading in enumerate(headings):
+        made.add_column(
+            heading,
+            justify="left" if at < left else "right",
+            no_wrap=heading not in WIDEST,
+            overflow="ellipsis",
+            max_width=WIDEST.get(heading),
+        )
+    return made
 
 
 @contextmanager

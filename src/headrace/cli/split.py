@@ -7,12 +7,10 @@ on any machine. Payloads are not read.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,36 +45,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the metadata, divide, write the file, print what came of it."""
-    from headrace.core.errors import FilterError, HeadraceError
     from headrace.store.splits.division import split
     from headrace.store.splits.file import check_free
     from headrace.store.splits.stored import metadata, noted
 
-    try:
-        check_free(options.output, force=options.force)
-        columns, source = metadata(options.url)
-        made = split(
-            columns,
-            _fractions(options.fractions),
-            group_by=options.group_by,
-            stratify=options.stratify.split(",") if options.stratify else None,
-            balance=_balance(options.balance),
-            where=options.where,
-            folds=options.folds,
-            seed=options.seed,
-            allow_empty=options.allow_empty,
-        )
-        made = noted(made, source)
-        made.save(options.output, force=options.force)
-    except FilterError as error:
-        raise UsageError(f"--where: {error}") from error
-    except HeadraceError as error:
-        raise UsageError(str(error)) from error
-    if options.json:
-        json.dump({"file": options.output, **made.facts, "concerns": made.concerns()}, sys.stdout, indent=1)
-        print()
-    else:
-        _show(made, options.output)
+    check_free(options.output, force=options.force)
+    columns, source = metadata(options.url)
+    made = split(
+        columns,
+        _fractions(options.fractions),
+        group_by=options.group_by,
+        stratify=options.stratify.split(",") if options.stratify else None,
+        balance=_balance(options.balance),
+        where=options.where,
+        folds=options.folds,
+        seed=options.seed,
+        allow_empty=options.allow_empty,
+    )
+    made = noted(made, source)
+    made.save(options.output, force=options.force)
+    facts = {"file": options.output, **made.facts, "concerns": made.concerns()}
+    answer(options, facts, lambda: _show(made, options.output))
     return 0
 
 
@@ -127,44 +116,37 @@ def _show(made: Splits, file: str) -> None:
     out.print(f"{len(made)} samples in {file}" + (f", {left} left out" if left else ""))
 
 
-def _table(title: str, *headings: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
 def _sizes(counts: Mapping[str, Any]) -> Table:
+    from headrace.cli.screen import table
+
     grouped = "groups" in counts["total"]
-    table = _table("splits", "samples", "share", "wanted", *(["groups"] if grouped else []))
+    made = table("splits", "", "samples", "share", "wanted", *(["groups"] if grouped else []))
     whole = sum(part["rows"] for part in counts["splits"].values())
     asked = sum(part["wanted"] for part in counts["splits"].values())
     for name, part in counts["splits"].items():
         shares = [f"{part['rows'] / max(whole, 1):.2%}", f"{part['wanted'] / asked:.2%}"]
-        table.add_row(name, str(part["rows"]), *shares, *([str(part["groups"])] if grouped else []))
+        made.add_row(name, str(part["rows"]), *shares, *([str(part["groups"])] if grouped else []))
     for number, fold in enumerate(counts.get("folds", [])):
         inside = sum(each["rows"] for each in counts["folds"])
         shares = [f"{fold['rows'] / max(inside, 1):.2%}", f"{1 / len(counts['folds']):.2%}"]
-        table.add_row(f"fold {number}", str(fold["rows"]), *shares, *([str(fold["groups"])] if grouped else []))
-    return table
+        made.add_row(f"fold {number}", str(fold["rows"]), *shares, *([str(fold["groups"])] if grouped else []))
+    return made
 
 
 def _classes(counts: Mapping[str, Any]) -> Table:
     """Each class's part of every split: equal along a line where ratios are kept."""
+    from headrace.cli.screen import table
+
     names = list(counts["splits"])
-    table = _table("classes", "all", *names)
+    made = table("classes", "", "all", *names)
     whole = counts["total"]["classes"]
     common = sorted(whole, key=lambda label: -whole[label])
     shown = [label for label in whole if label in set(common[:MOST_CLASSES])]
     rest = [label for label in whole if label not in set(shown)]
     for label, those in [*((label, [label]) for label in shown), *([(f"{len(rest)} more", rest)] if rest else [])]:
         parts = [counts["total"], *(counts["splits"][name] for name in names)]
-        table.add_row(label, *(_cell(sum(part["classes"][each] for each in those), part["rows"]) for part in parts))
-    return table
+        made.add_row(label, *(_cell(sum(part["classes"][each] for each in those), part["rows"]) for part in parts))
+    return made
 
 
 def _cell(count: int, rows: int) -> str:

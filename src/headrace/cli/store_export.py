@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.store_where import chosen
 
 SHARD = 1 << 30
@@ -39,13 +37,9 @@ def run(options: argparse.Namespace) -> int:
             done = export(store, Path(options.target), keys, size, progress)
     finally:
         store.close()
-    if options.json:
-        facts = {"samples": done.samples, "payload_bytes": done.payload_bytes, "ingest": done.again}
-        json.dump({"store": store.name, "target": done.target, **facts}, sys.stdout, indent=1)
-        print()
-    else:
-        print(f"{done.target}: {done.samples} samples ({done.payload_bytes / 1e6:.1f} MB) of {store.name}")
-        print(f"  {done.again}")
+    facts = {"samples": done.samples, "payload_bytes": done.payload_bytes, "ingest": done.again}
+    told = f"{done.target}: {done.samples} samples ({done.payload_bytes / 1e6:.1f} MB) of {store.name}\n  {done.again}"
+    answer(options, {"store": store.name, "target": done.target, **facts}, lambda: print(told))
     return 0
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING
+
+from headrace.cli import answer
 
 if TYPE_CHECKING:
     from headrace.store.base import Info
@@ -27,11 +27,7 @@ def run(options: argparse.Namespace) -> int:
         info = store.info()
     finally:
         store.close()
-    if options.json:
-        json.dump(_data(info), sys.stdout, indent=1)
-        print()
-    else:
-        _show(info)
+    answer(options, _data(info), lambda: _show(info))
     return 0
 
 
@@ -47,34 +43,21 @@ def _data(info: Info) -> dict[str, object]:
 
 
 def _show(info: Info) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from headrace.cli.screen import screen
+    from headrace.cli.screen import screen, table
+    from headrace.trace.words import size
 
     out = screen()
-    size = "unknown" if info.payload_bytes is None else f"{_bytes(info.payload_bytes)}"
-    mean = "" if not info.payload_bytes or not info.rows else f", {_bytes(info.payload_bytes / info.rows)} each"
-    out.print(f"{info.url}\n  samples   {info.rows}\n  payloads  {size}{mean}\n  labels    {info.labels.value}")
+    whole = "unknown" if info.payload_bytes is None else size(info.payload_bytes)
+    mean = "" if not info.payload_bytes or not info.rows else f", {size(info.payload_bytes / info.rows)} each"
+    out.print(f"{info.url}\n  samples   {info.rows}\n  payloads  {whole}{mean}\n  labels    {info.labels.value}")
     columns = ", ".join(f"{name} ({kind.value})" for name, kind in info.columns.items())
     out.print(f"  metadata  {columns or 'none'}")
     if info.classes:
-        table = Table(title=f"{len(info.classes)} classes", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("class", no_wrap=True)
-        table.add_column("samples", justify="right")
-        table.add_column("share", justify="right")
+        made = table(f"{len(info.classes)} classes", "class", "samples", "share")
         common = sorted(info.classes, key=lambda name: -info.classes[name])[:MOST_CLASSES]
         for name in (each for each in info.classes if each in set(common)):
-            table.add_row(name or "(none)", str(info.classes[name]), f"{info.classes[name] / info.rows:.1%}")
+            made.add_row(name or "(none)", str(info.classes[name]), f"{info.classes[name] / info.rows:.1%}")
         if len(info.classes) > MOST_CLASSES:
             rest = sum(info.classes.values()) - sum(info.classes[name] for name in common)
-            table.add_row(f"{len(info.classes) - MOST_CLASSES} more", str(rest), f"{rest / info.rows:.1%}")
-        out.print(table)
-
-
-def _bytes(number: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if number < 1000 or unit == "TB":
-            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
-        number /= 1000
-    raise AssertionError
+            made.add_row(f"{len(info.classes) - MOST_CLASSES} more", str(rest), f"{rest / info.rows:.1%}")
+        out.print(made)

@@ -9,10 +9,8 @@ are judged: those that it still names stay. Asks before it removes anything.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.store_rm import asking, removal, told
 
 MOST_PLACES = 20
@@ -49,14 +47,12 @@ def run(options: argparse.Namespace) -> int:
         removed = removal(store, list(found.keys), f"{len(found.keys)} of {rows} rows: {reasons}", options)
     finally:
         store.close()
-    if options.json:
-        listed = [{"key": key, "place": found.places[key], "why": why} for key, why in found.keys.items()]
-        json.dump({"store": store.name, "rows": rows, "removed": removed, "chosen": listed}, sys.stdout, indent=1)
-        print()
-    else:
-        told(store.name, len(found.keys), removed, options)
-        if found.unknown:
-            print(f"  {found.unknown} rows have no file that is known, and were left")
+    listed = [{"key": key, "place": found.places[key], "why": why} for key, why in found.keys.items()]
+    lines = [told(store.name, len(found.keys), removed, options)]
+    if found.unknown:
+        lines.append(f"  {found.unknown} rows have no file that is known, and were left")
+    done = {"store": store.name, "rows": rows, "removed": removed, "chosen": listed}
+    answer(options, done, lambda: print(*lines, sep="\n"))
     return 0
 
 

@@ -6,13 +6,12 @@ Asks before it does so; --dry-run only says what would be removed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.ending import orderly
 from headrace.cli.store_where import chosen
 
@@ -54,20 +53,16 @@ def run(options: argparse.Namespace) -> int:
     finally:
         store.close()
     done = {"store": store.name, "rows": len(there), "chosen": len(keys), "removed": removed, "missing": missing}
-    if options.json:
-        json.dump(done, sys.stdout, indent=1)
-        print()
-    else:
-        told(store.name, len(keys), removed, options)
-        for key in missing[:20]:
-            print(f"  there is no row with the key {key!r}")
+    lines = [told(store.name, len(keys), removed, options)]
+    lines += [f"  there is no row with the key {key!r}" for key in missing[:20]]
+    answer(options, done, lambda: print(*lines, sep="\n"))
     return 1 if missing else 0
 
 
-def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace) -> None:
+def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace) -> str:
     """What was done, in a line."""
     would = options.dry_run and chosen_rows
-    print(f"{store}: {chosen_rows} rows would be removed" if would else f"{store}: {removed} rows removed")
+    return f"{store}: {chosen_rows} rows would be removed" if would else f"{store}: {removed} rows removed"
 
 
 def removal(store: Store, keys: Collection[str], what: str, options: argparse.Namespace) -> int:

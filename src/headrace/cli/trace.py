@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from headrace.cli import (
-    UsageError,
-    trace_compare,
-    trace_export,
-    trace_hw,
-    trace_merge,
-    trace_report,
-    trace_study,
-)
-from headrace.core.errors import TraceError
+from headrace.cli import add_commands, trace_compare, trace_export, trace_hw, trace_merge, trace_report, trace_study
 
 COMMANDS = {
     "report": trace_report,
@@ -26,18 +17,5 @@ COMMANDS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands, each with ``--json`` behind its own name too."""
-    commands = parser.add_subparsers(dest="trace_command", required=True, metavar="command")
-    for name, module in COMMANDS.items():
-        summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        command = commands.add_parser(name, help=summary, description=module.__doc__)
-        command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
-        module.configure(command)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Run one of them; a file that is no trace is the user's to mend."""
-    try:
-        return int(COMMANDS[options.trace_command].run(options))
-    except TraceError as error:
-        raise UsageError(str(error)) from error
+    """Add the commands."""
+    add_commands(parser, COMMANDS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING
+
+from headrace.cli import answer
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,11 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
     first, second = (chosen(read(file), loader=options.loader) for file in (options.first, options.second))
     found = compare(first, second)
-    if options.json:
-        json.dump(found.data(), sys.stdout, indent=1)
-        print()
-    else:
-        _show(found)
+    answer(options, found.data(), lambda: _show(found))
     return 0
 
 
@@ -54,17 +50,12 @@ def _show(found: TraceComparison) -> None:
 
 
 def _table(loader: LoaderComparison) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+    from headrace.cli.screen import table
     from headrace.trace.words import digits, seconds
 
-    table = Table(title=loader.loader, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for heading in ("A", "B", "change", "interval"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    made = table(loader.loader, "", "A", "B", "change", "interval")
     for one in loader.differences:
         shown = [seconds(value) if one.unit == "s" else f"{digits(value)}/s" for value in (one.first, one.second)]
         between = "" if one.low is None or one.high is None else f"{one.low:+.1%} to {one.high:+.1%}"
-        table.add_row(one.name, *shown, one.words, between, style="bold" if one.seen else "dim")
-    return table
+        made.add_row(one.name, *shown, one.words, between, style="bold" if one.seen else "dim")
+    return made

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 
 LEVEL = 5
 """Of compression: higher ones take twice as long for a twentieth less."""
@@ -49,8 +48,6 @@ def write(options: argparse.Namespace, output: Path, sources: list[str], events:
             count = events(file)
     except OSError as error:
         raise UsageError(f"-o {output}: cannot be written ({error.strerror})") from error
-    if options.json:
-        print(json.dumps({"output": str(output), "events": count, "bytes": output.stat().st_size}))
-    else:
-        print(f"{output}: {count} events; open it at ui.perfetto.dev", file=sys.stderr)
+    facts = {"output": str(output), "events": count, "bytes": output.stat().st_size}
+    answer(options, facts, lambda: print(f"{output}: {count} events; open it at ui.perfetto.dev", file=sys.stderr))
     return 0

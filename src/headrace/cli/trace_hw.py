@@ -6,14 +6,13 @@ Runs the program with its trace on, samples it, and shows the C functions and co
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.program import required
 
 if TYPE_CHECKING:
@@ -169,10 +168,7 @@ def _show(options: argparse.Namespace, found: Profile) -> None:
 
     if options.mapping:
         mapping.write(Path(options.mapping), mapping.mapping(found), found.primary)
-    if options.json:
-        print(json.dumps(profile.data(found), indent=1))
-    else:
-        hw_tables.show_profile(found, options.top)
+    answer(options, profile.data(found), lambda: hw_tables.show_profile(found, options.top))
 
 
 def _counted(options: argparse.Namespace, program: list[str]) -> int:
@@ -200,10 +196,7 @@ def _counted(options: argparse.Namespace, program: list[str]) -> int:
         return ran.code
     if options.mapping:
         mapping.write(Path(options.mapping), mapping.counted(counts), "instructions")
-    if options.json:
-        print(json.dumps(callgrind_file.data(counts), indent=1))
-    else:
-        hw_tables.show_counts(counts, options.top)
+    answer(options, callgrind_file.data(counts), lambda: hw_tables.show_counts(counts, options.top))
     return ran.code
 
 
@@ -215,9 +208,6 @@ def _imported(options: argparse.Namespace) -> int:
         raise UsageError("--import needs --mapping FILE, written before by 'headrace trace hw --mapping FILE -- ...'")
     export = vendor.read(Path(options.vendor))
     parts = vendor.split(export, mapping.read(Path(options.mapping)))
-    if options.json:
-        facts = {"tool": export.tool, "covered": parts.covered, "operations": parts.operations}
-        print(json.dumps(facts, indent=1))
-    else:
-        hw_tables.show_split(export, parts)
+    facts = {"tool": export.tool, "covered": parts.covered, "operations": parts.operations}
+    answer(options, facts, lambda: hw_tables.show_split(export, parts))
     return 0

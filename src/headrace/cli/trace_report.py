@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 
 if TYPE_CHECKING:
     from headrace.trace.reader import Trace
+    from headrace.trace.report import Report
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,15 +44,16 @@ def run(options: argparse.Namespace) -> int:
         except OSError as error:
             raise UsageError(f"--html {options.html}: cannot be written ({error.strerror})") from error
         print(f"{options.html}: open it in a browser", file=sys.stderr)
-    if options.json:
-        json.dump(found.data(), sys.stdout, indent=1)
-        print()
-    elif not options.html:
-        from headrace.cli.screen import screen
-        from headrace.cli.trace_tables import show
-
-        show(found, screen())
+    if options.json or not options.html:
+        answer(options, found.data(), lambda: _show(found))
     return 0
+
+
+def _show(found: Report) -> None:
+    from headrace.cli.screen import screen
+    from headrace.cli.trace_tables import show
+
+    show(found, screen())
 
 
 def _cores(trace: Trace) -> int | None:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.program import required
 from headrace.cli.trace_hw import FREQUENCY, events_of, printed, traced
 
@@ -62,10 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if code:
         return code
     _write(options, found, shlex.join(program))
-    if options.json:
-        print(json.dumps(found.data(), indent=1))
-    else:
-        hw_tables.show_study(found)
+    answer(options, found.data(), lambda: hw_tables.show_study(found))
     return 0
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.screen import table
 from headrace.trace.figures import Figures
 from headrace.trace.report import LoaderReport, Report
 from headrace.trace.spread import Spread, ratio
@@ -62,30 +62,22 @@ def _loader(found: LoaderReport, out: Console) -> None:
     if figures.slowest:
         out.print(_slow(figures))
     if figures.cache:
-        table = _table("cache", "form", "samples", "share", "mean", "P90")
+        made = table("cache", "form", "samples", "share", "mean", "P90")
         for tier in figures.cache:
             cells = (str(tier.samples), f"{tier.share:.1%}", _short(tier.time.mean), _short(tier.time.p90))
-            table.add_row(tier.form, *cells)
-        out.print(table)
+            made.add_row(tier.form, *cells)
+        out.print(made)
     for division in figures.divisions:
         out.print(f"cache divided {division}")
     for line in _counts(figures):
         out.print(line)
 
 
-def _table(title: str, first: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0)
-    table.add_column(first, no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
 def _operations(figures: Figures) -> Table:
-    table = _table("operations", "", "count", "mean", "P50", "P90", "P99", "vary", "share", "CPU")
+    made = table("operations", "operation", "count", "mean", "P50", "P90", "P99", "vary", "share", "CPU")
     for row in figures.operations:
         time = row.time
-        table.add_row(
+        made.add_row(
             row.name,
             str(time.count),
             *(_short(value) for value in (time.mean, time.p50, time.p90, time.p99)),
@@ -94,11 +86,11 @@ def _operations(figures: Figures) -> Table:
             "" if row.cpu is None else f"{row.cpu:.0%}",
             style="dim" if row.kind == "loader" else "",
         )
-    return table
+    return made
 
 
 def _batches(figures: Figures) -> Table:
-    table = _table("batches", "", "count", "mean", "P50", "P90", "P99", "vary", ">1ms", ">500ms")
+    made = table("batches", "", "count", "mean", "P50", "P90", "P99", "vary", ">1ms", ">500ms")
     steady = figures.steady
     rows: list[tuple[str, Spread, tuple[str, ...]]] = [
         ("preprocessing (T1)", figures.work, ()),
@@ -111,16 +103,14 @@ def _batches(figures: Figures) -> Table:
         rows.append(("copy to the device", figures.copies, ()))
     for name, time, over in rows:
         values = (_short(value) for value in (time.mean, time.p50, time.p90, time.p99))
-        table.add_row(name, str(time.count), *values, f"{time.variability:.0%}", *over)
-    return table
+        made.add_row(name, str(time.count), *values, f"{time.variability:.0%}", *over)
+    return made
 
 
 def _runs(figures: Figures) -> Table:
-    table = _table(
-        "epochs", "run", "epoch", "batches", "samples", "time", "samples/s", "first wait", "T1 P50", "T1 std"
-    )
+    made = table("epochs", "run", "epoch", "batches", "samples", "time", "samples/s", "first wait", "T1 P50", "T1 std")
     for run in figures.runs:
-        table.add_row(
+        made.add_row(
             *(str(value) for value in (run.number, run.epoch, run.batches, run.samples)),
             _short(run.seconds),
             f"{run.rate:.1f}",
@@ -128,33 +118,33 @@ def _runs(figures: Figures) -> Table:
             _short(run.work.p50),
             _short(run.work.std),
         )
-    return table
+    return made
 
 
 def _lanes(figures: Figures) -> Table:
-    table = _table("workers", "worker", "samples", "busy", "CPU")
+    made = table("workers", "worker", "samples", "busy", "CPU")
     for lane in figures.lanes:
         name = str(lane.lane) if lane.lane >= 0 else "main"
-        table.add_row(name, str(lane.samples), f"{lane.busy:.0%}", "" if lane.cpu is None else f"{lane.cpu:.0%}")
+        made.add_row(name, str(lane.samples), f"{lane.busy:.0%}", "" if lane.cpu is None else f"{lane.cpu:.0%}")
     cpu = "" if figures.cpu is None else f"{figures.cpu:.0%}"
-    table.add_row(f"all, of {figures.workers} places", str(figures.samples), f"{figures.busy:.0%}", cpu, style="bold")
-    return table
+    made.add_row(f"all, of {figures.workers} places", str(figures.samples), f"{figures.busy:.0%}", cpu, style="bold")
+    return made
 
 
 def _slow(figures: Figures) -> Table:
     share = ratio(figures.slow, figures.samples)
-    table = _table(
+    made = table(
         f"slow samples ({figures.slow}, {share:.1%})", "sample", "times", "longest", "because of", "which took"
     )
     for slow in figures.slowest:
-        table.add_row(
+        made.add_row(
             _end(slow.key or slow.index),
             str(slow.times),
             _short(slow.seconds),
             slow.operation,
             _short(slow.operation_seconds),
         )
-    return table
+    return made
 
 
 def _end(name: str) -> str:
@@ -163,11 +153,11 @@ def _end(name: str) -> str:
 
 
 def _spreads(title: str, spans: dict[str, Spread]) -> Table:
-    table = _table(title, "", "count", "mean", "P50", "P90", "P99", "in all")
+    made = table(title, "", "count", "mean", "P50", "P90", "P99", "in all")
     for name, time in spans.items():
         values = (time.mean, time.p50, time.p90, time.p99, time.total)
-        table.add_row(name, str(time.count), *(_short(value) for value in values))
-    return table
+        made.add_row(name, str(time.count), *(_short(value) for value in values))
+    return made
 
 
 def _counts(figures: Figures) -> list[str]:

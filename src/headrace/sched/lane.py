@@ -14,7 +14,7 @@ from headrace.sched import claims, filing, taking
 from headrace.sched import words as W
 from headrace.sched.claims import Claimed, Sized
 from headrace.sched.facts import LaneFacts
-from headrace.sched.moves import Appetite, ClaimResult, File, Filed, Next, Room, RowSpan, Tickets, Visit, Written
+from headrace.sched.moves import ClaimResult, File, Filed, Next, Room, RowSpan, TakeSize, Tickets, Visit, Written
 from headrace.sched.words import Dims, Words
 
 
@@ -27,7 +27,7 @@ class LaneLedger:
         self.lock = nullcontext() if lock is None else lock
         self._sized = Sized(-1, 0, 0)
 
-    def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
+    def visit(self, written: Written | None, made: tuple[int, int, int] | None, size: TakeSize) -> Visit:
         """File what was written and what it cost (samples, nanoseconds each, bin); take what is next."""
         facts = self.facts
         if written is not None:
@@ -43,12 +43,12 @@ class LaneLedger:
             filing.release(facts)
             if facts.w[W.STOP]:
                 return Visit(Next.STOP, 0, 0, 0, 0, outcome.wake)
-            want = taking.wanted(facts, appetite)
+            want = taking.wanted(facts, size)
             taken = taking.take(facts, want)
             if taken[0] == Next.ASLEEP:
                 facts.w[facts.lane + W.L_WAITING] = W.FOR_WORK
             elif taken[0] == Next.TICKETS:
-                facts.w[W.BITE] = max(want, appetite.least)
+                facts.w[W.WORTH_WAKING] = max(want, size.least)
             return Visit(*taken, outcome.wake)
 
     def end_long(self) -> int:

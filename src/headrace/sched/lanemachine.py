@@ -60,21 +60,23 @@ class WriteRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Collate:
-    """Collate the samples in this slot; then ``collated``."""
+class CollateSlot:
+    """CollateSlot the samples in this slot; then ``collated``."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class CollateWhole:
-    """Collate what was made for this slot, which is not there yet; then ``collated``."""
+    """CollateSlot what was made for this slot, which is not there yet; then ``collated``."""
 
     slot: int
 
 
 RING, SLEEP, STOP, PLACE = RingConsumer(), Sleep(), Stop(), PlaceSamples()
-LaneCommand = GoOn | RingConsumer | Sleep | Stop | Make | MakeWhole | PlaceSamples | WriteRows | Collate | CollateWhole
+LaneCommand = (
+    GoOn | RingConsumer | Sleep | Stop | Make | MakeWhole | PlaceSamples | WriteRows | CollateSlot | CollateWhole
+)
 """What a lane does before it asks again."""
 
 
@@ -214,7 +216,7 @@ class LaneMachine:
         self._result = offset, size, failed
 
     def _visit(self) -> LaneCommand:
-        visit = self._ledger.visit(self._written, self._cost, self._pace.appetite())
+        visit = self._ledger.visit(self._written, self._cost, self._pace.size())
         what, group, start, end, slot, wake = visit
         then: LaneCommand
         self._written = None
@@ -275,7 +277,7 @@ class LaneMachine:
             return self._file_result(self._result)
         self._slot, self._collating, self._made = self._collating, -1, None
         if not self._facts.stale:
-            return Collate(self._slot)
+            return CollateSlot(self._slot)
         self._facts.drop_collation()
         return GO_ON
 

@@ -39,7 +39,7 @@ class ClaimResult(IntEnum):
     """The batch has another number of rows than the one room was reckoned for."""
 
 
-class Eats(IntEnum):
+class TakeRule(IntEnum):
     """How a lane decides how many tickets to take."""
 
     EVERYTHING = 0
@@ -49,10 +49,10 @@ class Eats(IntEnum):
     """A group if it is small enough to be made by one lane; else one, or in free order a chunk."""
 
 
-class Appetite(NamedTuple):
+class TakeSize(NamedTuple):
     """How many tickets a lane takes at once."""
 
-    eats: Eats
+    rule: TakeRule
     chunk: int = 1
     """Tickets at most."""
     share: int = 1

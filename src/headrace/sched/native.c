@@ -127,7 +127,7 @@ static int stale(Ledger *l, i64 lane) { return l->w[lane + W_L_GENERATION] != l-
 
 typedef struct { i64 slot, first, count, group, start; const i64 *objects; } Written;
 typedef struct { i64 samples, cost, bin; } Made;
-typedef struct { i64 mode, chunk, share, least, whole; } Appetite;
+typedef struct { i64 mode, chunk, share, least, whole; } TakeSize;
 typedef struct { i64 what, a, b, c, d; int wake; } Answer;
 enum { ASLEEP, TICKETS, COLLATE, STOP, COMPLETED };
 enum { EVERYTHING, CHUNKS, WHOLE };
@@ -246,19 +246,19 @@ static int works(Ledger *l, i64 lane)
     return 1;
 }
 
-static i64 wanted(Ledger *l, const Appetite *appetite)
+static i64 wanted(Ledger *l, const TakeSize *size)
 {
     Cells w = l->w;
     i64 sequence = CURSOR_PLACE(w[W_CURSOR]), tail = w[W_TAIL] > 0 ? w[W_TAIL] - 1 : 0, count, want, queued, fair;
-    if (appetite->mode == EVERYTHING || w[W_LOCAL]) return ALL;
+    if (size->mode == EVERYTHING || w[W_LOCAL]) return ALL;
     count = w[GROUP(w[l->order + (sequence < tail ? sequence : tail) % l->ring]) + W_G_COUNT];
-    if (appetite->mode == WHOLE && !w[W_FREE_ORDER]) return count <= appetite->whole ? ALL : 1;
+    if (size->mode == WHOLE && !w[W_FREE_ORDER]) return count <= size->whole ? ALL : 1;
     queued = (w[W_TAIL] - sequence) * count - CURSOR_POSITION(w[W_CURSOR]);
     fair = queued > 0 ? queued / (2 * (w[W_LIMIT] > 0 ? w[W_LIMIT] : 1)) : 0;
-    if (fair < appetite->least) fair = appetite->least;
-    if (fair < appetite->chunk / 4) fair = appetite->chunk / 4;
-    want = count / appetite->share;
-    if (appetite->chunk < want) want = appetite->chunk;
+    if (fair < size->least) fair = size->least;
+    if (fair < size->chunk / 4) fair = size->chunk / 4;
+    want = count / size->share;
+    if (size->chunk < want) want = size->chunk;
     if (fair < want) want = fair;
     return want > 1 ? want : 1;
 }
@@ -339,7 +339,7 @@ static int take(Ledger *l, i64 lane, i64 want, Answer *answer)
     return 0;
 }
 
-static int visit(Ledger *l, i64 lane, const Written *written, const Made *made, const Appetite *appetite, Answer *answer)
+static int visit(Ledger *l, i64 lane, const Written *written, const Made *made, const TakeSize *size, Answer *answer)
 {
     Cells w = l->w;
     answer->wake = 0;
@@ -358,10 +358,10 @@ static int visit(Ledger *l, i64 lane, const Written *written, const Made *made, 
         answer->what = STOP;
         return 0;
     }
-    i64 want = wanted(l, appetite);
+    i64 want = wanted(l, size);
     DO(take(l, lane, want, answer));
     if (answer->what == ASLEEP) PUT(lane + W_L_WAITING, W_FOR_WORK);
-    if (answer->what == TICKETS) PUT(W_BITE, want > appetite->least ? want : appetite->least);
+    if (answer->what == TICKETS) PUT(W_WORTH_WAKING, want > size->least ? want : size->least);
     return 0;
 }
 
@@ -524,11 +524,11 @@ static int wake_lanes(Ledger *l, i64 lanes, i64 most, Woken *woken)
     return 0;
 }
 
-static i64 mouths(Ledger *l, i64 count, i64 lanes, int relaxed)
+static i64 worth_waking(Ledger *l, i64 count, i64 lanes, int relaxed)
 {
     Cells w = l->w;
-    i64 bite = w[W_BITE] > 0 ? w[W_BITE] : 1, found = w[W_TAIL] - CURSOR_PLACE(w[W_CURSOR]);
-    if (!relaxed) found *= (count + bite - 1) / bite;
+    i64 worth = w[W_WORTH_WAKING] > 0 ? w[W_WORTH_WAKING] : 1, found = w[W_TAIL] - CURSOR_PLACE(w[W_CURSOR]);
+    if (!relaxed) found *= (count + worth - 1) / worth;
     for (i64 lane = 0; lane < lanes; lane++) {
         i64 at = LANE(lane), busy = w[at + W_L_WAITING] || w[at + W_L_GROUP] || w[at + W_L_COLLATE];
         found -= !busy && w[at + W_L_ROLE] == W_WORKING;
@@ -592,7 +592,7 @@ static int publish(Ledger *l, const Batch *b, const i64 *ahead, i64 many, Woken 
         PUT(l->fill + w[W_FILL_TAIL] % l->ring, b->slot);
         PUT(W_FILL_TAIL, w[W_FILL_TAIL] + 1);
     }
-    return wake_lanes(l, b->lanes, mouths(l, b->count, b->lanes, b->relaxed != 0), woken);
+    return wake_lanes(l, b->lanes, worth_waking(l, b->count, b->lanes, b->relaxed != 0), woken);
 }
 
 static int look(Ledger *l, const i64 *slots, i64 count, i64 *found)
@@ -736,7 +736,7 @@ static int written_from(Ledger *l, PyObject *tuple, Written *into, i64 **objects
 static PyObject *py_visit(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Ledger *l = initialized(self);
-    i64 lane[1], hunger[5], figures[3], *objects = NULL;
+    i64 lane[1], sizes[5], figures[3], *objects = NULL;
     Written written;
     Made made;
     Answer answer = {0};
@@ -746,7 +746,7 @@ static PyObject *py_visit(PyObject *self, PyObject *const *args, Py_ssize_t coun
         PyErr_SetString(PyExc_TypeError, "visit takes eight arguments");
         return NULL;
     }
-    if (numbers(args, 1, lane) < 0 || numbers(args + 3, 5, hunger) < 0 || within("lane", lane[0], l->lanes) < 0)
+    if (numbers(args, 1, lane) < 0 || numbers(args + 3, 5, sizes) < 0 || within("lane", lane[0], l->lanes) < 0)
         return NULL;
     if (args[2] != Py_None) {
         if (tuple_of(args[2], 3, 3, figures, "made") < 0 || within("bin", figures[2], W_BINS) < 0) return NULL;
@@ -756,9 +756,9 @@ static PyObject *py_visit(PyObject *self, PyObject *const *args, Py_ssize_t coun
         PyMem_Free(objects);
         return NULL;
     }
-    Appetite appetite = {hunger[0], hunger[1], hunger[2] > 0 ? hunger[2] : 1, hunger[3], hunger[4]};
+    TakeSize size = {sizes[0], sizes[1], sizes[2] > 0 ? sizes[2] : 1, sizes[3], sizes[4]};
     SECTION(rc, visit(l, LANE(lane[0]), args[1] == Py_None ? NULL : &written, args[2] == Py_None ? NULL : &made,
-                      &appetite, &answer));
+                      &size, &answer));
     PyMem_Free(objects);
     return rc < 0 ? stopped(rc) : answered(&answer);
 }

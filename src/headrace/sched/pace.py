@@ -1,6 +1,6 @@
 """How many tickets a lane takes at once, from what its samples took."""
 
-from headrace.sched.moves import Appetite, Eats
+from headrace.sched.moves import TakeRule, TakeSize
 
 CHUNK_SECONDS = 0.0005
 """Cheap samples are taken several at a time, for about this long: claiming then costs a fraction of making."""
@@ -18,9 +18,9 @@ WHOLE_SECONDS = 0.02
 class Pace:
     """One lane's."""
 
-    def __init__(self, eats: Eats, lanes: int) -> None:
+    def __init__(self, rule: TakeRule, lanes: int) -> None:
         """``lanes``: those that share a group's tickets."""
-        self._eats, self._share = eats, max(1, min(lanes, 4))
+        self._rule, self._share = rule, max(1, min(lanes, 4))
         self.cost = 0.0
         """Seconds a sample takes, smoothed; 0 while unknown."""
         self._worst = 0.0  # and the worst of them, which is forgotten slowly
@@ -37,13 +37,13 @@ class Pace:
         """Samples took ``cost`` nanoseconds each to be put into their rows."""
         self._writing = 0.8 * self._writing + 0.2 * cost / 1e9
 
-    def appetite(self) -> Appetite:
+    def size(self) -> TakeSize:
         """How many tickets to take next."""
-        if self._eats == Eats.EVERYTHING or self.cost == 0.0:
-            return Appetite(self._eats)
+        if self._rule == TakeRule.EVERYTHING or self.cost == 0.0:
+            return TakeSize(self._rule)
         each = self.cost + self._writing
         chunk = least = int(CHUNK_SECONDS / each)
         if 0.0 < self._worst < EVEN * self.cost:
             chunk = int(EVEN_SECONDS / each)
-        whole = int(WHOLE_SECONDS / self.cost) if self._eats == Eats.WHOLE else 0
-        return Appetite(self._eats, chunk, self._share, least, whole)
+        whole = int(WHOLE_SECONDS / self.cost) if self._rule == TakeRule.WHOLE else 0
+        return TakeSize(self._rule, chunk, self._share, least, whole)

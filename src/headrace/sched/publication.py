@@ -80,7 +80,7 @@ class Publication(Oversight):
             self._publish(batch, ahead)
             if batch.free_order:
                 self._offer(batch.slot)
-            return self.rouse(lanes, self._mouths(batch.count, lanes, relaxed=relaxed))
+            return self.rouse(lanes, self._worth_waking(batch.count, lanes, relaxed=relaxed))
 
     def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
         """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
@@ -130,10 +130,10 @@ class Publication(Oversight):
         self.w[self.dims.fill + self.w[W.FILL_TAIL] % self.dims.ring] = slot
         self.w[W.FILL_TAIL] += 1
 
-    def _mouths(self, count: int, lanes: int, *, relaxed: bool) -> int:
+    def _worth_waking(self, count: int, lanes: int, *, relaxed: bool) -> int:
         """Lanes worth waking for all that waits to be taken, groups of ``count``; some are awake and come for it."""
         w = self.w
-        each = 1 if relaxed else -(-count // max(1, w[W.BITE]))
+        each = 1 if relaxed else -(-count // max(1, w[W.WORTH_WAKING]))
         found = (w[W.TAIL] - E.at_cursor(w[W.CURSOR])[0]) * each + w[W.RETRIES]
         for at in map(self.dims.lane, range(lanes)):
             busy = w[at + W.L_WAITING] or w[at + W.L_GROUP] or w[at + W.L_COLLATE]

@@ -46,7 +46,7 @@ class Mending(SlotView):
         self.w[base + self.w[count]] = item
         self.w[count] += 1
 
-    def bury(self, lane: int) -> tuple[tuple[int, int] | None, int]:
+    def end_claims(self, lane: int) -> tuple[tuple[int, int] | None, int]:
         """Take a dead lane's claims away: the ticket it was on (None if it held none), the slot it collated or -1."""
         w, at = self.w, self.dims.lane(lane)
         current = w[at + W.L_GENERATION] == w[W.GENERATION]
@@ -79,7 +79,7 @@ class Mending(SlotView):
         Whatever is neither done, nor queued, nor held by a living lane is queued again. Nothing is guessed: the lock is
         held, so no living lane is between two stores.
         """
-        ticket, collating = self.bury(dead)
+        ticket, collating = self.end_claims(dead)
         self.count_lanes(lanes)
         deaths = 0
         if ticket is not None:

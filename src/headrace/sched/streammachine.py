@@ -203,7 +203,7 @@ class StreamMachine:
         """A lane died: what it had made and nobody took."""
         queue = self.queues[lane]
         with self._ledger.lock:
-            self._ledger.bury(lane)
+            self._ledger.end_claims(lane)
             count = self._streams.count_made(lane, queue)
         return [Made(lane, slot, self._streams.outcome(slot)) for slot in islice(queue, count)]
 

@@ -88,7 +88,7 @@ class LaneStream:
         w[at + W.S_STATE], w[at + W.S_LAST] = E.some(batch.note), int(batch.last)
         w[at + W.S_STATUS] = W.READY
         w[lane + W.L_MADE] += 1
-        w[lane + W.L_SLOT] = 0  # last: until then, whoever buries the lane can tell whether the batch was counted
+        w[lane + W.L_SLOT] = 0  # last: until then, whoever ends its claims can tell whether the batch was counted
         return self._answer()
 
     def end(self, slot: int, note: int) -> bool:
@@ -164,7 +164,7 @@ class ConsumerStreams:
         return StreamOutcome(w[at + W.S_ITEMS], bool(w[at + W.S_FAILED]), note, last)
 
     def count_made(self, lane: int, queue: Sequence[int]) -> int:
-        """How many of the slots in its ``queue`` a lane that died and was buried has made, and counts as made.
+        """How many of the slots in its ``queue`` a dead lane, whose claims were ended, has made, and counts as made.
 
         The slots are the facts: it may have died between finishing a batch and counting it.
         """

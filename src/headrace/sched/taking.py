@@ -6,25 +6,25 @@ The lock is held. A worker may be killed between any two stores: see ``headrace.
 from headrace.sched import encoding as E
 from headrace.sched import words as W
 from headrace.sched.facts import LaneFacts
-from headrace.sched.moves import ALL, Appetite, Eats, Next
+from headrace.sched.moves import ALL, Next, TakeRule, TakeSize
 
 
-def wanted(facts: LaneFacts, appetite: Appetite) -> int:
+def wanted(facts: LaneFacts, size: TakeSize) -> int:
     """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together.
 
     But no fewer than a quarter of a chunk: the lanes that share the queue may be asleep.
     """
     w = facts.w
-    if appetite.eats == Eats.EVERYTHING or w[W.LOCAL]:
+    if size.rule == TakeRule.EVERYTHING or w[W.LOCAL]:
         return ALL
     place, position = E.at_cursor(w[W.CURSOR])
     sequence = min(place, max(0, w[W.TAIL] - 1))
     count = w[facts.dims.group(w[facts.dims.order + sequence % facts.dims.ring]) + W.G_COUNT]
-    if appetite.eats == Eats.WHOLE and not w[W.FREE_ORDER]:
-        return ALL if count <= appetite.whole else 1
+    if size.rule == TakeRule.WHOLE and not w[W.FREE_ORDER]:
+        return ALL if count <= size.whole else 1
     queued = (w[W.TAIL] - place) * count - position
-    fair = max(appetite.least, appetite.chunk // 4, queued // (2 * max(1, w[W.LIMIT])))
-    return max(1, min(appetite.chunk, count // appetite.share, fair))
+    fair = max(size.least, size.chunk // 4, queued // (2 * max(1, w[W.LIMIT])))
+    return max(1, min(size.chunk, count // size.share, fair))
 
 
 def take(facts: LaneFacts, want: int) -> tuple[Next, int, int, int, int]:

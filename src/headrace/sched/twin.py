@@ -11,7 +11,7 @@ from headrace.sched import words as W
 from headrace.sched.claims import Claimed
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Appetite, Filed, Room, Visit, Written
+from headrace.sched.moves import Filed, Room, TakeSize, Visit, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims, Words
 
@@ -43,9 +43,9 @@ class NativeLane(LaneLedger):
         super().__init__(words, dims, lane, lock)
         self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
 
-    def visit(self, written: Written | None, made: tuple[int, int, int] | None, appetite: Appetite) -> Visit:
+    def visit(self, written: Written | None, made: tuple[int, int, int] | None, size: TakeSize) -> Visit:
         """See ``LaneLedger``."""
-        return Visit(*self._native.visit(self.facts.lane_number, written, made, *appetite))
+        return Visit(*self._native.visit(self.facts.lane_number, written, made, *size))
 
     def finish(self, written: Written) -> Filed:
         """See ``LaneLedger``."""

@@ -42,7 +42,7 @@ RETURNS, EXCESS = 28, 29  # lanes that came back from aside, and the nanoseconds
 RUN = 30  # what the trace calls the iteration's first epoch (each further one is by one higher)
 LANES = 33  # lanes that ever had a worker
 BATCHES = 31  # slots opened, which numbers them
-BITE = 34  # tickets that are worth waking a lane for, as the last to take some saw it; 0 while unknown (a hint)
+WORTH_WAKING = 34  # tickets that are worth waking a lane for, as the last to take some saw it; 0 while unknown (a hint)
 MUTEX, MUTEX_WORDS = (
     40,
     8,

@@ -11,7 +11,7 @@ def seconds(value: float) -> str:
 
 def size(value: float) -> str:
     """Bytes with three digits and their unit."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(value) >= scale:
             return f"{digits(value / scale)} {unit}"
     return f"{value:.0f} B"

@@ -6,9 +6,9 @@ from typing import Any
 
 from headrace.engine.memory import codec
 from headrace.engine.worker import failure, seeding
-from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.fitting import fitted
 from headrace.engine.worker.job import Job
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
 
 COLLATION = 1  # salt: collation's random numbers are not those of the batch's first sample
@@ -17,10 +17,10 @@ COLLATION = 1  # salt: collation's random numbers are not those of the batch's f
 class Collator:
     """The user's collate_fn over samples; whatever it does, the slot has a result or an error afterwards."""
 
-    def __init__(self, job: Job, desk: Desk, observer: Observer) -> None:
+    def __init__(self, job: Job, memory: WorkerMemory, observer: Observer) -> None:
         """Keeps no sample."""
         self._stream = observer.stream
-        self._desk, self._collate_fn = desk, job.task.collate_fn
+        self._memory, self._collate_fn = memory, job.task.collate_fn
         self._dataset, self._skips = job.task.dataset, job.task.keep_partial
         self._batched, self._seeded = job.task.batched, job.task.seed_samples
         self._where = f"in DataLoader worker process {job.lane}"
@@ -33,24 +33,24 @@ class Collator:
         ``samples`` may be a function that reads them from the slot: what it returns is gone when this returns.
         ``indices``: of the samples, where they have some; asked where one of them does not fit.
         """
-        desk = self._desk
+        memory = self._memory
         try:
-            with desk.collating(slot):
+            with memory.collating(slot):
                 if callable(samples):
                     samples = samples()
                 if self._seeded and seed is not None:
-                    seeding.seed_sample(desk.facts.seed, desk.facts.slot_epoch(slot), seed, COLLATION)
+                    seeding.seed_sample(memory.facts.seed, memory.facts.slot_epoch(slot), seed, COLLATION)
                 began = time.monotonic_ns()
-                encoded = codec.EncodedObject(self._collated(samples, indices), desk.locate)
-                offset, size = desk.write_object(slot, encoded), encoded.size
+                encoded = codec.EncodedObject(self._collated(samples, indices), memory.locate)
+                offset, size = memory.write_object(slot, encoded), encoded.size
                 if self._stream is not None:
                     many = 0 if samples is None else len(samples)
-                    self._stream.collate(desk.facts.number(slot), many, began, time.monotonic_ns() - began)
+                    self._stream.collate(memory.facts.number(slot), many, began, time.monotonic_ns() - began)
                 del encoded, samples
         except failure.LEAVING:
             raise
         except BaseException as error:  # noqa: BLE001  (the user's function; raised again in the training process)
-            return *desk.write_error(slot, failure.pack(error, self._where)), True
+            return *memory.write_error(slot, failure.pack(error, self._where)), True
         return offset, size, False
 
     def _collated(self, samples: Any, indices: Callable[[], Sequence[Any]] | None) -> Any:

@@ -27,7 +27,7 @@ def pack(error: BaseException, where: str, *, fatal: bool = False) -> bytes:
     return within(_joined(message, fatal, _class(kind), original or b""), MOST)
 
 
-def crowded(where: str) -> bytes:
+def no_room(where: str) -> bytes:
     """What stands for the errors of a batch in which more samples failed than there is room for."""
     message = f"A sample failed {where}, as so many others of its batch that there was no room left for its error"
     return _joined(message, fatal=False, kind=b"", original=b"")

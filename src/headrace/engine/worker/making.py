@@ -9,15 +9,15 @@ from headrace.engine.fetcher import wire
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import Collator
-from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.placing import Placer, Run
 from headrace.engine.worker.staged import Staged
 from headrace.sched.acts import GO_ON
 from headrace.sched.lanemachine import (
     STOP,
-    Collate,
+    CollateSlot,
     CollateWhole,
     Failures,
     LaneCommand,
@@ -29,7 +29,7 @@ from headrace.sched.lanemachine import (
     Sleep,
     WriteRows,
 )
-from headrace.sched.moves import Eats
+from headrace.sched.moves import TakeRule
 from headrace.sched.pace import Pace
 
 
@@ -41,14 +41,14 @@ class SampleMaker:
     """The loop of one worker: ask the machine, make samples, put them where they belong."""
 
     def __init__(
-        self, job: Job, desk: Desk, observer: Observer, refusal: bytes | None, staged: Staged | None = None
+        self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None, staged: Staged | None = None
     ) -> None:
         """``refusal``: what every ticket fails with because the worker could not start properly.
 
         ``staged``: what makes samples where there is a cache.
         """
         task = job.task
-        self._desk, self._facts = desk, desk.facts
+        self._memory, self._facts = memory, memory.facts
         self._observer, self._stream = observer, observer.stream
         self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena, observer)
         self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
@@ -60,13 +60,13 @@ class SampleMaker:
         singly = not task.batched or task.arena is not None or staged is not None
         bulk = None if singly else getattr(task.dataset, "__getitems__", None)
         self._bulk = None if bulk is None else observer.bulk(bulk)
-        eats = Eats.CHUNKS if task.standard_collate else Eats.WHOLE
+        rule = TakeRule.CHUNKS if task.standard_collate else TakeRule.WHOLE
         if bulk is not None or not task.batched:
-            eats = Eats.EVERYTHING
+            rule = TakeRule.EVERYTHING
         alone = bulk is not None or not task.standard_collate
-        self._machine = LaneMachine(desk.ledger, Pace(eats, job.lanes), alone=alone, story=desk.story())
-        self._placer = Placer(self._machine, desk, self._stream, self._where, standard=task.standard_collate)
-        self._collator = Collator(job, desk, observer)
+        self._machine = LaneMachine(memory.ledger, Pace(rule, job.lanes), alone=alone, story=memory.story())
+        self._placer = Placer(self._machine, memory, self._stream, self._where, standard=task.standard_collate)
+        self._collator = Collator(job, memory, observer)
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
         self._places: Sequence[Any] = []  # of the rows for them, where some were brought; plans, where there is a cache
         self._whole: tuple[Any, list[Any]] = ([], [])  # the samples of a batch made alone, and their indices
@@ -74,13 +74,13 @@ class SampleMaker:
     def run(self) -> None:
         """Until the stop flag is set."""
         doing: dict[type[LaneCommand], Callable[[Any], None]] = {
-            RingConsumer: lambda _: self._desk.consumer.ring(),
+            RingConsumer: lambda _: self._memory.consumer.ring(),
             Sleep: self._sleep,
             Make: self._make,
             MakeWhole: self._make_whole,
             PlaceSamples: lambda _: self._placer.place(),
             WriteRows: self._placer.write,
-            Collate: self._collate,
+            CollateSlot: self._collate,
             CollateWhole: self._collate_whole,
         }
         following = self._machine.next
@@ -90,11 +90,11 @@ class SampleMaker:
 
     def _sleep(self, _: Sleep) -> None:
         self._observer.settle()
-        self._desk.bell.wait()
+        self._memory.bell.wait()
 
     def _index_list(self, group: int) -> list[Any]:
         """The indices of a group; unpacked once."""
-        memory, drawn = self._desk.memory, self._facts.group(group)
+        memory, drawn = self._memory.reservation, self._facts.group(group)
         if self._indices[:2] != (group, drawn.serial):
             blob, used = memory.blob(group), 0
             if drawn.is_pickled:
@@ -157,7 +157,7 @@ class SampleMaker:
         self._observer.tell(end - start, self._placer.size)
 
     def _filing(self, group: int, error: BaseException) -> Callable[[], int]:
-        return self._desk.filing(group, self._refusal or failure.pack(error, self._where))
+        return self._memory.filing(group, self._refusal or failure.pack(error, self._where))
 
     def _make_whole(self, command: MakeWhole) -> None:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
@@ -209,7 +209,7 @@ class SampleMaker:
         return get(what)
 
     def _collate_whole(self, command: CollateWhole) -> None:
-        """Collate the batch that was made alone."""
+        """CollateSlot the batch that was made alone."""
         slot, (samples, indices) = command.slot, self._whole
         self._whole, count = ([], []), len(indices)
         if self._stream is not None:
@@ -218,8 +218,8 @@ class SampleMaker:
         self._placer.size = size // count
         self._machine.collated(offset, size, bad)
 
-    def _collate(self, command: Collate) -> None:
-        """Collate a slot whose samples are all there."""
+    def _collate(self, command: CollateSlot) -> None:
+        """CollateSlot a slot whose samples are all there."""
         facts, slot = self._facts, command.slot
         present, seed = facts.present(slot), None
         if present:
@@ -229,7 +229,7 @@ class SampleMaker:
         empty = not present and facts.expected(slot) > 0  # all failed: there is nothing for collate_fn to see
 
         def samples() -> list[Any]:
-            return [self._desk.read_sample(slot, row) for row in present]
+            return [self._memory.read_sample(slot, row) for row in present]
 
         def drawn() -> list[Any]:
             places = [facts.ticket(slot, row) for row in present]

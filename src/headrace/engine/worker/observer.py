@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from headrace.engine.staging.members import key_of
-from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.operations import Operations
 from headrace.plan import operations
 from headrace.trace import format as F
@@ -30,16 +30,22 @@ class Observer:
     """Looks at every sample of one process, without changing any. ``stream``: where it is recorded, if it is."""
 
     def __init__(
-        self, dataset: Any, recording: Recording | None, desk: Desk | None = None, *, worker: int = -1, run: int = 0
+        self,
+        dataset: Any,
+        recording: Recording | None,
+        memory: WorkerMemory | None = None,
+        *,
+        worker: int = -1,
+        run: int = 0,
     ) -> None:
-        """``desk``: a worker's; without one this is torch's ``worker``, or the process that trains.
+        """``memory``: a worker's; without one this is torch's ``worker``, or the process that trains.
 
         ``run``: what all samples are of, where several runs share a process.
         """
         self._run, self._dataset = run, dataset
-        self._facts = None if desk is None else desk.facts
-        lane = worker if desk is None else desk.number
-        self.probe = Probe(None if desk is None else desk.facts.operation)
+        self._facts = None if memory is None else memory.facts
+        lane = worker if memory is None else memory.number
+        self.probe = Probe(None if memory is None else memory.facts.operation)
         self.stream: TraceStream | None = None
         self.repeated = False
         """Whether the next sample is made again, after a death."""
@@ -56,7 +62,7 @@ class Observer:
         self.tier = 0
         """The form in which a cache had the sample being made."""
         self._pending: list[int] = self.probe.marks if recording is None else []
-        self._shared = None if desk is None else desk.facts.account(len(self.names))
+        self._shared = None if memory is None else memory.facts.account(len(self.names))
         self._account = [] if self._shared is None else self._shared.tolist()
         self._told, self._news = now, False
 

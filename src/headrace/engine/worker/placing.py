@@ -9,7 +9,7 @@ from headrace.core.errors import HeadraceError
 from headrace.engine.memory import codec
 from headrace.engine.memory.layout import Layout
 from headrace.engine.worker import failure
-from headrace.engine.worker.desk import Desk
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.sched.lanemachine import LaneMachine, WriteRows
 from headrace.sched.moves import RowSpan
 from headrace.trace.stream import TraceStream
@@ -22,10 +22,10 @@ class Placer:
     """What one worker has made and not handed over yet."""
 
     def __init__(
-        self, machine: LaneMachine, desk: Desk, stream: TraceStream | None, where: str, *, standard: bool
+        self, machine: LaneMachine, memory: WorkerMemory, stream: TraceStream | None, where: str, *, standard: bool
     ) -> None:
         """``standard``: samples with a layout go into rows. ``where``: says which worker could not send one."""
-        self._machine, self._desk, self._stream, self._where = machine, desk, stream, where
+        self._machine, self._memory, self._stream, self._where = machine, memory, stream, where
         self._standard = standard
         self.size = 0
         """Bytes of the sample last written."""
@@ -57,7 +57,7 @@ class Placer:
 
     def _alike(self, samples: Sequence[Any]) -> tuple[int, list[Sequence[Any]] | None]:
         """How many samples at the beginning share the first one's layout, and their columns."""
-        known = self._desk.layout_of(samples[0])
+        known = self._memory.layout_of(samples[0])
         if known is None:
             return 1, None
         self._layout, layout = known, known[1]
@@ -77,7 +77,7 @@ class Placer:
     def _refuse(self, position: int, error: BaseException) -> None:
         self._drop(1)
         packed = failure.pack(error, self._where)
-        self._machine.refuse(position, self._desk.filing(self._machine.tickets.group, packed))
+        self._machine.refuse(position, self._memory.filing(self._machine.tickets.group, packed))
 
     def write(self, command: WriteRows) -> None:
         """Put the next samples into the rows there are for them."""
@@ -104,11 +104,11 @@ class Placer:
         number, layout = self._layout
         began, objects = time.monotonic_ns(), None
         if rows.layout == number:
-            self._desk.write_rows(rows, layout, columns)
+            self._memory.write_rows(rows, layout, columns)
             self.size = layout.row_bytes
         else:
             values = [layout.sample(leaves) for leaves in zip(*columns, strict=True)]
-            objects = [self._desk.write_object(rows.slot, codec.EncodedObject(value)) for value in values]
+            objects = [self._memory.write_object(rows.slot, codec.EncodedObject(value)) for value in values]
         return objects, self._record(rows, began)
 
     def _write_object(self, rows: RowSpan) -> None:
@@ -117,7 +117,7 @@ class Placer:
         encoded, self._encoded = self._encoded, None
         began, self.size = time.monotonic_ns(), encoded.size
         try:
-            offset = self._desk.write_object(rows.slot, encoded)
+            offset = self._memory.write_object(rows.slot, encoded)
         except HeadraceError as error:  # it does not fit
             self._machine.unwritten()
             self._refuse(self._runs[0][0], error)
@@ -130,7 +130,7 @@ class Placer:
         """Samples were written to rows, in how long; they are in the trace before anybody can see them."""
         elapsed = time.monotonic_ns() - began
         if self._stream is not None:
-            self._stream.rows(self._desk.facts.number(rows.slot), rows.first, rows.count, began, elapsed)
+            self._stream.rows(self._memory.facts.number(rows.slot), rows.first, rows.count, began, elapsed)
         return elapsed
 
     def _drop(self, count: int) -> None:

@@ -15,9 +15,9 @@ from headrace.core.errors import CacheError
 from headrace.engine.staging import stages
 from headrace.engine.staging.counts import Counter
 from headrace.engine.worker import collation, failure, generators, signals
-from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.making import SampleMaker
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import seed_worker
 from headrace.engine.worker.staged import Staged
@@ -37,9 +37,9 @@ def main(job: Job) -> None:
     torch_worker._worker_info = torch_worker.WorkerInfo(  # noqa: SLF001  (what get_worker_info() reads)
         id=job.lane, num_workers=job.lanes, seed=job.base_seed + job.lane, dataset=task.dataset
     )
-    desk = Desk(job)
-    desk.facts.initialize()
-    collation.install(desk.allocate)
+    memory = WorkerMemory(job)
+    memory.facts.initialize()
+    collation.install(memory.allocate)
     seeds = generators.SeedWatch()
     told = stages.unasked(task.dataset) if task.caching is not None and task.worker_init_fn is not None else None
     refusal = _refusal(job, task.worker_init_fn)
@@ -50,13 +50,13 @@ def main(job: Job) -> None:
     if task.caching is not None:
         refusal = refusal or _changed(job, told)
         staged = Staged(task.dataset, task.caching, Counter.of_worker(task.caching.counts, job.lane), arena=task.arena)
-    observer = Observer(task.dataset, task.recording, desk)  # after worker_init_fn, which may set the transforms
+    observer = Observer(task.dataset, task.recording, memory)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     if task.iterable:
-        maker = StreamMaker(job, desk, observer, refusal)
+        maker = StreamMaker(job, memory, observer, refusal)
     else:
-        maker = SampleMaker(job, desk, observer, refusal, staged)
-    desk.facts.work()
+        maker = SampleMaker(job, memory, observer, refusal, staged)
+    memory.facts.work()
     maker.run()
 
 

@@ -24,8 +24,8 @@ ALL = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 Handler = Callable[[int, FrameType | None], Any]
 
 
-class _Gate:
-    """Stands before the handlers of this process, and lets nobody through while it is ``shut``.
+class _HandlerGuard:
+    """Stands before the handlers of this process, and lets none run while it is ``shut``.
 
     A mask keeps signals from one thread, and the system gives them to another; Python then runs their handlers in the
     main thread all the same. Open, it only passes on: where an interrupt keeps it from standing aside, it may stay.
@@ -111,8 +111,8 @@ class _Action:
 
 _libc = ctypes.CDLL(None)
 _KINDS = sorted(ALL, key=lambda kind: kind != signal.SIGINT)
-_gate = _Gate()
-os.register_at_fork(after_in_child=_gate.forked)
+_guard = _HandlerGuard()
+os.register_at_fork(after_in_child=_guard.forked)
 
 
 @contextmanager
@@ -123,17 +123,17 @@ def held(kinds: Iterable[int] = (), *, later: list[int] | None = None) -> Iterat
     handed to them. Where ``later`` is given, handlers do not run: the signals that came are added to it, to be sent
     again. But for those that came inside an outer block, whose end they wait for.
     """
-    if _gate.shut or threading.current_thread() is not threading.main_thread():  # handlers run in the main thread
+    if _guard.shut or threading.current_thread() is not threading.main_thread():  # handlers run in the main thread
         with _masked(kinds) as before:
             yield before
         return
     try:
-        _gate.shut = True
-        _gate.stand_in()
+        _guard.shut = True
+        _guard.stand_in()
         with _masked(kinds) as before:
             yield before
     finally:
-        _gate.open(later)
+        _guard.open(later)
 
 
 @contextmanager

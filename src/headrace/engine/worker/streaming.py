@@ -7,8 +7,8 @@ from typing import Any
 from headrace.engine.memory import codec
 from headrace.engine.worker import failure, generators
 from headrace.engine.worker.collator import Collator
-from headrace.engine.worker.desk import Desk
 from headrace.engine.worker.job import Job
+from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
 from headrace.sched.lanemachine import RING, STOP
@@ -20,12 +20,12 @@ from headrace.sched.streams import StreamBatch
 class StreamMaker:
     """The loop of one worker over its own copy of the dataset."""
 
-    def __init__(self, job: Job, desk: Desk, observer: Observer, refusal: bytes | None) -> None:
+    def __init__(self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None) -> None:
         """``refusal``: what the first batch fails with because the worker could not start properly."""
-        self._task, self._desk, self._refusal = job.task, desk, refusal
+        self._task, self._memory, self._refusal = job.task, memory, refusal
         self._what = job.task.dataset, job.task.batch_size if job.task.batched else None
-        self._machine = StreamLaneMachine(desk.stream(), job.resume, desk.story())
-        self._collator = Collator(job, desk, observer)
+        self._machine = StreamLaneMachine(memory.stream(), job.resume, memory.story())
+        self._collator = Collator(job, memory, observer)
         self._observer, self._next = observer, observer.items()
         self._where = f"in DataLoader worker process {job.lane}"
         self._stream: Stream | None = None
@@ -33,17 +33,17 @@ class StreamMaker:
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        desk, machine, stream = self._desk, self._machine, self._observer.stream
+        memory, machine, stream = self._memory, self._machine, self._observer.stream
         while (command := machine.next()) is not STOP:
             if command is RING:
-                desk.consumer.ring()
+                memory.consumer.ring()
             elif isinstance(command, MakeNext):
                 if stream is not None:
-                    stream.run(desk.facts.first_run, time.monotonic_ns())
+                    stream.run(memory.facts.first_run, time.monotonic_ns())
                 self._make(command.slot)
             else:
                 self._observer.settle()
-                desk.bell.wait()
+                memory.bell.wait()
 
     def _make(self, slot: int) -> None:
         """The next batch, an error in its place, or the end of the stream."""
@@ -53,7 +53,7 @@ class StreamMaker:
         try:
             if self._refusal is not None:
                 packed, self._refusal = self._refusal, None
-                machine.made(StreamBatch(0, *self._desk.write_error(slot, packed), failed=True))
+                machine.made(StreamBatch(0, *self._memory.write_error(slot, packed), failed=True))
                 return
             fatal = machine.begins and machine.resume != Resume()
             stream = self._stream or self._begun()
@@ -66,7 +66,7 @@ class StreamMaker:
         except failure.LEAVING:
             raise
         except BaseException as error:  # noqa: BLE001  (the user's dataset; raised again in the training process)
-            place, note = self._desk.write_error(slot, failure.pack(error, self._where, fatal=fatal)), -1
+            place, note = self._memory.write_error(slot, failure.pack(error, self._where, fatal=fatal)), -1
             # What the batch had read is lost, and not read again after a resume; kept items are not lost.
             if self._stream is not None and not self._task.keep_partial:
                 with suppress(Exception):  # one error is enough
@@ -74,7 +74,7 @@ class StreamMaker:
             machine.made(StreamBatch(0, *place, failed=True, note=note))
             return
         if self._observer.stream is not None:
-            batch = self._desk.facts.number(slot)
+            batch = self._memory.facts.number(slot)
             self._observer.stream.rows(batch, 0, len(items), time.monotonic_ns(), 0)
         offset, size, failed = self._collator.collate(slot, items, None)
         self._observer.tell(len(items), size // max(1, len(items)))
@@ -106,4 +106,4 @@ class StreamMaker:
         if not self._noted and after == (None, None, None):
             return -1
         self._noted = True
-        return self._desk.write_object(slot, codec.EncodedObject(after))
+        return self._memory.write_object(slot, codec.EncodedObject(after))

@@ -39,7 +39,7 @@ def holds(condition: str, frame: Frame) -> Bools:
     Raises ``FilterError``, one line that names the condition, for what is no condition over these columns.
     """
     if not condition.strip():
-        raise FilterError("the filter is empty")
+        raise FilterError("where: the filter is empty")
     try:
         return _answered(condition, frame)
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
@@ -49,7 +49,7 @@ def holds(condition: str, frame: Frame) -> Bools:
 
 
 def _wrong(condition: str, reason: str) -> FilterError:
-    return FilterError(f"{' '.join(condition.split())!r:.200}: {' '.join(reason.split())}")
+    return FilterError(f"where: {' '.join(condition.split())!r:.200}: {' '.join(reason.split())}")
 
 
 def _reason(said: str, frame: Frame) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
-from headrace.engine.worker import nursery
+from headrace.engine.worker import forking
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.signals import ALL, held
 from headrace.sched.resume import Resume
@@ -96,15 +96,15 @@ class Forker:
         with os.fdopen(os.memfd_create("headrace-resume", os.MFD_CLOEXEC), "w+b") as told:
             pickle.dump(resume, told)
             told.seek(0)
-            answer, fds = self._ask(nursery.START, lane, [bell, told.fileno()])
+            answer, fds = self._ask(forking.START, lane, [bell, told.fileno()])
         if answer < 0:
             raise OSError(-answer, os.strerror(-answer))
         return NewWorker(answer, fds[0])
 
     def reap(self, pid: int) -> int | None:
         """The exit code of a worker that ended (negative: the signal), None when it cannot be told."""
-        code, _ = self._ask(nursery.REAP, pid)
-        return None if code == nursery.UNKNOWN else code
+        code, _ = self._ask(forking.REAP, pid)
+        return None if code == forking.UNKNOWN else code
 
     def _ask(self, kind: int, subject: int, fds: list[int] | None = None) -> tuple[int, list[int]]:
         if self._gone:
@@ -112,7 +112,7 @@ class Forker:
         with held(ALL):
             self._serial += 1
             try:
-                socket.send_fds(self._channel, [nursery.REQUEST.pack(self._serial, kind, subject)], fds or [])
+                socket.send_fds(self._channel, [forking.REQUEST.pack(self._serial, kind, subject)], fds or [])
                 return self._answer()
             except (ConnectionError, ForkerGone) as error:
                 self._give_up()
@@ -128,10 +128,10 @@ class Forker:
             ready = [fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)]
             if self._channel.fileno() not in ready:
                 raise ForkerGone
-            message, fds, _, _ = socket.recv_fds(self._channel, nursery.ANSWER.size, 1, socket.MSG_CMSG_CLOEXEC)
-            if len(message) < nursery.ANSWER.size:
+            message, fds, _, _ = socket.recv_fds(self._channel, forking.ANSWER.size, 1, socket.MSG_CMSG_CLOEXEC)
+            if len(message) < forking.ANSWER.size:
                 raise ForkerGone
-            serial, answer = nursery.ANSWER.unpack(message)
+            serial, answer = forking.ANSWER.unpack(message)
             if serial == self._serial:
                 return answer, fds
             for fd in fds:  # nobody knows this worker
@@ -172,7 +172,7 @@ class Forker:
             return
         if not self._gone:
             with suppress(OSError):
-                self._channel.send(nursery.REQUEST.pack(self._serial + 1, nursery.END, 0))
+                self._channel.send(forking.REQUEST.pack(self._serial + 1, forking.END, 0))
             self._ends(ANSWER_SECONDS)
             self._give_up()
         self._channel.close()
@@ -183,7 +183,7 @@ class Forker:
 def _serve(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
     """What the new process does; does not return."""
     try:
-        nursery.tend(channel, context, job, workers)
+        forking.serve(channel, context, job, workers)
     finally:
         os._exit(0)
 

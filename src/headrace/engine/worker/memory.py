@@ -1,4 +1,4 @@
-"""A worker's place at the shared memory: its ledger, the slots it writes to, the layouts it has met."""
+"""The shared memory as a worker uses it: its ledger, the slots it writes to, the layouts it has met."""
 
 import time
 import weakref
@@ -24,9 +24,9 @@ from headrace.sched.moves import File, RowSpan
 from headrace.sched.story import LaneStory
 from headrace.sched.streams import LaneStream
 
-CROWDED = BLOB - 4096
+NO_ROOM = BLOB - 4096
 """Where in a group's blob the error stands that is filed for those that find no room."""
-HALF = CROWDED // 2
+HALF = NO_ROOM // 2
 """Up to here a group's errors may be as large as they are; the rest of the blob is shared out among its samples."""
 ERROR_ROOM = 64 << 10
 """Bytes at the end of a slot that only an error may take: whatever filled the slot, it can be said."""
@@ -34,13 +34,12 @@ VIEWS = 1024
 """Slots' views of one layout that are remembered."""
 
 
-class Desk:
+class WorkerMemory:
     """One worker's access to the run's memory."""
 
     def __init__(self, job: Job) -> None:
         """Maps nothing new: the reservation came with the job."""
-        memory = job.wiring.memory
-        self.memory = memory
+        self.reservation = memory = job.wiring.memory
         self.lock, self.bell, self.consumer = job.wiring.lock, job.bell, job.wiring.consumer
         kind = twin.NativeLane if isinstance(self.lock, Mutex) else LaneLedger
         self.ledger = kind(memory.words, memory.dims, job.lane, self.lock)
@@ -56,11 +55,11 @@ class Desk:
 
     def stream(self) -> LaneStream:
         """The worker's side of an iterable dataset's ledger."""
-        return LaneStream(self.memory.words, self.memory.dims, self.number, self.lock)
+        return LaneStream(self.reservation.words, self.reservation.dims, self.number, self.lock)
 
     def story(self) -> LaneStory | None:
         """Who is told what this worker does, if anybody."""
-        return LaneStory.of(self.memory.words, self.memory.dims, self.number, time.monotonic_ns)
+        return LaneStory.of(self.reservation.words, self.reservation.dims, self.number, time.monotonic_ns)
 
     def layout_of(self, sample: Any) -> tuple[int, Layout] | None:
         """The sample's layout and its number; None when it must travel as an object."""
@@ -73,10 +72,10 @@ class Desk:
         if key not in self._views:
             offsets, size = layout.plan(rows)
             self.check_room(size)
-            base = self.memory.slot(slot)
+            base = self.reservation.slot(slot)
             made: list[Any] = []
             for leaf, offset in zip(layout.leaves, offsets, strict=True):
-                raw = self.memory.bytes[base + offset : base + offset + leaf.row_bytes * rows]
+                raw = self.reservation.bytes[base + offset : base + offset + leaf.row_bytes * rows]
                 if leaf.row_bytes == 0:
                     tensor = torch.empty((rows, *leaf.shape), dtype=leaf.dtype)
                 else:
@@ -89,9 +88,10 @@ class Desk:
 
     def check_room(self, size: int) -> None:
         """A batch must fit its slot."""
-        if size > self.memory.slot_bytes - ERROR_ROOM:
-            msg = f"a batch of {size >> 20} MiB is larger than the {self.memory.slot_bytes >> 20} MiB a batch may have"
-            raise SlabError(msg + self.memory.shortage)
+        if size > self.reservation.slot_bytes - ERROR_ROOM:
+            most = self.reservation.slot_bytes >> 20
+            msg = f"a batch of {size >> 20} MiB is larger than the {most} MiB a batch may have"
+            raise SlabError(msg + self.reservation.shortage)
 
     def write_rows(self, rows: RowSpan, layout: Layout, columns: list[Sequence[Any]]) -> None:
         """Samples, leaf by leaf, into their rows; ``layout`` is that of ``rows``."""
@@ -112,21 +112,21 @@ class Desk:
 
     def write_object(self, slot: int, encoded: codec.EncodedObject) -> int:
         """An encoded object into a slot's free space; its offset there."""
-        offset = self.ledger.reserve(slot, encoded.size, self.memory.slot_bytes - ERROR_ROOM)
+        offset = self.ledger.reserve(slot, encoded.size, self.reservation.slot_bytes - ERROR_ROOM)
         self.check_room(offset + encoded.size)
-        at = self.memory.slot(slot) + offset
-        encoded.write(self.memory.bytes[at : at + encoded.size])
+        at = self.reservation.slot(slot) + offset
+        encoded.write(self.reservation.bytes[at : at + encoded.size])
         return offset
 
     def write_error(self, slot: int, packed: bytes) -> tuple[int, int]:
         """The error that a batch is instead, into its slot; (offset, size)."""
         encoded = codec.EncodedObject(packed)
         offset = self.ledger.reserve(slot, encoded.size)
-        if offset + encoded.size > self.memory.slot_bytes:
+        if offset + encoded.size > self.reservation.slot_bytes:
             encoded = codec.EncodedObject(failure.within(packed, ERROR_ROOM - 4096))
-            offset = self.memory.slot_bytes - ERROR_ROOM
-        at = self.memory.slot(slot) + offset
-        encoded.write(self.memory.bytes[at : at + encoded.size])
+            offset = self.reservation.slot_bytes - ERROR_ROOM
+        at = self.reservation.slot(slot) + offset
+        encoded.write(self.reservation.bytes[at : at + encoded.size])
         return offset, encoded.size
 
     def filing(self, group: int, packed: bytes) -> File:
@@ -142,17 +142,17 @@ class Desk:
     def _file_error(self, group: int, packed: bytes) -> int:
         """Where an error stands in its group's blob, now."""
         packed = failure.within(packed, self._error_room(group))  # others may have filed theirs meanwhile
-        blob, offset = self.memory.blob(group), self.facts.blob_used(group)
+        blob, offset = self.reservation.blob(group), self.facts.blob_used(group)
         size = 8 + len(packed)
-        if offset + size <= CROWDED:
+        if offset + size <= NO_ROOM:
             self.facts.use_blob(group, offset + size)
         elif offset == BLOB:
-            return CROWDED
+            return NO_ROOM
         else:
-            packed, offset = failure.crowded(f"in DataLoader worker process {self.number}"), CROWDED
-        self.memory.bytes[blob + offset + 8 : blob + offset + 8 + len(packed)] = packed
-        self.memory.bytes[blob + offset : blob + offset + 8] = len(packed).to_bytes(8, "little")
-        if offset == CROWDED:
+            packed, offset = failure.no_room(f"in DataLoader worker process {self.number}"), NO_ROOM
+        self.reservation.bytes[blob + offset + 8 : blob + offset + 8 + len(packed)] = packed
+        self.reservation.bytes[blob + offset : blob + offset + 8] = len(packed).to_bytes(8, "little")
+        if offset == NO_ROOM:
             self.facts.use_blob(group, BLOB)
         return offset
 
@@ -173,12 +173,12 @@ class Desk:
 
     def _seen(self, slot: int) -> memoryview:
         """A slot's memory as user code may see it."""
-        at = self.memory.slot(slot)
+        at = self.reservation.slot(slot)
         if self._cautious:
             used = self.facts.used(slot)
-            copied: Any = np.array(self.memory.bytes[at : at + used])
+            copied: Any = np.array(self.reservation.bytes[at : at + used])
             return memoryview(copied)
-        return self.memory.bytes[at : at + self.memory.slot_bytes] if self._view is None else self._view
+        return self.reservation.bytes[at : at + self.reservation.slot_bytes] if self._view is None else self._view
 
     @contextmanager
     def collating(self, slot: int) -> Iterator[None]:
@@ -186,7 +186,9 @@ class Desk:
 
         If user code does keep something, the slot rests until it is let go, and what follows gets memory of its own.
         """
-        owner: Any = np.frombuffer(self.memory.map, np.uint8, self.memory.slot_bytes, self.memory.slot(slot))
+        owner: Any = np.frombuffer(
+            self.reservation.map, np.uint8, self.reservation.slot_bytes, self.reservation.slot(slot)
+        )
         self._collating, self._view = slot, memoryview(owner)
         kept, let_go = weakref.ref(owner), self.facts.let_go
         del owner
@@ -206,7 +208,7 @@ class Desk:
         if self._view is None or size == 0 or self._cautious:
             return None
         padded = -(-size // ALIGN) * ALIGN
-        most = self.memory.slot_bytes - ERROR_ROOM
+        most = self.reservation.slot_bytes - ERROR_ROOM
         offset = self.ledger.reserve(self._collating, padded, most)
         if offset + padded > most:
             return None
@@ -216,5 +218,5 @@ class Desk:
         """Where a tensor lies in the slot being collated, if it does."""
         if tensor.layout is not torch.strided:
             return None
-        offset = tensor.data_ptr() - self._base - self.memory.slot(self._collating)
-        return offset if 0 <= offset < self.memory.slot_bytes else None
+        offset = tensor.data_ptr() - self._base - self.reservation.slot(self._collating)
+        return offset if 0 <= offset < self.reservation.slot_bytes else None

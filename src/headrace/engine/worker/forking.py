@@ -24,7 +24,7 @@ from headrace.engine.worker import process
 from headrace.engine.worker.job import Job
 from headrace.sched.resume import Resume
 
-NAME = "headrace-nurse"
+NAME = "headrace-forker"
 REQUEST = struct.Struct("<qqq")  # serial; START, REAP or END; the lane or the process it is about
 ANSWER = struct.Struct("<qq")  # serial; a process id, an exit code, or an error number, negated
 GONE, START, REAP, END = 0, 1, 2, 3
@@ -32,7 +32,7 @@ UNKNOWN = 1 << 32
 """In place of an exit code: it cannot be told."""
 
 
-def tend(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
+def serve(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
     """Serve until told to end, or until the trainer is gone; ``job`` is what every worker is told, but for its lane.
 
     Signals are held: those of the group are the trainer's business, and a worker gets the trainer's mask. With the
