@@ -215,9 +215,7 @@ def add(report: Report, case: Case, results: dict[str, Runs]) -> None:
         figures = (runs.median(key) for key in ("step", "needed", "wait", "longest"))
         table.add(arm.name, busy, sustainable, busy / sustainable, *figures)
         report.checks += checks(case, arm, busy, sustainable)
-    report.tables.append(table)
-    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-    report.notes += [f"{case.name}: {name}: {failure}" for name, runs in results.items() for failure in runs.failures]
+    report.add(title, table, results)
 
 
 def checks(case: Case, arm: Arm, busy: float, sustainable: float) -> list[Check]:

@@ -64,8 +64,8 @@ def run(
         size = samples_of(COSTS[name], min(workers, cores), batch, quick=quick)
         runs = {arm.name: partial(measure, arm, COSTS[name], size, batch) for arm in arms}
         results = interleaved(runs, repeats=1 if quick else 5, say=say, until=until)
-        report.raw[title] = {arm: vars(runs) for arm, runs in results.items()}
-        report.tables.append(table(f"{title}, {size:,} samples an epoch", results, COSTS[name], min(workers, cores)))
+        made = table(f"{title}, {size:,} samples an epoch", results, COSTS[name], min(workers, cores))
+        report.add(title, made, results)
         report.checks += checks(title, arms, results, COSTS[name])
         report.notes.append(f"{title}: {disturbance(results)}")
     scope.close(report)

@@ -93,8 +93,7 @@ def told(report: Report, results: dict[str, Runs]) -> None:
         report.checks.append(Check(f"{name}: epochs that were exact", share, 100.0, False, "%"))
         longest = max(figures["after"] for figures in runs.figures) / 1e3
         report.checks.append(Check(f"{name}: longest gap of all epochs", longest, ALLOWED, True, "s"))
-    report.tables.append(table)
-    report.raw["cluster"] = {name: vars(runs) for name, runs in results.items()}
+    report.add("cluster", table, results)
     report.notes.append(disturbance(results))
 
 

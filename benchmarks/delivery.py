@@ -65,9 +65,7 @@ def run(
             if cuda and size == "small" and "device" in name:
                 report.checks.append(Check(f"{name}, {workers} workers: P50", p50, LIMIT_P50, True, "ms"))
                 report.checks.append(Check(f"{name}, {workers} workers: CPU", cpu, LIMIT_CPU, True, "ms"))
-        report.raw[case] = {name: vars(runs) for name, runs in results.items()}
-        report.notes += [f"{case}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
-        report.tables.append(table)
+        report.add(case, table, results)
     return report
 
 

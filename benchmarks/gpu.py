@@ -50,9 +50,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
     base = min(results[arm.name].median("batch") for arm in arms[:2])
     for name, runs in results.items():
         table.add(name, runs.median("batch"), runs.median("rate"), base / runs.median("batch"))
-    report.tables.append(table)
-    report.raw["copy"] = {name: vars(runs) for name, runs in results.items()}
-    report.notes += [f"copy: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+    report.add("copy", table, results)
     for uneven in (False, True):
         title = "uneven samples" if uneven else "ready samples"
         say(f"training, {title}")
@@ -67,9 +65,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
             table.add(arm.name, idle, runs.median("step"), runs.median("needed"), runs.median("wait"))
             if arm.library == "headrace" and uneven:
                 report.checks.append(Check(f"{title}, {arm.name}: GPU idle", idle, 5.0, True, "%"))
-        report.tables.append(table)
-        report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-        report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+        report.add(title, table, results)
     return report
 
 

@@ -59,10 +59,8 @@ def compare(report: Report, title: str, folder: Path, count: int, quick: bool, s
         table.add(arm.name, runs.median("rate"), runs.spread("rate"), ratio, runs.median("cpu"))
         if arm.library == "headrace":
             report.checks.append(Check(f"{title}, {arm.name} / best torch", ratio, 1.0, False, "times"))
-    report.tables.append(table)
-    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
+    report.add(title, table, results)
     report.notes.append(f"{title}: {disturbance(results)}")
-    report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
 
 
 def measure(arm: Arm, folder: Path, count: int) -> Figures:

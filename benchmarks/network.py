@@ -338,10 +338,8 @@ def saturated(report: Report, contest: Callable[..., Mapping[str, Runs]], port: 
 
 
 def _keep(report: Report, name: str, table: Table, results: Mapping[str, Runs]) -> None:
-    report.tables.append(table)
-    report.raw[name] = {arm: vars(runs) for arm, runs in results.items()}
+    report.add(name, table, results)
     for runs in results.values():
         for figures in runs.figures:
             figures.pop("coming", None)
     report.notes.append(f"{name}: {disturbance(results)}")
-    report.notes += [f"{name}: {arm}: {runs.failures[0]}" for arm, runs in results.items() if runs.failures]

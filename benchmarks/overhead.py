@@ -41,12 +41,10 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
             repeats=3 if quick else 7,
             say=say,
         )
-        report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-        report.tables.append(table(f"{title}, {samples:,} samples an epoch", results))
+        report.add(title, table(f"{title}, {samples:,} samples an epoch", results), results)
         if not labelled:
             report.checks += checks(size, arms, results)
         report.notes.append(f"{title}: {disturbance(results)}")
-        report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
     return report
 
 

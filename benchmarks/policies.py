@@ -100,8 +100,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
                 *(runs.median(name) for name in names),
                 sparkline(runs.figures[0]["line"]) if runs.figures else "",
             )
-        report.tables.append(table)
-        report.raw[case.name] = {rule: vars(runs) for rule, runs in results.items()}
+        report.add(case.name, table, results)
         report.notes.append(f"{case.name}: {disturbance(results)}")
         rates = {rule: runs.median("rate") for rule, runs in results.items()}
         report.checks.append(
@@ -125,8 +124,7 @@ def together(report: Report, seconds: float, *, quick: bool, say: Callable[[str]
     )
     for name, runs in results.items():
         table.add(name, *(runs.median(key) for key in RANKS))
-    report.tables.append(table)
-    report.raw["two ranks"] = {name: vars(runs) for name, runs in results.items()}
+    report.add("two ranks", table, results)
     burning = results[MIXES[1].name].median("most")
     report.checks.append(Check("two ranks, CPU-bound, most lanes of both", burning, cores + 2, True))
 

@@ -149,10 +149,8 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         figures = ("disk", "reread", "held", "peak", "cpu")
         killed = max((run.get("kills", 0) for run in runs.figures), default=0)
         table.add(name, rate, runs.spread("rate"), rate / base, *(runs.median(key) for key in figures), killed)
-    report.tables.append(table)
-    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
+    report.add(title, table, results)
     report.notes.append(f"{title}: {disturbance(results)}")
-    report.notes += [f"{title}: {name}: {failure}" for name, runs in results.items() for failure in runs.failures]
 
 
 def checks(results: dict[str, Runs]) -> list[Check]:

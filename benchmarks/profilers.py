@@ -120,10 +120,8 @@ def compare(report: Report, results: dict[str, Runs], images: int) -> None:
             report.checks.append(Check(f"{name}, wall", wall, 1.0, True, "%"))
             report.checks.append(Check(f"{name}, CPU", cpu, 1.0, True, "%"))
             report.checks.append(Check(f"{name}, bytes per event", runs.median("bytes_per_event"), 32.0, True, "B"))
-    report.tables.append(table)
-    report.raw["pipeline"] = {name: vars(runs) for name, runs in results.items()}
+    report.add("pipeline", table, results)
     report.notes.append(disturbance(results))
-    report.notes += [f"{name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
 
 
 class Nothing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -74,6 +74,12 @@ class Report:
 
     def __post_init__(self) -> None:
         Report.latest = self
+
+    def add(self, title: str, table: Table, results: Mapping[str, Any]) -> None:
+        """A case: its table, what was measured of each arm (`measure.Runs`), and why runs of an arm failed."""
+        self.tables.append(table)
+        self.raw[title] = {arm: vars(runs) for arm, runs in results.items()}
+        self.notes += [f"{title}: {arm}: {failure}" for arm, runs in results.items() for failure in runs.failures]
 
     def data(self) -> dict[str, Any]:
         """The report as plain values; NaN becomes null."""

@@ -222,6 +222,4 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         table.add(name, *(runs.median(key) for key in keys))
         if name.endswith("cache"):
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), 90.0, False, "%"))
-    report.tables.append(table)
-    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-    report.notes += [f"{name}: {failure}" for name, runs in results.items() for failure in runs.failures]
+    report.add(title, table, results)

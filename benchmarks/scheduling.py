@@ -304,11 +304,9 @@ def add(report: Report, title: str, case: Case, results: Mapping[str, Runs]) -> 
             runs.median("lanes"),
             runs.median("processes"),
         )
-    report.tables.append(table)
-    report.raw[title] = {arm: vars(runs) for arm, runs in results.items()}
+    report.add(title, table, results)
     short = f"{case.workload.name}{', consumer' if case.consumed else ''}"
     report.notes.append(f"{short}: {disturbance(results)}")
-    report.notes += [f"{short}: {arm}: {runs.failures[0]}" for arm, runs in results.items() if runs.failures]
 
 
 def checks(short: str, kind: str, results: Mapping[str, Runs]) -> list[Check]:

@@ -61,9 +61,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
                 base.median("first") / first,
                 base.median("restart") / restart,
             )
-        report.tables.append(table)
-        report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-        report.notes += [f"{title}: {name}: {runs.failures[0]}" for name, runs in results.items() if runs.failures]
+        report.add(title, table, results)
     report.notes.append(f"importing headrace.DataLoader once, torch being there: {import_time():.0f} ms, not included")
     return report
 

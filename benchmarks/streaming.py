@@ -121,10 +121,8 @@ def case(
         for other in (library for library in rates if library.startswith(LIBRARIES[0])):
             times = rates["headrace, completion order"] / rates[other]
             report.checks.append(Check(f"{name}: headrace over {other}", times, TENFOLD, False, "x"))
-    report.tables.append(table)
-    report.raw[name] = {arm: vars(runs) for arm, runs in results.items()}
+    report.add(name, table, results)
     report.notes.append(f"{name}: {disturbance(results)}")
-    report.notes += [f"{name}: {arm}: {runs.failures[0]}" for arm, runs in results.items() if runs.failures]
 
 
 def own(reading: Reading, port: int) -> Figures:

@@ -124,6 +124,15 @@ class TestKeysThatAreThere:
         there.note(asked[1000:1001], there=True)
         assert there.present(asked) == {asked[1000], *asked[4000:5000]}
 
+    def test_the_last_part_counts_whatever_the_clock_says(self, endpoint, monkeypatch):
+        made = store.open_writable(url_of(endpoint, "clock"))
+        made.create(Schema(columns={"age": Kind.INTEGER}))
+        for age, now in enumerate([2_000, 1_000, 1_000, 500]):
+            monkeypatch.setattr("headrace.store.objects.store.time.time_ns", lambda now=now: now)
+            with made.writer() as writer:
+                writer.put([Record("a", b"1", 1, {"age": age})])
+            assert made.columns()["age"].tolist() == [age]
+
     def test_the_last_part_that_names_a_key_counts(self, endpoint):
         made = store.open_writable(url_of(endpoint, "twice"))
         made.create(Schema(columns={"age": Kind.INTEGER}))

@@ -1,9 +1,13 @@
 """Where a row came from and what it was made of: so that a store can tell what an ingest brings from what it has."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from headrace.store.base import Label, Record, Scalar, Writer
+
+AT_ONCE = 500
+"""Rows that are removed together."""
 
 
 class Origin(NamedTuple):
@@ -72,6 +76,22 @@ class RemovingStore(Protocol):
     def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
         """Removes them, some at a time; how many were there, each time. What was removed stays so."""
         ...
+
+
+class RemovingWriter(Protocol):
+    """A writer that takes rows out, too."""
+
+    def remove(self, keys: Sequence[str]) -> int:
+        """How many there were."""
+        ...
+
+
+def removed(opened: AbstractContextManager[RemovingWriter], keys: Collection[str]) -> Generator[int, None, None]:
+    """What ``RemovingStore.remove`` gives, by a writer that is opened for it."""
+    wanted = list(keys)
+    with opened as writer:
+        for start in range(0, len(wanted), AT_ONCE):
+            yield writer.remove(wanted[start : start + AT_ONCE])
 
 
 @runtime_checkable

@@ -3,13 +3,16 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from headrace.core.errors import StoreError, StoreUnavailable
 from headrace.core.options import Retry
 from headrace.store.events import Observer, Retried
 from headrace.store.patience import Patience
+
+IN_FLIGHT = 32
+"""Requests of a writer at once."""
 
 T = TypeVar("T")
 
@@ -55,3 +58,19 @@ class Perseverance:
                 self._observer(Retried(key, number, pause, failure))
             await asyncio.sleep(pause)
         raise AssertionError("a retry allows at least one attempt")
+
+
+async def each(work: Callable[[Any], Awaitable[T]], items: Sequence[Any]) -> list[T]:
+    """Work on all of them, some at once, results in their order; the first error ends the rest."""
+    turns = asyncio.Semaphore(IN_FLIGHT)
+
+    async def one(item: Any) -> T:
+        async with turns:
+            return await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -78,7 +78,7 @@ class Watch:
         self._gauges = pool.gauges()
         self._threshold = cost.Threshold(self._gauges.threshold)
         self._patience = 1.0
-        self._rethought = self._looked = 0
+        self._rethought, self._looked = time.monotonic_ns(), 0  # what an epoch costs is not known when it begins
         self._due: int | None = None
         self._measured, self._cores, self._full = time.monotonic_ns(), CoreUse(pool.pids()), False
         self._finished, self._slow = self._gauges.counts()  # those in the counters

@@ -1,9 +1,8 @@
 """Puts rows into the tables: payload first, metadata after it, so that metadata means the payload is there."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Retry
@@ -11,12 +10,8 @@ from headrace.store.base import Kind, LabelKind, Record, Schema
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import Tables
 from headrace.store.cassandra.session import TableShape, bound_id
-from headrace.store.perseverance import Perseverance
+from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import next_revision
-
-IN_FLIGHT = 32
-
-T = TypeVar("T")
 
 
 class CassandraWriter:
@@ -57,7 +52,7 @@ class CassandraWriter:
                 message = f"{self._store}: {record.key!r} is no {self._shape.id_type}, as keys of this table are"
                 raise StoreError(message, server=self._store, key=record.key)
         await self._advance()
-        await self._each(self._put, records)
+        await each(self._put, records)
         await self._advance()  # who read the first one may have read rows of before
 
     async def _advance(self) -> None:
@@ -66,12 +61,12 @@ class CassandraWriter:
             await self._run("", self._revision, [next_revision("")])
 
     async def present(self, keys: Sequence[str]) -> set[str]:
-        found = await self._each(self._is_present, keys)
+        found = await each(self._is_present, keys)
         return {key for key, there in zip(keys, found, strict=True) if there}
 
     async def stored(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The metadata, label and size among them, of those that are there."""
-        rows = await self._each(self._metadata_of, keys)
+        rows = await each(self._metadata_of, keys)
         return {key: row for key, row in zip(keys, rows, strict=True) if row is not None}
 
     async def _metadata_of(self, key: str) -> dict[str, Any] | None:
@@ -89,28 +84,13 @@ class CassandraWriter:
         """The payload first: what is interrupted is still listed, and can be removed again."""
         there = sorted(await self.present(keys))
         await self._advance()
-        await self._each(self._remove_one, there)
+        await each(self._remove_one, there)
         await self._advance()
         return len(there)
 
     async def _remove_one(self, key: str) -> None:
         for prepared in self._remove:
             await self._run(key, prepared, [bound_id(key, self._shape.id_type)])
-
-    async def _each(self, work: Callable[[Any], Awaitable[T]], items: Sequence[Any]) -> list[T]:
-        """All of them, some at once; the first error ends the rest."""
-        turns = asyncio.Semaphore(IN_FLIGHT)
-
-        async def one(item: Any) -> T:
-            async with turns:
-                return await work(item)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(item)) for item in items]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
 
     async def _put(self, record: Record) -> None:
         key = bound_id(record.key, self._shape.id_type)

@@ -11,11 +11,8 @@ from headrace.store.columns import check_record, check_schema, column, describe
 from headrace.store.driver_process import messages
 from headrace.store.driver_process.direct import DirectStore, Listing
 from headrace.store.driver_process.process import DriverProcess
-from headrace.store.origin import Stored
+from headrace.store.origin import Stored, removed
 from headrace.store.provenance import Provenance
-
-AT_ONCE = 500
-"""Rows that are removed by one call."""
 
 
 class ServedStore(RemoteStore):
@@ -70,10 +67,7 @@ class ServedStore(RemoteStore):
             background.close()
 
     def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        wanted = list(keys)
-        with self.writer() as writer:
-            for start in range(0, len(wanted), AT_ONCE):
-                yield writer.remove(wanted[start : start + AT_ONCE])
+        return removed(self.writer(), keys)
 
     async def _listing(self, names: Sequence[str] | None) -> Listing:
         process = DriverProcess(self)
@@ -155,5 +149,5 @@ class ServedWriter:
 
     def remove(self, keys: Sequence[str]) -> int:
         """Takes rows out; how many there were."""
-        removed: int = self._background.run(self._process.call("remove", {"keys": [*keys]}))[0]["removed"]
-        return removed
+        gone: int = self._background.run(self._process.call("remove", {"keys": [*keys]}))[0]["removed"]
+        return gone

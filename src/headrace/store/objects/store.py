@@ -10,9 +10,9 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
@@ -22,18 +22,14 @@ from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, R
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
 from headrace.store.objects import metadata
 from headrace.store.objects.driver import Bucket
-from headrace.store.perseverance import Perseverance
+from headrace.store.origin import removed
+from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance, digest_of, new_identity
 from headrace.store.url import StoreUrl
 
 ABOUT = "headrace.json"
 FORMAT = 1
 LABEL = "headrace-label"
-IN_FLIGHT = 32
-AT_ONCE = 500
-"""Rows that are removed together."""
-
-T = TypeVar("T")
 
 
 class ObjectStore(RemoteStore):
@@ -85,15 +81,13 @@ class ObjectStore(RemoteStore):
         try:
             schema = background.run(self._schema())
             there = background.run(self._keys())
-            yield ObjectWriter(self._bucket, schema, there, background, self.name)
+            numbers = metadata.PartNumbers(background.run(self._bucket.names(metadata.FOLDER)))
+            yield ObjectWriter(self._bucket, schema, there, numbers, background, self.name)
         finally:
             background.close()
 
     def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        wanted = list(keys)
-        with self.writer() as writer:
-            for start in range(0, len(wanted), AT_ONCE):
-                yield writer.remove(wanted[start : start + AT_ONCE])
+        return removed(self.writer(), keys)
 
     async def _provenance(self) -> Provenance:
         again = Perseverance(self.name, Retry(), None)
@@ -205,11 +199,17 @@ class ObjectWriter:
     """Writes objects, then the part of the metadata that names them."""
 
     def __init__(
-        self, bucket: Bucket, schema: Schema, there: metadata.KnownKeys, background: Background, store: str
+        self,
+        bucket: Bucket,
+        schema: Schema,
+        there: metadata.KnownKeys,
+        numbers: metadata.PartNumbers,
+        background: Background,
+        store: str,
     ) -> None:
         self._bucket = bucket
         self._schema = schema
-        self._there = there
+        self._there, self._numbers = there, numbers
         self._background = background
         self._store = store
         self._again = Perseverance(store, Retry(), None)
@@ -244,7 +244,7 @@ class ObjectWriter:
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One more part of the metadata."""
-        part = f"{metadata.FOLDER}/{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl"
+        part = f"{metadata.FOLDER}/{self._numbers.following(time.time_ns())}-{uuid.uuid4().hex[:8]}.jsonl"
         await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
 
     async def _put(self, records: Sequence[Record]) -> None:
@@ -270,19 +270,3 @@ class ObjectWriter:
 def path_of(folder: str, key: str) -> str:
     """Where an object lies. Any text is a key, so what has a meaning in paths is escaped."""
     return f"{folder}/{quote(key, safe='').replace('.', '%2E') if key.strip('.') == '' else quote(key, safe='')}"
-
-
-async def each(work: Callable[[Any], Awaitable[T]], items: Sequence[Any]) -> list[T]:
-    """Work on all of them, some at once, results in their order; the first error ends the rest."""
-    turns = asyncio.Semaphore(IN_FLIGHT)
-
-    async def one(item: Any) -> T:
-        async with turns:
-            return await work(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]

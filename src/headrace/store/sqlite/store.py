@@ -8,7 +8,7 @@ from typing import Any
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row, Schema
 from headrace.store.columns import CLASS, chosen, column
-from headrace.store.origin import Origin
+from headrace.store.origin import Origin, removed
 from headrace.store.owned import Owned
 from headrace.store.provenance import Provenance, of_file
 from headrace.store.sqlite import origins, soundness
@@ -23,7 +23,7 @@ from headrace.store.sqlite.database import (
     quoted,
     transaction,
 )
-from headrace.store.sqlite.writer import AT_ONCE, SqliteWriter
+from headrace.store.sqlite.writer import SqliteWriter
 from headrace.store.url import StoreUrl
 
 
@@ -110,10 +110,7 @@ class SqliteStore(LocalStore):
         return self._database.settle()
 
     def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        wanted = list(keys)
-        with self.writer() as writer:
-            for start in range(0, len(wanted), AT_ONCE):
-                yield writer.remove(wanted[start : start + AT_ONCE])
+        return removed(self.writer(), keys)
 
     def origins(self) -> Iterator[tuple[str, Origin]]:
         try:

@@ -13,7 +13,7 @@ from headrace.store.sqlite.database import Database, changed, quoted, transactio
 from headrace.store.sqlite.origins import Origins
 
 AT_ONCE = 500
-"""Keys of one query, and rows removed in one transaction."""
+"""Keys of one query."""
 
 
 class SqliteWriter:
