@@ -1,6 +1,6 @@
 """What the consumer does with the ledger: begin an epoch, see what is ready, what failed and what is left.
 
-How it publishes work is in ``publication``; what it does about lanes are the functions in ``oversight``, and for the dead
+How it publishes work is in ``publication``; what it does about lanes are functions in ``oversight``, and for the dead
 those in ``repair``. The caller brings the lock: hot methods take it, the others want it held.
 """
 
