@@ -11,8 +11,8 @@ import torch
 
 from headrace.core.options import Seeding, Skip
 from headrace.engine.calls import OneCall
-from headrace.engine.consumer.accounts import summary
 from headrace.engine.consumer.cores import free_memory
+from headrace.engine.consumer.counters import summary
 from headrace.engine.consumer.hand import EpochRun, Hand
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.sources import pack_random

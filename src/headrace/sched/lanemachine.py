@@ -61,14 +61,14 @@ class WriteRows:
 
 @dataclass(frozen=True, slots=True)
 class CollateSlot:
-    """CollateSlot the samples in this slot; then ``collated``."""
+    """Collate the samples in this slot; then ``collated``."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class CollateWhole:
-    """CollateSlot what was made for this slot, which is not there yet; then ``collated``."""
+    """Collate what was made for this slot, which is not there yet; then ``collated``."""
 
     slot: int
 
@@ -84,13 +84,7 @@ class LaneMachine:
     """One lane's."""
 
     def __init__(
-        self,
-        ledger: LaneLedger,
-        pace: Pace,
-        *,
-        alone: bool,
-        patience: int = CUT_NS,
-        story: LaneStory | None = None,
+        self, ledger: LaneLedger, pace: Pace, *, alone: bool, patience: int = CUT_NS, story: LaneStory | None = None
     ) -> None:
         """``alone``: it makes a batch alone wherever it holds all its tickets, and not only where it must.
 

@@ -3,15 +3,19 @@
 import time
 import traceback
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
 from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
-from headrace.core.stats import Changes, Counters, Failure, Stats
+from headrace.core.stats import Changes, Counters, Failure, Operation, Stats
 from headrace.core.story import StoryLog
+from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker import failure
+from headrace.plan import operations as costs
+from headrace.sched.gauges import Gauges
 
 HISTORY = 64
 """Changes of a value that are remembered."""
@@ -172,3 +176,26 @@ class Errors:
             error.__cause__ = raised
             return error
         return None
+
+
+def summary(memory: Reservation, names: Sequence[str]) -> tuple[float, tuple[Operation, ...]]:
+    """(mean bytes of a sample, operations) since the memory was reserved, as the workers count them."""
+    gauges = Gauges(memory.words, memory.dims)
+    accounts = gauges.accounts(len(names))
+    if not accounts:
+        return 0.0, ()
+    account = costs.added(accounts)
+    found = []
+    for number, name in enumerate(names, 1):
+        counts = costs.of(account, number)
+        found.append(
+            Operation(
+                name=name,
+                count=sum(counts[: costs.BINS]),
+                mean_seconds=costs.mean(counts) / 1e9,
+                p50_seconds=costs.quantile(counts, 0.5) / 1e9,
+                p90_seconds=costs.quantile(counts, 0.9) / 1e9,
+                hand_offs=gauges.put_aside_at(number),
+            )
+        )
+    return costs.mean(costs.of(account, 0)), tuple(found)

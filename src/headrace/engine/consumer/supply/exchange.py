@@ -11,7 +11,7 @@ from headrace.cache.words import NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.ordering.saved import bitmap
-from headrace.engine.consumer.supply.hits import Hits
+from headrace.engine.consumer.supply.membership import Hits
 from headrace.engine.staging.plans import LOOK, Allotted, Plan
 
 
