@@ -1,26 +1,39 @@
 """JPEG files of mixed sizes to a ResNet on a GPU, decoded by workers or by the device.
 
-torchvision's ImageFolder with RandomResizedCrop(224), a flip, ToTensor and Normalize; files are in shared memory.
-ResNet-50 and ResNet-18 train in bfloat16 (autocast, channels last, SGD), batch 128. "The GPU's own rate" is that of
-steps on a batch that stays on the device, measured in each run before its epochs. Loaders with PIL have two workers
-less than there are cores; with on_device=True there are two (four for ResNet-18), and batches arrive as bfloat16 in
-channels last. Epochs count whole, with their beginnings and ends: the first, in which workers start, apart from the
-second. CPU is that of all processes beyond what the same steps take by themselves. `next()` is the trainer's CPU time
-in one call, P50. "Alone" trains nothing: what decoders and kernels give, with the time that the device says it took for
-a batch. Every sample must come once per epoch. Without CUDA a sleep stands for the training, the twin for the kernels,
-and nothing said of a GPU holds.
+torchvision's ImageFolder with RandomResizedCrop(224), a flip, ToTensor and Normalize; files are in shared memory, and
+each is three samples of an epoch. ResNet-50 and ResNet-18 train in bfloat16 (autocast, channels last, SGD), batch 128.
+"The GPU's own rate" is that of steps on a batch that stays on the device, measured in each run before its epochs, once
+the loader is made. Loaders with PIL have two workers less than there are cores; with on_device=True there are two
+(four for ResNet-18), and batches arrive as bfloat16 in channels last. "In order" is in_order=True, where a worker
+makes a cheap batch alone; the others deliver in completion order. Epochs count whole, with their beginnings and ends:
+the first, in which workers start, apart from the second. CPU is that of all processes beyond what the same steps take
+by themselves. `next()` is the trainer's CPU time in one call, P50. "Alone" trains nothing: what decoders and kernels
+give, with the time that decoding a batch took and the time that the device says its kernels took. "Taken from the
+step" is how much longer a step takes in the steady part of the second epoch than by itself: an upper bound of the
+GPU's time that decoding and kernels take. "At 150 ms" has the same files in a store that answers after 150 ms, and a
+cache of encoded samples: its first epoch fills the cache, the second is the one after that. Every sample must come
+once per epoch. DALI, FFCV and SPDL are named where they are installed. Without CUDA a sleep stands for the training,
+the twin for the kernels, and nothing said of a GPU holds.
+
+``python -m benchmarks.on_device OUT [SECONDS]`` runs the cases in the order of their weight, as many as end in that
+time, and writes each one's figures to a file in OUT as soon as they are known.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import json
+import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -28,11 +41,20 @@ from torch import nn
 import headrace
 from benchmarks import costs, pictures, steps
 from benchmarks.arms import Arm
-from benchmarks.measure import Figures, Meter, Runs, interleaved
-from benchmarks.report import Check, Report, Table
+from benchmarks.measure import Figures, Isolated, Meter, Runs, interleaved
+from headrace.store import Record
+from headrace.store.base import Row
+from headrace.testing.scripted import ScriptedStore
 
-BATCH, CROP = 128, 224
+if TYPE_CHECKING:
+    from benchmarks.report import Report
+
+BATCH, CROP, TIMES = 128, 224, 3
 MEANS, DEVIATIONS = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+DELAY = 0.15
+LEAST, MOST = 8.0, 45.0
+"""Seconds that a case needs, and may take, where the time for all of them is short."""
+OTHERS = ("nvidia.dali", "ffcv", "spdl")
 
 
 @dataclass(frozen=True)
@@ -42,47 +64,119 @@ class Contender:
     arm: Arm
     model: str | None
     on_device: bool = False
+    distant: bool = False
+    """The files lie in a store that answers late, with a cache before it."""
 
     @property
     def name(self) -> str:
         """What the table calls it."""
         where = "on_device" if self.on_device else "PIL"
         workers = "auto" if self.arm.workers is None else self.arm.workers
-        return f"{self.model or 'alone'}: {self.arm.library}, {where}, {workers} workers"
+        order = ", in order" if self.on_device and self.arm.in_order else ""
+        return f"{self.model or 'alone'}: {self.arm.library}, {where}, {workers} workers{order}" + (
+            ", at 150 ms" if self.distant else ""
+        )
+
+
+def contenders() -> list[Contender]:
+    """What matters most first."""
+    many = max(costs.cores() - 2, 2)
+    two, four, ordered = Arm("headrace", False, 2), Arm("headrace", False, 4), Arm("headrace", True, 2)
+    return [
+        Contender(two, "resnet50", on_device=True),
+        Contender(ordered, "resnet50", on_device=True),
+        Contender(four, "resnet18", on_device=True),
+        Contender(two, "resnet50", on_device=True, distant=True),
+        Contender(four, None, on_device=True),
+        Contender(Arm("torch", True, many), "resnet50"),
+        Contender(Arm("headrace", False, many), "resnet50"),
+        Contender(Arm("headrace", False, many), "resnet18"),
+    ]
+
+
+def here() -> str:
+    """Where tensors are."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def absent() -> str:
+    """Which of the others are not installed."""
+
+    def found(name: str) -> bool:
+        with contextlib.suppress(ImportError):
+            return importlib.util.find_spec(name) is not None
+        return False
+
+    return ", ".join(name for name in OTHERS if not found(name)) or "none"
+
+
+@contextlib.contextmanager
+def files(batches: int, say: Callable[[str], None]) -> Iterator[tuple[Path, int, int]]:
+    """A folder of files for so many batches, how many samples that are, and a file's bytes in the mean."""
+    count = batches * BATCH // TIMES
+    with tempfile.TemporaryDirectory(prefix="headrace-on-device-", dir="/dev/shm") as name:
+        say(f"writing {count} files")
+        size = pictures.write(Path(name), count, costs.cores())
+        yield Path(name), count * TIMES // BATCH * BATCH, size // count
 
 
 def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """Each in a process of its own."""
+    from benchmarks.report import Report
+
     report = Report("on_device", __doc__ or "", quick=quick)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    many = max(costs.cores() - 2, 2)
-    batches = (2 if quick else 8) if device == "cpu" else 60 if quick else 150
-    if device == "cpu":
+    if here() == "cpu":
         report.notes.append("no CUDA here: the step sleeps")
-    count = batches * BATCH
-    contenders = [
-        Contender(Arm("torch", True, many), "resnet50"),
-        Contender(Arm("headrace", False, many), "resnet50"),
-        Contender(Arm("headrace", False, 2), "resnet50", on_device=True),
-        Contender(Arm("headrace", False, many), "resnet18"),
-        Contender(Arm("headrace", False, 4), "resnet18", on_device=True),
-        Contender(Arm("headrace", False, 4), None, on_device=True),
-    ]
-    with tempfile.TemporaryDirectory(prefix="headrace-on-device-", dir="/dev/shm") as name:
-        folder = Path(name)
-        say(f"writing {count} files")
-        size = pictures.write(folder, count, costs.cores())
+    report.notes.append(f"not installed: {absent()}")
+    with files((3 if quick else 9) if here() == "cpu" else 60 if quick else 150, say) as (folder, count, size):
         results = interleaved(
-            {each.name: partial(measure, each, folder, count, device) for each in contenders},
+            {each.name: partial(measure, each, folder, count, here()) for each in contenders()},
             repeats=1 if quick else 2,
             say=say,
             method="spawn",
         )
-    add(report, f"{count} files of {size / count / 1e3:.0f} KB, batches of {BATCH}", results)
+    add(report, f"{count} samples of {size / 1e3:.0f} KB, batches of {BATCH}", results)
     return report
 
 
-def dataset_of(folder: Path) -> Any:
+def main(out: Path, seconds: float) -> int:
+    """See above; the exit code is the number of cases without figures."""
+    ends, missing = time.monotonic() + seconds, 0
+    out.mkdir(parents=True, exist_ok=True)
+    print(f"not installed: {absent()}", flush=True)
+    with files(150 if here() == "cuda" else 3, partial(print, flush=True)) as (folder, count, _):
+        for number, each in enumerate(contenders()):
+            began, figures = time.monotonic(), dict[str, Any](failed="no time left")
+            if ends - began > LEAST:
+                limit = min(MOST, ends - began)
+                one = Isolated(partial(measure, each, folder, count, here()), method="spawn", limit=limit)
+                try:
+                    figures = one.result()
+                except RuntimeError as error:
+                    figures = {"failed": str(error)}
+                finally:
+                    one.end()
+            missing += "failed" in figures
+            figures["seconds"] = time.monotonic() - began
+            (out / f"{number}.json").write_text(json.dumps({"case": each.name, **figures}, indent=1))
+            shown = {key: round(value, 3) for key, value in figures.items() if isinstance(value, float)}
+            print(each.name, figures.get("failed", shown), flush=True)
+    return missing
+
+
+class Distant(ScriptedStore):
+    """Files, by their paths, after a delay."""
+
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__([Record(path, b"", number, {}) for number, path in enumerate(paths)], delay=DELAY)
+
+    async def answer(self, key: str) -> Row:
+        """See ``ScriptedStore``."""
+        found = await super().answer(key)
+        return Row(found.key, Path(key).read_bytes(), found.label)  # noqa: ASYNC240  (it is in memory)
+
+
+def dataset_of(folder: Path, count: int | None = None, *, distant: bool = False) -> Any:
     """Targets are indices."""
     from torchvision import datasets, transforms
 
@@ -95,15 +189,19 @@ def dataset_of(folder: Path) -> Any:
         ]
     )
     found = datasets.ImageFolder(str(folder), pipeline)
-    found.samples = [(path, index) for index, (path, _) in enumerate(found.samples)]
+    paths = [path for path, _ in found.samples]
+    if distant:
+        return headrace.StoreDataset(Distant(paths[: len(paths) // BATCH * BATCH]), transform=pipeline)
+    count = count or len(paths)
+    found.samples = [((paths * -(-count // len(paths)))[index], index) for index in range(count)]
     return found
 
 
 def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
-    """Two epochs."""
+    """Two epochs; the second is the fourth where a cache is filled in the first."""
+    dataset = dataset_of(folder, count, distant=one.distant)
+    count = len(dataset)
     step: Any = Nothing(device) if one.model is None else steps.Sleep(0.02) if device == "cpu" else Train(one.model)
-    own, own_cpu = BATCH / step.alone(BATCH), getattr(step, "cpu", 0.0) / BATCH
-    dataset = dataset_of(folder)
     if not one.on_device:
         dataset[0]  # what is imported on first use is not counted as the first epoch's, and workers inherit it
     options: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "persistent_workers": True}
@@ -113,10 +211,14 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
     if one.on_device:
         half = headrace.OnDevice(dtype=torch.bfloat16, memory_format=torch.channels_last)
         options |= {"device": device, "on_device": half}
-    figures: dict[str, Any] = {"own": own}
+    if one.distant:
+        options["cache"] = headrace.Cache(f"shm://on-device-{os.getpid()}", size=str(2 * count * 200_000))
+    figures: dict[str, Any] = {}
     with one.arm.open(dataset, **options) as loader:
+        own = figures["own"] = BATCH / step.alone(BATCH)
+        own_cpu = getattr(step, "cpu", 0.0) / BATCH
         before = headrace.DeviceUse()
-        for name in ("first", "later"):
+        for name in ("first", *(["filled"] * 2 if one.distant else []), "later"):
             with Meter() as meter:
                 waits, spent, steady = epoch(loader, step, device, count)
             figures[name] = count / meter.wall
@@ -137,6 +239,7 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
         "share": 100 * figures["first"] / own,
         "later share": 100 * figures["later"] / own,
         "steady share": 100 * figures["later steady"] / own,
+        "taken": 100 * (own / figures["later steady"] - 1),
         "next": 1e3 * statistics.median(spent),
         "next wall": 1e3 * statistics.median(waits),
         "others": meter.others,
@@ -231,6 +334,8 @@ class Train:
 
 def add(report: Report, title: str, results: dict[str, Runs]) -> None:
     """The table and its checks."""
+    from benchmarks.report import Check, Table
+
     columns = [
         "loader",
         "GPU's own, images/s",
@@ -244,6 +349,7 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         "wall",
         "device: decode ms / batch",
         "pixels",
+        "taken from the step %",
     ]
     table = Table(title, columns)
     keys = (
@@ -258,6 +364,7 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         "next wall",
         "decode",
         "pixels",
+        "taken",
     )
     for name, runs in results.items():
         table.add(name, *(runs.median(key) for key in keys))
@@ -266,6 +373,8 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), bound, False, "%"))
             report.checks.append(Check(f"{name}, CPU per image", runs.median("later cpu"), 0.2, True, "ms"))
             report.checks.append(Check(f"{name}, next()", runs.median("next"), 0.5, True, "ms"))
-    report.tables.append(table)
-    report.raw[title] = {name: vars(runs) for name, runs in results.items()}
-    report.notes += [f"{name}: {failure}" for name, runs in results.items() for failure in runs.failures]
+    report.add(title, table, results)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), float((sys.argv[2:] or ["inf"])[0])))

@@ -24,8 +24,13 @@ def test_the_whole_is_shown(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["--images", "3"], "--images must be at least 32"), (["--output", "/dev/null/x"], "--output /dev/null/x")],
+    [
+        (["--images", "3"], "--images must be at least 32"),
+        (["--output", "/dev/null/x"], "--output /dev/null/x"),
+        (["--redis", "redis://127.0.0.1:1"], "--redis: no cache can be kept there"),
+    ],
 )
-def test_mistakes_are_told_in_a_line(capsys, arguments, says):
+def test_mistakes_are_told_in_a_line(tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(tmp_path)
     assert main(["demo", *arguments]) == 2
     assert says in capsys.readouterr().err

@@ -65,7 +65,7 @@ class TestIngest:
             (["{in}", "{url}", "--workers", "-1"], "-1 is no number of processes"),
             (["{in}", "{url}", "--workers", "2", "--spark", "local"], "with Spark its cluster does the work"),
             (["{in}", "{url}", "--spark-conf", "a=b"], "--spark-conf needs --spark"),
-            (["{in}", "{url}", "--label-files", "mask"], "label-files says how a manifest is read"),
+            (["{in}", "{url}", "--label-files", "mask"], "label-files is not for stores"),
             (["sqlite:///{in}/none.db", "{url}"], "there is no file"),
         ],
     )

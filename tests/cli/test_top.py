@@ -137,7 +137,7 @@ def test_a_cache_is_seen(name, capsys, monkeypatch):  # noqa: F811  (the fixture
         assert main(["top", "--once", "--interval", "0.01", "--process", str(process.pid)]) == 0
         shown = capsys.readouterr().out
         assert "0-100-0" in shown
-        assert "exchanged" in shown
+        assert "misses" in shown
         process.stdin.close()
         process.wait()
 
@@ -145,7 +145,7 @@ def test_a_cache_is_seen(name, capsys, monkeypatch):  # noqa: F811  (the fixture
 def test_without_a_cache_nothing_is_said_of_one(running, capsys):
     process, _ = running
     assert main(["top", "--once", "--interval", "0.01", "--process", str(process.pid)]) == 0
-    assert "evicted" not in capsys.readouterr().out
+    assert "misses" not in capsys.readouterr().out
     assert seen(process.pid)[0].cache is None
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from headrace.plan.lookahead import Lookahead
 from headrace.sched import encoding as E
+from headrace.sched import oversight
 from headrace.sched import words as W
 from headrace.sched.acts import (
     Arrangement,
@@ -378,9 +379,9 @@ class SimRun:
         if not self.plan.threshold:
             return
         now, words = self.world.shared.now, self.words
-        self.relieved += self.ledger.relieve(DIMS.lanes, now, self.plan.threshold)[0]
+        self.relieved += oversight.relieve(self.ledger, DIMS.lanes, now, self.plan.threshold)[0]
         roles = [words[DIMS.lane(lane) + W.L_ROLE] for lane in range(DIMS.lanes)]
-        self.due = self.ledger.put_aside(DIMS.lanes, now, self.plan.threshold, self.plan.spares)
+        self.due = oversight.put_aside(self.ledger, DIMS.lanes, now, self.plan.threshold, self.plan.spares)
         for lane, before in enumerate(roles):
             if before != words[DIMS.lane(lane) + W.L_ROLE]:
                 assert before == W.WORKING
@@ -388,7 +389,7 @@ class SimRun:
                 assert 0 < words[DIMS.lane(lane) + W.L_BEGAN] <= now - self.plan.threshold, "it is not slow"
                 self.hand_offs += 1
         assert self.due is None or self.due > now
-        assert self.ledger.aside(DIMS.lanes) <= max(self.plan.spares, roles.count(W.ASIDE))
+        assert oversight.count_aside(self.ledger, DIMS.lanes) <= max(self.plan.spares, roles.count(W.ASIDE))
         if words[W.LIMIT] > words[W.FOREGROUND]:
             self._ring(self.ledger.wake(DIMS.lanes))
 

@@ -4,11 +4,12 @@ import contextlib
 
 import pytest
 
-from headrace.sched import filing
+from headrace.sched import filing, oversight
 from headrace.sched import words as W
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import ClaimResult, Filed, Next, RowSpan, TakeRule, TakeSize, Tickets, Written
 from headrace.sched.publication import Batch
+from headrace.sched.repair import mend
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Words
 
@@ -75,7 +76,7 @@ class Ledger:
 
     def repair(self, lane: int):
         published = list(range(self.words[W.TAIL]))
-        return self.consumer.repair(lane, DIMS.lanes, published, published)
+        return mend(self.consumer, lane, DIMS.lanes, published, published)
 
     def status(self, slot: int) -> int:
         return self.words[DIMS.slot(slot) + W.S_STATUS]
@@ -423,9 +424,9 @@ def test_the_rest_of_what_a_slow_lane_took_is_made_by_others(strict: Ledger, at:
     assert strict.lanes[0].take(3) == Tickets(0, 0, 3, 0)
     for position in range(at + 1):
         assert strict.lanes[0].begin(position, 100 + position)
-    assert strict.consumer.relieve(DIMS.lanes, 100 + at + 9, 10) == (0, 100 + at + 10 if at < 2 else None)
-    assert strict.consumer.relieve(DIMS.lanes, 100 + at + 10, 10) == (2 - at, None)
-    assert strict.consumer.relieve(DIMS.lanes, 1000, 10) == (0, None), "there is nothing left to take"
+    assert oversight.relieve(strict.consumer, DIMS.lanes, 100 + at + 9, 10) == (0, 100 + at + 10 if at < 2 else None)
+    assert oversight.relieve(strict.consumer, DIMS.lanes, 100 + at + 10, 10) == (2 - at, None)
+    assert oversight.relieve(strict.consumer, DIMS.lanes, 1000, 10) == (0, None), "there is nothing left to take"
     taken = [strict.lanes[1].take(3) for _ in range(at + 1, 3)]
     assert taken == [Tickets(0, position, position + 1, 0) for position in range(at + 1, 3)]
     assert strict.lanes[1].take(3) is None
@@ -440,7 +441,7 @@ def test_what_is_made_together_stays_together(strict: Ledger) -> None:
     strict.publish(0, 3)
     strict.lanes[0].take(3)
     strict.lanes[0].expect(100)
-    assert strict.consumer.relieve(DIMS.lanes, 1000, 10) == (0, None)
+    assert oversight.relieve(strict.consumer, DIMS.lanes, 1000, 10) == (0, None)
     assert strict.lanes[0].end_long() == 3
 
 
@@ -449,7 +450,7 @@ def test_nothing_is_taken_for_an_old_epoch(strict: Ledger) -> None:
     strict.lanes[0].take(3)
     strict.lanes[0].begin(0, 100)
     strict.consumer.reset(free_order=False)
-    assert strict.consumer.relieve(DIMS.lanes, 1000, 10) == (0, None)
+    assert oversight.relieve(strict.consumer, DIMS.lanes, 1000, 10) == (0, None)
 
 
 def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
@@ -459,13 +460,13 @@ def test_a_lane_with_a_slow_sample_gives_its_place_away(strict: Ledger) -> None:
         strict.lanes[lane].take(1)
         strict.words[DIMS.lane(lane) + W.L_BEGAN] = began
     strict.words[DIMS.lane(2) + W.L_WAITING] = W.FOR_WORK
-    assert strict.consumer.put_aside(DIMS.lanes, 119, 20, 1) == 120
-    assert strict.consumer.put_aside(DIMS.lanes, 120, 20, 1) == 170
+    assert oversight.put_aside(strict.consumer, DIMS.lanes, 119, 20, 1) == 120
+    assert oversight.put_aside(strict.consumer, DIMS.lanes, 120, 20, 1) == 170
     assert (roles(strict), strict.words[W.FOREGROUND]) == ([W.ASIDE, W.WORKING, W.PARKED], 1)
     assert strict.consumer.wake(DIMS.lanes) == [2]
     assert strict.lanes[2].take(1) is not None
     strict.words[DIMS.lane(2) + W.L_BEGAN] = 180
-    assert strict.consumer.put_aside(DIMS.lanes, 185, 20, 1) == 200, "one is aside already: look again"
+    assert oversight.put_aside(strict.consumer, DIMS.lanes, 185, 20, 1) == 200, "one is aside already: look again"
     assert strict.lanes[0].take(1) is None
     assert roles(strict) == [W.PARKED, W.WORKING, W.WORKING]
     assert strict.words[W.HANDOFFS] == 1
@@ -477,7 +478,7 @@ def test_how_long_lanes_were_aside_is_known(strict: Ledger) -> None:
         lane.take(1)
     strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
     strict.words[DIMS.lane(1) + W.L_BEGAN] = 90
-    strict.consumer.put_aside(DIMS.lanes, 101, 100, 1)
+    oversight.put_aside(strict.consumer, DIMS.lanes, 101, 100, 1)
     strict.lanes[1].observe(1, 500, 3)
     assert strict.words[W.RETURNS] == 0
     strict.lanes[0].observe(1, 130, 3)
@@ -489,10 +490,10 @@ def test_a_sample_that_was_only_taken_is_not_slow_yet(strict: Ledger) -> None:
     strict.lanes[0].take(1)
     strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
     strict.lanes[0].take(1)
-    assert strict.consumer.put_aside(1, 1000, 20, 1) == 1020
+    assert oversight.put_aside(strict.consumer, 1, 1000, 20, 1) == 1020
     strict.words[DIMS.lane(0) + W.L_BEGAN] = 1
     strict.words[DIMS.lane(0) + W.L_WAITING] = W.FOR_ROOM
-    assert strict.consumer.put_aside(1, 1000, 20, 1) is None
+    assert oversight.put_aside(strict.consumer, 1, 1000, 20, 1) is None
     assert strict.words[W.HANDOFFS] == 0
 
 
@@ -503,7 +504,7 @@ def test_a_lane_busy_for_an_old_epoch_gives_its_place_away(strict: Ledger) -> No
     strict.consumer.reset(free_order=False, limit=1)
     strict.publish(0, 8)
     assert strict.lanes[1].take(1) is None
-    strict.consumer.put_aside(2, 1000, 20, 1)
+    oversight.put_aside(strict.consumer, 2, 1000, 20, 1)
     assert strict.lanes[1].take(1) is not None
 
 

@@ -80,11 +80,12 @@ def _outcome(options: argparse.Namespace, folder: Path, output: Path, bar: Progr
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        dataset = _dataset(options, folder, bar)
-        contest = Contest(dataset, options.batch_size, options.device)
-        bar.add_task("measuring samples alone", total=1, completed=1)
-        ideal, reason = contest.bound()
-        entries = _entries(options, contest, output, bar)
+        with _cache(options) as cache:
+            dataset = _dataset(options, folder, bar)
+            contest = Contest(dataset, options.batch_size, options.device)
+            bar.add_task("measuring samples alone", total=1, completed=1)
+            ideal, reason = contest.bound()
+            entries = _entries(options, contest, cache, output, bar)
     finally:
         torch.set_num_threads(threads)
     return {
@@ -129,7 +130,9 @@ def _dataset(options: argparse.Namespace, folder: Path, bar: Progress) -> Any:
     return headrace.StoreDataset(url, splits.keys("train"), transform=augment, keys=True)
 
 
-def _entries(options: argparse.Namespace, contest: Contest, output: Path, bar: Progress) -> list[Contestant]:
+def _entries(
+    options: argparse.Namespace, contest: Contest, cache: Any, output: Path, bar: Progress
+) -> list[Contestant]:
     import torch
 
     import headrace
@@ -141,34 +144,39 @@ def _entries(options: argparse.Namespace, contest: Contest, output: Path, bar: P
         "persistent_workers": True,
     }
     batches = -(-len(contest.dataset) // options.batch_size) * options.epochs
-    with _cache(options) as cache:
-        ours: dict[str, Any] = {**common, "in_order": False, "cache": cache, "trace": output / "demo.trace"}
-        if options.device:
-            ours |= {"device": options.device, "on_device": True}
-        loaders: dict[str, Callable[[], Any]] = {
-            "torch": partial(torch.utils.data.DataLoader, contest.dataset, **common),
-            "headrace": partial(headrace.DataLoader, contest.dataset, **ours),
-        }
-        tasks = {name: bar.add_task(f"training with {name}'s loader", total=batches) for name in loaders}
-        return [
-            contest.run(name, build, options.epochs, partial(bar.update, tasks[name], advance=1, refresh=True))
-            for name, build in loaders.items()
-        ]
+    ours: dict[str, Any] = {**common, "in_order": False, "cache": cache, "trace": output / "demo.trace"}
+    if options.device:
+        ours |= {"device": options.device, "on_device": True}
+    loaders: dict[str, Callable[[], Any]] = {
+        "torch": partial(torch.utils.data.DataLoader, contest.dataset, **common),
+        "headrace": partial(headrace.DataLoader, contest.dataset, **ours),
+    }
+    tasks = {name: bar.add_task(f"training with {name}'s loader", total=batches) for name in loaders}
+    return [
+        contest.run(name, build, options.epochs, partial(bar.update, tasks[name], advance=1, refresh=True))
+        for name, build in loaders.items()
+    ]
 
 
 @contextmanager
 def _cache(options: argparse.Namespace) -> Iterator[Any]:
-    """One of the demo's own, which is gone afterwards."""
+    """One of the demo's own, which is gone afterwards. A server that cannot be used is refused now."""
     import headrace
     from headrace.cli.__main__ import main
 
     name = f"headrace-demo-{os.getpid()}"
     url = options.redis or f"shm://{name}"
+
+    def clear() -> int:
+        with redirect_stdout(io.StringIO()):
+            return main(["cache", "clear", url, "--namespace", name])
+
+    if options.redis and clear():  # which has said why
+        raise UsageError("--redis: no cache can be kept there")
     try:
         yield headrace.Cache(url, size="512MiB", namespace=name)
     finally:
-        with redirect_stdout(io.StringIO()):
-            main(["cache", "clear", url, "--namespace", name])
+        clear()
 
 
 def _looked_at(output: Path) -> dict[str, str]:
@@ -202,20 +210,16 @@ def _progress(console: Console) -> Progress:
 
 
 def _show(outcome: dict[str, Any], out: Console) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from headrace.cli.screen import table
 
     torch, ours = outcome["loaders"]
     samples, epochs = outcome["samples"], len(torch["laps"])
+    numbers = [f"epoch {number}" for number in range(1, epochs + 1)]
     title = f"{samples} images an epoch, {outcome['workers']} workers"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("loader", no_wrap=True)
-    headings = [*(f"epoch {number}" for number in range(1, epochs + 1)), "waited", "ideal", "CPU/sample", "hits"]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    made = table(title, "loader", *numbers, "waited", "ideal", "CPU/sample", "hits")
     for entry in (torch, ours):
         hits = "-" if entry["hits"] is None else f"{entry['hits']:.0%}"
-        table.add_row(
+        made.add_row(
             entry["name"],
             *(f"{lap['seconds']:.2f} s" for lap in entry["laps"]),
             f"{entry['wait_share']:.0%}",
@@ -223,7 +227,7 @@ def _show(outcome: dict[str, Any], out: Console) -> None:
             f"{entry['cpu'] / samples / epochs * 1e3:.2f} ms",
             hits,
         )
-    out.print(table)
+    out.print(made)
     out.print(
         f"waited: share of the time in next(). ideal: the first epoch could not take less than {outcome['ideal']:.2f} "
         f"s, which is {outcome['ideal_reason']}; the share of that which was reached.",

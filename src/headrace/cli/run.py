@@ -119,17 +119,14 @@ def _tell(line: str) -> None:
 
 def show(found: BothLoaders, out: Console) -> None:
     """Both loaders in a table, and what that means."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from headrace.cli.screen import table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("loader", "workers", "batches/s", "waited", "CPU/batch", "first batch"):
-        table.add_column(heading, justify="left" if heading == "loader" else "right", no_wrap=True)
+    made = table("", "loader", "workers", "batches/s", "waited", "CPU/batch", "first batch")
     for loader, figures in (("torch", found.torch), ("headrace", found.headrace)):
         cpu = f"{figures.cpu * 1e3:.1f} ms" if figures.cpu else "-"
         rate, wait, first = f"{figures.rate:.2f}", f"{figures.wait:.1%}", f"{figures.first:.2f} s"
-        table.add_row(loader, str(figures.workers), rate, wait, cpu, first)
-    out.print(table)
+        made.add_row(loader, str(figures.workers), rate, wait, cpu, first)
+    out.print(made)
     out.print(found.verdict)
     for what in found.left_alone:
         out.print(f"left alone: {what}", style="yellow")

@@ -27,7 +27,7 @@ def screen() -> Console:
 
 def table(title: str, *headings: str, left: int = 1) -> Table:
     """An empty table, its first columns to the left. Long names give way in a narrow terminal; figures do not."""
-    made = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0)
     for at, heading in enumerate(headings):
         made.add_column(
             heading,

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table
 
-COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "aside", "failed", "")
-"""``over``: from which cost on a sample is slow; ``aside``: lanes that gave their place to another meanwhile."""
-CACHES = ("process", "loader", "hits", *FORMS.values(), "misses", "exchanged", "evicted", "held", "split")
-"""``hits``: between two looks; ``evicted`` and ``held``: by and for all jobs; ``split``: of the room, in percent."""
+COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "lost")
+"""``over``: from which cost on a sample is slow; ``lost``: samples failed + workers died. The JSON has more."""
+CACHES = ("process", "loader", "hits", *FORMS.values(), "misses", "held", "split")
+"""``hits``: between two looks; ``held``: for all jobs; ``split``: of the room, in percent."""
+LONGEST = 11
+"""Letters of a dataset's name that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +119,19 @@ def _tables(
 
 def _caches(before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot]) -> Table | None:
     """Of the loaders that have one."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in CACHES:
-        table.add_column(column, justify="left" if column == "loader" else "right", no_wrap=True)
+    table = _empty(CACHES)
     for key in sorted(now):
         each, use = now[key], now[key].cache
         if use is None:
             continue
         last = before.get(key)
         share = hit_share(None if last is None or last is each else last.cache, use)
-        counts = (use.encoded, use.decoded, use.augmented, use.misses, use.exchanged, use.evicted)
+        counts = (use.encoded, use.decoded, use.augmented, use.misses)
         table.add_row(
             str(each.process),
-            f"{each.name} {each.number}",
+            _called(each),
             "" if share is None else f"{share:.0%}",
-            *(f"{count:,}" for count in counts),
+            *map(_count, counts),
             bytes_text(use.bytes),
             "-".join(map(str, use.split)),
         )
@@ -143,33 +141,50 @@ def _caches(before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, 
 def _table(
     before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
 ) -> Table:
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 1, 0, 0), title=None if now else "no loader runs here that this user may see")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in {"loader", ""} else "right", no_wrap=True)
+    table = _empty(COLUMNS, None if now else "no loader runs here that this user may see")
     for key in sorted(now):
         table.add_row(*_row(now[key], rates(before.get(key) if seconds else None, now[key], seconds)))
     return table
 
 
+def _empty(columns: Sequence[str], title: str | None = None) -> Table:
+    """For 80 columns, so that no figure is cut."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), title=title)
+    for column in columns:
+        table.add_column(column, justify="left" if column == "loader" else "right", no_wrap=True)
+    return table
+
+
+def _called(each: Snapshot) -> str:
+    name = each.name if len(each.name) <= LONGEST else f"{each.name[: LONGEST - 1]}…"
+    return f"{name} {each.number}"
+
+
+def _count(value: int) -> str:
+    """A number of at most six letters."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= 100 * size or (unit != "k" and value >= size):
+            return f"{value / size:.3g}{unit}"
+    return f"{value:,}"
+
+
 def _row(each: Snapshot, figures: LoaderRates) -> Sequence[str]:
     idle = (time.monotonic_ns() - each.updated) / 1e9
-    state = "between epochs" if each.finished else f"idle {idle:.0f} s" if idle > 5 else ""
-    died = f", {each.restarts} died" if each.restarts else ""
+    resting = "between" if each.finished else f"idle {idle:.0f} s" if idle > 5 else ""
     return (
         str(each.process),
-        f"{each.name} {each.number}",
+        _called(each),
         str(each.epoch),
-        f"{figures.samples:,.0f}",
+        resting or f"{figures.samples:,.0f}",
         f"{figures.waiting:.0%}",
         f"{each.lanes}/{each.workers}" if each.workers else "here",
         f"{each.ready}/{each.outstanding}",
-        f"{each.slow:,}",
+        _count(each.slow),
         f"{each.threshold_ns / 1e6:,.3g} ms" if each.threshold_ns else "",
-        f"{each.hand_offs:,}",
-        f"{each.skipped}{died}",
-        state,
+        f"{each.skipped}+{each.restarts}",
     )
 
 

@@ -14,7 +14,7 @@ from headrace.trace.report import LoaderReport, Report
 from headrace.trace.spread import Spread, ratio
 from headrace.trace.words import seconds, size
 
-KEY = 32
+KEY = 28
 """Letters of a key that are shown."""
 
 
@@ -74,15 +74,13 @@ def _loader(found: LoaderReport, out: Console) -> None:
 
 
 def _operations(figures: Figures) -> Table:
-    made = table("operations", "", "count", "mean", "P50", "P90", "P99", "<10ms", "<100µs", "vary", "share", "CPU")
+    made = table("operations", "operation", "count", "mean", "P50", "P90", "P99", "vary", "share", "CPU")
     for row in figures.operations:
         time = row.time
         made.add_row(
             row.name,
             str(time.count),
             *(_short(value) for value in (time.mean, time.p50, time.p90, time.p99)),
-            f"{row.under_10ms:.0%}",
-            f"{row.under_100us:.0%}",
             f"{time.variability:.0%}",
             f"{row.share:.1%}",
             "" if row.cpu is None else f"{row.cpu:.0%}",
@@ -128,6 +126,8 @@ def _lanes(figures: Figures) -> Table:
     for lane in figures.lanes:
         name = str(lane.lane) if lane.lane >= 0 else "main"
         made.add_row(name, str(lane.samples), f"{lane.busy:.0%}", "" if lane.cpu is None else f"{lane.cpu:.0%}")
+    cpu = "" if figures.cpu is None else f"{figures.cpu:.0%}"
+    made.add_row(f"all, of {figures.workers} places", str(figures.samples), f"{figures.busy:.0%}", cpu, style="bold")
     return made
 
 

@@ -15,9 +15,10 @@ from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.consumer.cores import most_lanes
 from headrace.engine.consumer.ordering.early import is_foreseeable
 from headrace.engine.consumer.ordering.facts import Facts, of_loader
+from headrace.engine.device.renderers import warm
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.pixels.options import OnDevice
-from headrace.engine.pixels.prepared import Prepared, collated, prepared
+from headrace.engine.pixels.prepared import Prepared, collated, of, prepared
 from headrace.engine.worker import generators
 from headrace.engine.worker.brought import Rows
 from headrace.plan.lookahead import USUAL
@@ -170,7 +171,7 @@ def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
     if loader.collate_fn is not default_collate:
         raise NotOnDevice("on_device= makes batches itself: leave collate_fn out, or on_device")
     options = OnDevice() if value is True else value
-    prepared(loader.dataset, options)
+    warm(of(prepared(loader.dataset, options)), loader.device)
     return options
 
 

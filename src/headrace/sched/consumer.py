@@ -1,18 +1,32 @@
 """What the consumer does with the ledger: begin an epoch, see what is ready, what failed and what is left.
 
-How it publishes work is in ``publication``, what it does about lanes in ``oversight``, for the dead in ``repair``. The
-caller brings the lock: hot methods take it, the others want it held.
+How it publishes work is in ``publication``; what it does about lanes are functions in ``oversight``, and for the dead
+those in ``repair``. The caller brings the lock: hot methods take it, the others want it held.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from headrace.sched import encoding as E
+from headrace.sched import publication
 from headrace.sched import words as W
-from headrace.sched.publication import Publication
+from headrace.sched.oversight import rouse
+from headrace.sched.publication import Batch
+from headrace.sched.repair import complete
+from headrace.sched.slots import ConsumerView
+from headrace.sched.words import Dims, Words
 
 
-class ConsumerLedger(Publication):
+class ConsumerLedger(ConsumerView):
     """The consumer's view of the ledger."""
+
+    def __init__(self, words: Words, dims: Dims, lock: AbstractContextManager[Any] | None = None) -> None:
+        """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
+        super().__init__(words, dims)
+        self.lock = nullcontext() if lock is None else lock
+        self.epoch = 0  # what is published belongs to it
 
     @property
     def limit(self) -> int:
@@ -86,6 +100,39 @@ class ConsumerLedger(Publication):
         w[W.UNRESOLVED], w[W.UNRESOLVED_NEXT], w[W.NEXT_BASE] = w[W.UNRESOLVED_NEXT], 0, W.NEVER
         w[W.FAILURES] = len(self.failed(groups))
 
+    def write_indices(self, group: int, indices: "array[int]") -> None:
+        """Those of a group that is not published yet."""
+        first = self.dims.index(group)
+        self.w[first : first + len(indices)] = memoryview(indices)
+
+    def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = (), *, relaxed: bool = False) -> list[int]:
+        """Hand out a batch whose indices (and the bytes of its blob) were written; the lanes to wake. Takes the lock.
+
+        ``ahead``: positions to be made before everything that waits. ``relaxed``: there is time, so no more lanes than
+        groups wait are woken.
+        """
+        self.dims.check_slot(batch.slot)
+        self.dims.check_group(batch.group)
+        self.dims.check_span("rows", 0, batch.expected)
+        self.dims.check_span("tickets", 0, batch.count)
+        self.dims.check_lanes(lanes)
+        for position in ahead:
+            W.check("position", position, batch.count)
+        with self.lock:
+            return publication.publish(self, batch, self.epoch, lanes, ahead, relaxed)
+
+    def publish_empty(self, slot: int, group: int, lanes: int) -> list[int]:
+        """A batch of no samples: nothing to make, only to collate; the lanes to wake. Takes the lock."""
+        with self.lock:
+            return publication.publish_empty(self, slot, group, self.epoch, lanes)
+
+    def is_busy(self, slot: int, lanes: int) -> bool:
+        """Whether a lane may be writing to a free slot, for whatever epoch. Without the lock: none begins to."""
+        self.dims.check_slot(slot)
+        self.dims.check_lanes(lanes)
+        w, lane, it = self.w, self.dims.lane, E.some(slot)
+        return any(it in (w[lane(n) + W.L_SLOT], w[lane(n) + W.L_COLLATE]) for n in range(lanes))
+
     def look(self, slots: Sequence[int]) -> int | None:
         """The first slot that is ready; None once lanes know that the consumer waits for these. Takes the lock."""
         for slot in slots:
@@ -101,7 +148,7 @@ class ConsumerLedger(Publication):
         """The lanes that sleep and have a place: see ``rouse``. Takes the lock."""
         self.dims.check_lanes(lanes)
         with self.lock:
-            return self.rouse(lanes)
+            return rouse(self, lanes)
 
     def stragglers(self, since: int) -> tuple[int, list[int]]:
         """How many samples of extraordinary cost were logged, and the indices of those after the first ``since``."""
@@ -142,5 +189,5 @@ class ConsumerLedger(Publication):
             w[at + W.S_STATUS] = W.IDLE
             return False
         if w[at + W.S_STATUS] == W.FILLING:
-            self._complete(slot)
+            complete(self, slot)
         return True

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from headrace.sched.acts import Arrangement, Failed, Handed, ReadySlot, Staff, Terms
 from headrace.sched.book import Book, Group, Numbers, Settled, indices_of
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.repair import Repair
+from headrace.sched.repair import Repair, count_lanes, mend
 
 
 class GroupSource(Protocol):
@@ -131,7 +131,7 @@ class Epoch(Generic[Source]):
             ledger.reset(free_order=free, limit=ledger.limit, displacement=displacement, epoch=ledger.epoch)
             if local:
                 ledger.stay_local()
-            ledger.count_lanes(self.staff.lanes)
+            count_lanes(ledger, self.staff.lanes)
         self._go_on_from(self.source.again(pending))
 
     def _go_on_from(self, source: Source) -> None:
@@ -165,7 +165,7 @@ class Epoch(Generic[Source]):
             groups += self.follower.book.groups
             slots += self.follower.open
         with self.ledger.lock:
-            repair = self.ledger.repair(lane, self.staff.lanes, groups, slots)
+            repair = mend(self.ledger, lane, self.staff.lanes, groups, slots)
         if repair.ticket is None and repair.collating < 0:
             self._idle_deaths += 1
         return repair

@@ -27,6 +27,7 @@ from headrace.sched.acts import (
 )
 from headrace.sched.book import Group, Settled
 from headrace.sched.epoch import Epoch, Source
+from headrace.sched.oversight import rouse
 from headrace.sched.publication import Batch
 
 BURST = 3
@@ -221,7 +222,7 @@ class EpochMachine(Generic[Source]):
         self._at = _EpochStep.LOOK_AGAIN
         with ledger.lock:
             self.epoch.close_short(dropped)
-            return Release(dropped, ledger.rouse(self.epoch.staff.lanes))
+            return Release(dropped, rouse(ledger, self.epoch.staff.lanes))
 
     def _look_again(self) -> Command:
         self._at = _EpochStep.ROUSE

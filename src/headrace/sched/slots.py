@@ -2,6 +2,7 @@
 
 from headrace.sched import encoding as E
 from headrace.sched import words as W
+from headrace.sched.story import Story
 from headrace.sched.words import Dims, Words
 
 
@@ -68,3 +69,9 @@ class SlotView:
         at = self.dims.slot(slot) + W.S_KEPT
         if lane is None or self.w[at] == E.some(lane):
             self.w[at] = 0
+
+
+class ConsumerView(SlotView):
+    """The same, and who is told what the consumer does about tickets and lanes, if anybody is."""
+
+    story: Story | None = None

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from headrace.sched.acts import END, GO_ON, WAIT, End, GoOn, Ring, Wait
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.repair import end_claims
 from headrace.sched.resume import Resume, SlotContents
 from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams, StreamOutcome
 
@@ -203,7 +204,7 @@ class StreamMachine:
         """A lane died: what it had made and nobody took."""
         queue = self.queues[lane]
         with self._ledger.lock:
-            self._ledger.end_claims(lane)
+            end_claims(self._ledger, lane)
             count = self._streams.count_made(lane, queue)
         return [Made(lane, slot, self._streams.outcome(slot)) for slot in islice(queue, count)]
 

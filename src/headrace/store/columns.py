@@ -13,6 +13,18 @@ if TYPE_CHECKING:
 
 CLASS = "class"
 """The metadata column that names what an integer label means."""
+OWN = ("key", "label", "bytes")
+"""Columns that every store has, or may have, beside its metadata."""
+
+
+def own_columns(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
+    """Those that are metadata."""
+    return {name: kind for name, kind in kinds.items() if name not in OWN}
+
+
+def plain(value: Any) -> Any:
+    """A value of a column: NaN is none."""
+    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  (only NaN is not itself)
 
 
 def column(values: Sequence[Any], kind: Kind) -> "npt.NDArray[Any]":

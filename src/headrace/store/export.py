@@ -16,11 +16,10 @@ from urllib.parse import quote
 from headrace.core.errors import IngestError, StoreError
 from headrace.store.base import Kind, LabelKind, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
-from headrace.store.columns import CLASS
+from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.contents import extension
 from headrace.store.ingest.kinds import Guess
 
-OWN = ("key", "label", "bytes")
 PATH, LABEL_FILE, MANIFEST = "path", "label_file", "manifest.csv"
 SAMPLES = "samples"
 """The folder of those that can lie nowhere else."""
@@ -79,7 +78,7 @@ def export(
                 else stack.enter_context(_TarExport(target, shard_bytes))
             )
             for row in _fetched(reader, wanted):
-                metadata = {name: _plain(lists[name][rows[row.key]]) for name in names}
+                metadata = {name: plain(lists[name][rows[row.key]]) for name in names}
                 for name, value in metadata.items():
                     done.guesses[name].see(["" if value is None else str(value)])
                 made.put(done.samples, row, metadata)
@@ -117,10 +116,6 @@ def _label_files(labels: LabelKind, again: str) -> str:
     if labels is not LabelKind.BLOB:
         return ""
     return f" --label-files {LABEL_FILE if again.endswith('.csv') else 'label'}"
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  (NaN is missing)
 
 
 class _FolderExport:
@@ -206,13 +201,13 @@ class _TarExport:
     def put(self, number: int, row: Row, metadata: Mapping[str, Any]) -> None:
         if self._tar is None:
             self._tar = tarfile.open(self._partial, "x")  # noqa: SIM115  (closed with the shard)
-        plain = {name: value for name, value in metadata.items() if value is not None and name != PATH}
+        known = {name: value for name, value in metadata.items() if value is not None and name != PATH}
         members: list[tuple[str, bytes | memoryview]] = [(extension(row.payload), row.payload)]
         if isinstance(row.label, int):
             members.append(("cls", str(row.label).encode()))
         elif row.label is not None:
             members.append(("label", row.label))
-        members.append(("json", json.dumps({"key": row.key, **plain}).encode()))
+        members.append(("json", json.dumps({"key": row.key, **known}).encode()))
         for name, content in members:
             member = tarfile.TarInfo(f"{number:08d}.{name}")
             member.size = len(content)

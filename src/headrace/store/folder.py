@@ -10,7 +10,7 @@ from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row
 from headrace.store.columns import CLASS, chosen, column, describe
 from headrace.store.files import NoFile, read_file
 from headrace.store.provenance import Provenance, digest_of
-from headrace.store.url import StoreUrl
+from headrace.store.url import StoreUrl, UrlNamed
 
 NO_SAMPLES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
 """What systems put into folders of pictures; in small letters."""
@@ -21,7 +21,7 @@ _NO_PART = frozenset({"", ".", ".."})
 """Names that no file below the folder has: a key that has one would lead out of it, or be a second key of a sample."""
 
 
-class FolderStore(LocalStore):
+class FolderStore(UrlNamed, LocalStore):
     """``file:///folder``: every file below it whose name does not begin with a dot, and that no system put there.
 
     Where the folder has folders in it, these are the classes: sorted by name, their numbers are the labels, and files
@@ -42,13 +42,6 @@ class FolderStore(LocalStore):
         self._extensions = tuple(f".{one.strip().removeprefix('.').lower()}" for one in listed if one.strip())
         self._classes: dict[str, int] | None = None
         self._left_out: list[str] = []
-
-    @property
-    def name(self) -> str:
-        return self._url.redacted
-
-    def __repr__(self) -> str:
-        return f"FolderStore({self.name!r})"
 
     def classes(self) -> dict[str, int]:
         """The label of each class; empty where there are none."""

@@ -107,6 +107,19 @@ class StoreUrl:
         )
 
 
+class UrlNamed:
+    """A store that is called by its URL. Stands before the kind of store it is in a class's bases."""
+
+    _url: StoreUrl
+
+    @property
+    def name(self) -> str:
+        return self._url.redacted
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
 def _host(text: str, scheme: str) -> tuple[str, int | None]:
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

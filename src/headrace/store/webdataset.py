@@ -7,18 +7,18 @@ from pathlib import Path
 
 from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreError, StoreRefused
 from headrace.store.base import Columns, Info, Kind, Label, LabelKind, LocalStore, Row
-from headrace.store.columns import chosen, column, describe
+from headrace.store.columns import OWN, chosen, column, describe, own_columns
 from headrace.store.pread import read_at
 from headrace.store.provenance import Provenance, of_files
 from headrace.store.tar import BadTar
 from headrace.store.tar_index import Piece, TarIndex
-from headrace.store.url import StoreUrl
+from headrace.store.url import StoreUrl, UrlNamed
 
 BESIDE = ("cls", "json", "txt", "id", "index", "labels", "cap")
 """Extensions that tell about a sample and are not it."""
 
 
-class TarStore(LocalStore):
+class TarStore(UrlNamed, LocalStore):
     """``wds:///folder`` (its ``*.tar``), ``wds:///folder/train-*.tar`` or ``wds:///one.tar``.
 
     Files that share a name up to its first dot are one sample, and that name is its key; where two shards use the same
@@ -36,13 +36,6 @@ class TarStore(LocalStore):
         self._label = url.options.get("label")
         self._index: TarIndex | None = None
         self._looked = 0  # the process that found the index to be that of the shards
-
-    @property
-    def name(self) -> str:
-        return self._url.redacted
-
-    def __repr__(self) -> str:
-        return f"TarStore({self.name!r})"
 
     def get(self, key: str) -> Row:
         files = self._samples().find(key)
@@ -64,9 +57,8 @@ class TarStore(LocalStore):
 
     def info(self) -> Info:
         kinds, values = self._metadata()
-        own = {name: kind for name, kind in kinds.items() if name not in ("key", "label", "bytes")}
         columns = {name: column(values[name], kinds[name]) for name in kinds}
-        return describe(self.name, columns, self._label_kind(), own)
+        return describe(self.name, columns, self._label_kind(), own_columns(kinds))
 
     def provenance(self) -> Provenance:
         """The shards' place, which of their files are samples, and the shards' sizes and times."""
@@ -122,7 +114,7 @@ class TarStore(LocalStore):
         values["bytes"] = [None if name is None else files[name].size for files, name in payloads]
         kinds["bytes"] = Kind.INTEGER
         told = [self._json(key, files) for key, files in samples]
-        for name in dict.fromkeys(name for row in told for name in row if name not in ("key", "label", "bytes")):
+        for name in dict.fromkeys(name for row in told for name in row if name not in OWN):
             values[name] = [row.get(name) for row in told]
             kinds[name] = _kind(values[name])
             if kinds[name] is Kind.TEXT:

@@ -380,6 +380,15 @@ class TestTars:
         assert outcome.written == 1
         assert outcome.failures == (("s.tar/a", "it has two members .raw"),)
 
+    def test_tars_beside_folders_are_not_taken_for_all(self, tmp_path, url):
+        folder = tmp_path / "in"
+        class_folders(folder, 3)
+        self.shard(folder / "s.tar", self.samples(range(2)))
+        with pytest.raises(IngestError, match=r"there are tars in it, and folders \(cat\)"):
+            ingest(str(folder), url)
+        assert ingest(f"{folder}/*.tar", url).written == 2
+        assert ingest(f"file://{folder}", f"{url}2").written == 3
+
     def test_names_that_are_no_text_are_refused(self, tmp_path, url):
         path = self.shard(tmp_path / "s.tar", [("a.raw", b"1"), ("a.json", b'{"\\ud800": 1}')])
         with pytest.raises(StoreError, match="a metadata column needs a name, not"):

@@ -17,6 +17,7 @@ from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
 from headrace.engine.consumer.watch import Staffing, Watch
 from headrace.engine.consumer.writing import IndexWriter
 from headrace.engine.memory.slab import Slots
+from headrace.sched import oversight
 from headrace.sched.acts import (
     Deliver,
     Draw,
@@ -237,13 +238,13 @@ class SampleWork:
         """The number of lanes and of batches ahead follow from it."""
         self._watch.waited(seconds)
         if self.epoch.is_held_back:
-            self._terms.window.waited(since_asked, self.ledger.idle(self.pool.lanes), self.ledger.limit)
+            self._terms.window.waited(since_asked, oversight.idle(self.ledger, self.pool.lanes), self.ledger.limit)
 
     def busy(self) -> list[str]:
         """Which samples are being made."""
         found = []
         for lane in range(self.pool.lanes):
-            number, position = self.ledger.making(lane)
+            number, position = oversight.making(self.ledger, lane)
             group = self.epoch.book.groups.get(number)
             if group is not None and position < len(group.indices):
                 found.append(f"worker {lane} makes sample {group.indices[position]!r}")

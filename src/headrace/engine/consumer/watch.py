@@ -12,6 +12,7 @@ from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.stragglers import Stragglers
 from headrace.plan import cost
 from headrace.plan.lanes import LaneRates, fullness
+from headrace.sched import oversight
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.pace import CUT_NS
 from headrace.sched.resume import Resume
@@ -111,14 +112,14 @@ class Watch:
         """Nothing waits behind a sample that takes long; in its lane's place another works if it takes very long."""
         pool, spares = self._pool, self._spares(self._gauges.limit)
         brief = max(self._threshold.cost_ns, CUT_NS)  # lanes rely on it: see `relieve`
-        self._due = self._ledger.becomes_slow(pool.lanes, now, brief, before_others=True)
+        self._due = oversight.becomes_slow(self._ledger, pool.lanes, now, brief, before_others=True)
         if self._due is not None and self._due <= now:
             self._due = self._relieve(now, brief)
         if spares == 0:
             return
         parked = pool.lanes > self._gauges.limit
         bar = max(int(self._patience * self._threshold.cost_ns), WAKING_NS if parked else STARTING_NS)
-        slow = self._ledger.becomes_slow(pool.lanes, now, bar)
+        slow = oversight.becomes_slow(self._ledger, pool.lanes, now, bar)
         if (slow is not None and slow <= now) or self._gauges.vacant > 0:
             # Only now, since asking takes longer than all the rest. Cores that are full may not stay so.
             slow = now + MEASURE_NS if self._cores_are_full(now) else self._hand_over(now, bar, spares)
@@ -146,8 +147,8 @@ class Watch:
         """Others make what a lane took together with a slow sample; when to look again."""
         pool = self._pool
         with pool.section():
-            taken, due = self._ledger.relieve(pool.lanes, now, threshold)
-            asleep = self._ledger.rouse(pool.lanes, taken) if taken else []
+            taken, due = oversight.relieve(self._ledger, pool.lanes, now, threshold)
+            asleep = oversight.rouse(self._ledger, pool.lanes, taken) if taken else []
         pool.ring(asleep)
         return due
 
@@ -155,9 +156,9 @@ class Watch:
         """Put slow lanes aside and have others work in their places; when to look again."""
         pool = self._pool
         with pool.section():
-            due = self._ledger.put_aside(pool.lanes, now, threshold, spares)
-            asleep = self._ledger.rouse(pool.lanes) if self._gauges.vacant > 0 else []
-            self._counters.aside = self._ledger.aside(pool.lanes)
+            due = oversight.put_aside(self._ledger, pool.lanes, now, threshold, spares)
+            asleep = oversight.rouse(self._ledger, pool.lanes) if self._gauges.vacant > 0 else []
+            self._counters.aside = oversight.count_aside(self._ledger, pool.lanes)
             available = pool.lanes - self._counters.aside
         pool.ring(asleep)
         for _ in range(min(self._gauges.limit - available, pool.memory.dims.lanes - pool.lanes)):
@@ -239,7 +240,8 @@ class Watch:
         pool = self._pool
         with pool.section():
             self._gauges.limit = lanes
-            asleep = self._ledger.rouse(pool.lanes)  # also when there are fewer: those awake may lose their places
+            # Also when there are fewer: those awake may lose their places.
+            asleep = oversight.rouse(self._ledger, pool.lanes)
         pool.ring(asleep)
         self._counters.lane_changes.note(lanes)
 
@@ -254,7 +256,7 @@ class Watch:
         self._counters.slow += slow - self._slow
         self._counters.fast += finished - self._finished - (slow - self._slow)
         self._finished, self._slow = finished, slow
-        self._counters.aside = self._ledger.aside(self._pool.lanes)
+        self._counters.aside = oversight.count_aside(self._ledger, self._pool.lanes)
 
     def _rethink(self) -> None:
         gauges = self._gauges

@@ -28,8 +28,8 @@ class Work:
     """A batch on its way: what is made of it, and what that needs until it is done."""
 
     __slots__ = (
-        *("asked", "began", "bundle", "consumer", "decoded", "done", "error", "failed", "kept", "made"),
-        *("masks", "out", "ready", "rest", "started", "use", "users", "verdict"),
+        *("asked", "bundle", "consumer", "decoding", "done", "error", "failed", "kept", "made", "masks", "out"),
+        *("ready", "rest", "started", "use", "users", "verdict"),
     )
 
     def __init__(self, bundle: Bundle, consumer: Any) -> None:
@@ -52,9 +52,9 @@ class Work:
         self.kept: list[Any] = []
         self.users = [True]
         """Emptied by the first of the two threads that has done with it."""
+        self.decoding = 0
+        """Nanoseconds that it took; the decoder is waited for."""
         self.asked: Any = None
-        self.began: Any = None
-        self.decoded: Any = None
         self.started: Any = None
         self.done: Any = None
 

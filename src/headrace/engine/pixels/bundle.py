@@ -1,6 +1,5 @@
 """A batch as workers bring it: encoded pictures or pixels one after the other, a row of numbers for each, the rest."""
 
-import enum
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +13,8 @@ from headrace.engine.pixels import view as V
 ALIGN = 64
 
 
-class Storing(enum.IntEnum):
-    """What the bytes of a picture are."""
+class Storing:
+    """What the bytes of a picture are: numbers, which travel more cheaply than members of an enumeration."""
 
     JPEG = 0
     PLANES = 1
@@ -30,14 +29,15 @@ class Picture(NamedTuple):
     index: Any
     data: Any
     """A buffer of uint8: JPEG, or levels of the size that ``numbers`` begin with."""
-    storing: Storing
-    numbers: list[float]
+    storing: int
+    numbers: bytes
+    """See ``view.PACKED``."""
     mask: Any
     """An array of height × width, or None."""
     boxes: Any
     """A tensor, or None."""
     rest: Any
-    """The sample, with 0 where picture, mask and boxes stand."""
+    """The sample, with nothing to send where picture, mask and boxes stand: empty texts."""
 
 
 def named(index: Any, sample: Any) -> Any:
@@ -49,7 +49,7 @@ class Bundle(NamedTuple):
     """A batch of them."""
 
     data: torch.Tensor
-    """All bytes."""
+    """All bytes. Files stand one directly after the other, pixels and masks on multiples of ``ALIGN``."""
     places: torch.Tensor
     """Of each picture: where its bytes begin and how many they are, what they are; and of its mask: where and how
     many, and the bytes of one value of it."""
@@ -73,31 +73,37 @@ Allocate = Callable[[torch.Size, torch.dtype], torch.Tensor | None]
 
 def bundled(samples: Sequence[Picture], allocate: Allocate) -> Bundle:
     """The batch, in memory from ``allocate`` where that gives some. Raises where results differ in size."""
-    first = samples[0]
-    wanted = first.numbers[V.OUT_H : V.OUT_W + 1]
-    for sample in samples:
-        if sample.numbers[V.OUT_H : V.OUT_W + 1] != wanted:
-            raise NotOnDevice(
-                f"sample {sample.index!r} is {_size(sample)} after its transforms and sample {first.index!r} is "
-                f"{_size(first)}: a batch needs one size. Add a crop, or a resize to height and width"
-            )
+    count = len(samples)
+    numbers = np.frombuffer(b"".join([sample.numbers for sample in samples]), np.float32).reshape(count, V.COLUMNS)
+    sizes = numbers[:, V.OUT_H : V.OUT_W + 1]
+    other = (sizes != sizes[0]).any(1)
+    if other.any():
+        odd = int(other.argmax())
+        raise NotOnDevice(
+            f"sample {samples[odd].index!r} is {_size(sizes[odd])} after its transforms and sample "
+            f"{samples[0].index!r} is {_size(sizes[0])}: a batch needs one size. Add a crop, or a resize to height and "
+            "width"
+        )
     places, end = [], 0
     for sample in samples:
-        data = memoryview(sample.data).nbytes
-        mask = 0 if sample.mask is None else sample.mask.nbytes
-        behind = _aligned(end + data)
-        item = 0 if sample.mask is None else sample.mask.dtype.itemsize
-        places.append((end, data, int(sample.storing), behind, mask, item))
-        end = _aligned(behind + mask)
+        size = memoryview(sample.data).nbytes
+        at = end if sample.storing == Storing.JPEG else _aligned(end)
+        behind, mask, item = at + size, 0, 0
+        if sample.mask is not None:
+            behind, mask, item = _aligned(behind), sample.mask.nbytes, sample.mask.dtype.itemsize
+        places.append((at, size, sample.storing, behind, mask, item))
+        end = behind + mask
     memory = _memory((max(end, 1),), torch.uint8, allocate)
-    target = memory.numpy()
+    levels: Any = memory.numpy()
+    target = memoryview(levels)
     for sample, (at, size, _, behind, mask, _) in zip(samples, places, strict=True):
-        target[at : at + size] = np.frombuffer(sample.data, np.uint8)
+        target[at : at + size] = memoryview(sample.data)
         if mask:
-            target[behind : behind + mask] = np.ascontiguousarray(sample.mask).reshape(-1).view(np.uint8)
-    table = _memory((len(samples), V.COLUMNS), torch.float32, allocate)
-    table.numpy()[:] = [sample.numbers for sample in samples]
-    where = _memory((len(samples), 6), torch.int64, allocate)
+            levels[behind : behind + mask] = np.ascontiguousarray(sample.mask).reshape(-1).view(np.uint8)
+    first = samples[0]
+    table = _memory((count, V.COLUMNS), torch.float32, allocate)
+    table.numpy()[:] = numbers
+    where = _memory((count, 6), torch.int64, allocate)
     where.numpy()[:] = places
     return Bundle(
         memory,
@@ -119,5 +125,5 @@ def _aligned(at: int) -> int:
     return -(-at // ALIGN) * ALIGN
 
 
-def _size(sample: Picture) -> str:
-    return f"{int(sample.numbers[V.OUT_H])} × {int(sample.numbers[V.OUT_W])}"
+def _size(size: Any) -> str:
+    return f"{int(size[0])} × {int(size[1])}"

@@ -1,7 +1,6 @@
 """Who decodes JPEG files: the device's own engines by way of torchvision, and Pillow one by one where those fail."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ def on_cuda(device: torch.device) -> Together:
 
 
 def decoded(
-    files: Sequence[torch.Tensor], sizes: Sequence[tuple[int, int]], together: Together, device: torch.device
+    files: Sequence[torch.Tensor], sizes: Sequence[Sequence[int]], together: Together, device: torch.device
 ) -> tuple[list[Decoded], bool]:
     """Each file's levels on ``device``, or what is wrong with it; and whether they had to be decoded one by one.
 
@@ -52,7 +51,7 @@ def decoded(
     if not files:
         return [], False
     try:
-        found: Any = together(list(files))
+        found = together(list(files))
     except (torch.cuda.OutOfMemoryError, MemoryError):
         raise
     except Exception:  # noqa: BLE001  (whose fault it is, is found out below)
@@ -60,7 +59,7 @@ def decoded(
     return [_checked(levels, size) for levels, size in zip(found, sizes, strict=True)], False
 
 
-def _alone(file: torch.Tensor, size: tuple[int, int], device: torch.device) -> Decoded:
+def _alone(file: torch.Tensor, size: Sequence[int], device: torch.device) -> Decoded:
     try:
         return _checked(_by_pillow(file).to(device), size)
     except (torch.cuda.OutOfMemoryError, MemoryError):
@@ -69,8 +68,8 @@ def _alone(file: torch.Tensor, size: tuple[int, int], device: torch.device) -> D
         return error
 
 
-def _checked(levels: torch.Tensor, size: tuple[int, int]) -> Decoded:
-    if tuple(levels.shape) == (3, *size):
+def _checked(levels: torch.Tensor, size: Sequence[int]) -> Decoded:
+    if levels.shape == (3, *size):
         return levels
     return ValueError(f"decoded to {tuple(levels.shape)}, where the header promised {size[0]} × {size[1]} pixels")
 

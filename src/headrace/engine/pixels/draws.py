@@ -7,6 +7,7 @@ Every random number is drawn by the transform's own function, in the order in wh
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from headrace.core.errors import NotOnDevice
@@ -32,8 +33,14 @@ def params(transform: Any, view: View) -> dict[str, Any]:
 
 
 def is_new(transform: Any) -> bool:
-    """Whether it is one of v2."""
-    return hasattr(transform, "make_params") or hasattr(transform, "_get_params")
+    """Whether it is one of v2. Its class is asked: modules take long to say that they do not have something."""
+    kind = type(transform)
+    return hasattr(kind, "make_params") or hasattr(kind, "_get_params")
+
+
+def happens(probability: float) -> bool:
+    """Drawn as torchvision does, which compares in single precision."""
+    return bool(torch.rand(1).item() < np.float32(probability))
 
 
 def resize(transform: Any, view: View) -> None:
@@ -121,13 +128,13 @@ def pad(transform: Any, view: View) -> None:
 
 def horizontal_flip(transform: Any, view: View) -> None:
     """``RandomHorizontalFlip``."""
-    if torch.rand(1) < transform.p:
+    if happens(transform.p):
         view.mirror()
 
 
 def vertical_flip(transform: Any, view: View) -> None:
     """``RandomVerticalFlip``."""
-    if torch.rand(1) < transform.p:
+    if happens(transform.p):
         view.turn_over()
 
 
@@ -148,7 +155,7 @@ def color_jitter(transform: Any, view: View) -> None:
 
 def random_grayscale(transform: Any, view: View) -> None:
     """``RandomGrayscale``."""
-    if torch.rand(1) < transform.p:
+    if happens(transform.p):
         view.operations.append((GREY, 0.0))
 
 

@@ -24,7 +24,11 @@ C: Any = tl.constexpr
 (_TO_H, _TO_W, _AT_Y, _AT_X) = (C(V.TO_H), C(V.TO_W), C(V.AT_Y), C(V.AT_X))
 (_AT_TOP, _AT_LEFT, _AT_BOTTOM, _AT_RIGHT) = (C(V.AT_TOP), C(V.AT_LEFT), C(V.AT_BOTTOM), C(V.AT_RIGHT))
 (_MIRRORED, _UPSIDE_DOWN, _MID_Y, _MID_N) = (C(V.MIRRORED), C(V.UPSIDE_DOWN), C(V.MID_Y), C(V.MID_N))
-(_OPERATIONS, _COLUMNS) = (C(V.OPERATIONS), C(V.COLUMNS))
+_OPERATIONS = C(V.OPERATIONS)
+RECORD, NUMBERS = 6 + V.COLUMNS // 2, 6
+"""What the kernels are told of one picture: so many words of 64 bits, of which the row of numbers are the last. Before
+them: its address, its three strides, where what lies between the two directions begins, and nothing."""
+(_RECORD, _NUMBERS) = (C(RECORD), C(NUMBERS))
 (_BRIGHTNESS, _CONTRAST, _SATURATION, _HUE, _GREY) = (C(BRIGHTNESS), C(CONTRAST), C(SATURATION), C(HUE), C(GREY))
 _ALMOST_256 = C(ALMOST_256)
 (_R0, _G0, _B0) = (C(v) for v in GREY_OF_TENSORS)
@@ -32,8 +36,43 @@ _ALMOST_256 = C(ALMOST_256)
 
 
 @triton.jit
-def _number(rows, image, column: tl.constexpr):
-    return tl.load(rows + image * _COLUMNS + column).to(tl.int32)
+def _row(table, image):
+    return (table + image * _RECORD + _NUMBERS).to(tl.pointer_type(tl.float32))
+
+
+@triton.jit
+def _number(row, column: tl.constexpr):
+    return tl.load(row + column).to(tl.int32)
+
+
+@triton.jit
+def _across(row, x, AFTER: tl.constexpr):
+    """Where the result's columns lie in what was resized, and whether something is there."""
+    return _placed(_number(row, _AT_X) + x, _number(row, _AT_LEFT), _number(row, _AT_RIGHT), AFTER)
+
+
+@triton.jit
+def _down(row, y, AFTER: tl.constexpr):
+    """And its rows."""
+    return _placed(_number(row, _AT_Y) + y, _number(row, _AT_TOP), _number(row, _AT_BOTTOM), AFTER)
+
+
+@triton.jit
+def _seen_down(row, y, BEFORE: tl.constexpr):
+    """Where the window's rows lie in the picture, and whether something is there."""
+    return _placed(_number(row, _FROM_Y) + y, _number(row, _FROM_TOP), _number(row, _FROM_BOTTOM), BEFORE)
+
+
+@triton.jit
+def _reach(at, size, to, CUBIC: tl.constexpr):
+    """Of the filter around each place: its centre and width, the first pixel, the one after the last, and how many."""
+    scale = size.to(tl.float32) / to.to(tl.float32)
+    wide = tl.maximum(scale, 1.0)
+    reach = wide * 2.0 if CUBIC else wide
+    center = (at.to(tl.float32) + 0.5) * scale
+    low = tl.maximum(tl.floor(center - reach + 0.5).to(tl.int32), 0)
+    high = tl.minimum(tl.floor(center + reach + 0.5).to(tl.int32), size)
+    return center, wide, low, high, tl.ceil(2.0 * reach).to(tl.int32) + 1
 
 
 @triton.jit
@@ -76,40 +115,26 @@ def _whole(level, ROUNDS: tl.constexpr):
 
 @triton.jit
 def across(
-    places, rows, offsets, mid, width,
-    fill_r, fill_g, fill_b,
+    table, mid, width, fill_r, fill_g, fill_b,
     CUBIC: tl.constexpr, ROUNDS: tl.constexpr, BEFORE: tl.constexpr, AFTER: tl.constexpr,
     TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Along rows: of the window's rows that are needed, ``width`` columns each, into ``mid``."""
     image = tl.program_id(2)
-    count = _number(rows, image, _MID_N)
+    rows = _row(table, image)
+    count = _number(rows, _MID_N)
     first = tl.program_id(1) * TALL
     if first >= count:
         return
     row = first + tl.arange(0, TALL)
     column = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
-    base = tl.load(places + image * 4).to(tl.pointer_type(tl.uint8))
-    step_c, step_y, step_x = (
-        tl.load(places + image * 4 + 1),
-        tl.load(places + image * 4 + 2),
-        tl.load(places + image * 4 + 3),
-    )
-    size, to = _number(rows, image, _FROM_W), _number(rows, image, _TO_W)
-    left, right = _number(rows, image, _FROM_LEFT), _number(rows, image, _FROM_RIGHT)
-    top, bottom = _number(rows, image, _FROM_TOP), _number(rows, image, _FROM_BOTTOM)
-    at, _ = _placed(
-        _number(rows, image, _AT_X) + column, _number(rows, image, _AT_LEFT), _number(rows, image, _AT_RIGHT), AFTER
-    )
-    scale = size.to(tl.float32) / to.to(tl.float32)
-    wide = tl.maximum(scale, 1.0)
-    reach = wide * 2.0 if CUBIC else wide
-    center = (at.to(tl.float32) + 0.5) * scale
-    low = tl.maximum(tl.floor(center - reach + 0.5).to(tl.int32), 0)
-    high = tl.minimum(tl.floor(center + reach + 0.5).to(tl.int32), size)
-    taps = tl.ceil(2.0 * reach).to(tl.int32) + 1
-    y, y_in = _placed(_number(rows, image, _FROM_Y) + _number(rows, image, _MID_Y) + row, top, bottom, BEFORE)
-    start = _number(rows, image, _FROM_X)
+    place = table + image * _RECORD
+    base = tl.load(place).to(tl.pointer_type(tl.uint8))
+    step_c, step_y, step_x = tl.load(place + 1), tl.load(place + 2), tl.load(place + 3)
+    at, _ = _across(rows, column, AFTER)
+    center, wide, low, high, taps = _reach(at, _number(rows, _FROM_W), _number(rows, _TO_W), CUBIC)
+    y, y_in = _seen_down(rows, _number(rows, _MID_Y) + row, BEFORE)
+    start, left, right = _number(rows, _FROM_X), _number(rows, _FROM_LEFT), _number(rows, _FROM_RIGHT)
     line = base + y.to(tl.int64) * step_y
     total = tl.zeros([WIDE], tl.float32)
     red = tl.zeros([TALL, WIDE], tl.float32)
@@ -128,7 +153,7 @@ def across(
         green += weight[None, :] * tl.where(seen, tl.load(source + step_c, mask, 0).to(tl.float32), fill_g)
         blue += weight[None, :] * tl.where(seen, tl.load(source + 2 * step_c, mask, 0).to(tl.float32), fill_b)
     total = tl.where(total == 0.0, 1.0, total)[None, :]
-    target = mid + tl.load(offsets + image) + row.to(tl.int64)[:, None] * (3 * width) + column[None, :]
+    target = mid + tl.load(place + 4) + row.to(tl.int64)[:, None] * (3 * width) + column[None, :]
     mask = (row < count)[:, None] & (column < width)[None, :]
     tl.store(target, _whole(red / total, ROUNDS).to(mid.dtype.element_ty), mask)
     tl.store(target + width, _whole(green / total, ROUNDS).to(mid.dtype.element_ty), mask)
@@ -193,14 +218,14 @@ def _turned(red, green, blue, factor, FLOORS: tl.constexpr):
 
 @triton.jit
 def _coloured(
-    red, green, blue, rows, image, mean,
+    red, green, blue, rows, mean,
     COUNT: tl.constexpr, FLOORS: tl.constexpr, PILLOW: tl.constexpr, BEFORE_CONTRAST: tl.constexpr,
 ):  # fmt: skip
     """All operations of a picture, or those before its contrast is changed."""
     going = 1
     for number in tl.static_range(COUNT):
-        operation = tl.load(rows + image * _COLUMNS + _OPERATIONS + 2 * number).to(tl.int32)
-        factor = tl.load(rows + image * _COLUMNS + _OPERATIONS + 2 * number + 1)
+        operation = tl.load(rows + _OPERATIONS + 2 * number).to(tl.int32)
+        factor = tl.load(rows + _OPERATIONS + 2 * number + 1)
         if BEFORE_CONTRAST:
             going = tl.where(operation == _CONTRAST, 0, going)
             operation = operation * going
@@ -225,12 +250,17 @@ def _coloured(
 
 
 @triton.jit
+def _flipped(rows, y, x, height, width):
+    x = tl.where(_number(rows, _MIRRORED) != 0, width - 1 - x, x)
+    return tl.where(_number(rows, _UPSIDE_DOWN) != 0, height - 1 - y, y), x
+
+
+@triton.jit
 def _finished(
     red, green, blue, y, x, mask, rows, image, out, height, width, step_n, step_c, step_y, step_x,
     s0, s1, s2, t0, t1, t2, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    x = tl.where(_number(rows, image, _MIRRORED) != 0, width - 1 - x, x)
-    y = tl.where(_number(rows, image, _UPSIDE_DOWN) != 0, height - 1 - y, y)
+    y, x = _flipped(rows, y, x, height, width)
     target = out + image.to(tl.int64) * step_n + y.to(tl.int64)[:, None] * step_y + x.to(tl.int64)[None, :] * step_x
     tl.store(target, (red * s0 + t0).to(out.dtype.element_ty), mask)
     if CHANNELS == 3:
@@ -240,7 +270,7 @@ def _finished(
 
 @triton.jit
 def down(
-    rows, offsets, mid, out, flat, height, width, step_n, step_c, step_y, step_x,
+    table, mid, out, flat, height, width, step_n, step_c, step_y, step_x,
     fill_r, fill_g, fill_b, s0, s1, s2, t0, t1, t2,
     CUBIC: tl.constexpr, ROUNDS: tl.constexpr, AFTER: tl.constexpr, COUNT: tl.constexpr, FLOORS: tl.constexpr,
     PILLOW: tl.constexpr, CHANNELS: tl.constexpr, TO_FLAT: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
@@ -249,22 +279,12 @@ def down(
     image = tl.program_id(2)
     y = tl.program_id(1) * TALL + tl.arange(0, TALL)
     x = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
-    begin, count = _number(rows, image, _MID_Y), _number(rows, image, _MID_N)
-    size, to = _number(rows, image, _FROM_H), _number(rows, image, _TO_H)
-    at, y_in = _placed(
-        _number(rows, image, _AT_Y) + y, _number(rows, image, _AT_TOP), _number(rows, image, _AT_BOTTOM), AFTER
-    )
-    _, x_in = _placed(
-        _number(rows, image, _AT_X) + x, _number(rows, image, _AT_LEFT), _number(rows, image, _AT_RIGHT), AFTER
-    )
-    scale = size.to(tl.float32) / to.to(tl.float32)
-    wide = tl.maximum(scale, 1.0)
-    reach = wide * 2.0 if CUBIC else wide
-    center = (at.to(tl.float32) + 0.5) * scale
-    low = tl.maximum(tl.floor(center - reach + 0.5).to(tl.int32), 0)
-    high = tl.minimum(tl.floor(center + reach + 0.5).to(tl.int32), size)
-    taps = tl.ceil(2.0 * reach).to(tl.int32) + 1
-    source = mid + tl.load(offsets + image) + x[None, :]
+    rows = _row(table, image)
+    begin, count = _number(rows, _MID_Y), _number(rows, _MID_N)
+    at, y_in = _down(rows, y, AFTER)
+    _, x_in = _across(rows, x, AFTER)
+    center, wide, low, high, taps = _reach(at, _number(rows, _FROM_H), _number(rows, _TO_H), CUBIC)
+    source = mid + tl.load(table + image * _RECORD + 4) + x[None, :]
     total = tl.zeros([TALL], tl.float32)
     red = tl.zeros([TALL, WIDE], tl.float32)
     green = tl.zeros([TALL, WIDE], tl.float32)
@@ -292,7 +312,7 @@ def down(
         tl.store(target + plane, green, mask)
         tl.store(target + 2 * plane, blue, mask)
     else:
-        red, green, blue = _coloured(red, green, blue, rows, image, 0.0, COUNT, FLOORS, PILLOW, False)
+        red, green, blue = _coloured(red, green, blue, rows, 0.0, COUNT, FLOORS, PILLOW, False)
         _finished(
             red, green, blue, y, x, mask, rows, image, out, height, width, step_n, step_c, step_y, step_x,
             s0, s1, s2, t0, t1, t2, CHANNELS,
@@ -301,11 +321,12 @@ def down(
 
 @triton.jit
 def means(
-    rows, flat, means, plane,
+    table, flat, means, plane,
     COUNT: tl.constexpr, FLOORS: tl.constexpr, PILLOW: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Of a picture's grey where its contrast is changed: one program for each, so that the sum is always the same."""
     image = tl.program_id(0)
+    rows = _row(table, image)
     base = flat + image.to(tl.int64) * (3 * plane)
     total = tl.zeros([SIZE], tl.float32)
     for start in range(0, plane, SIZE):
@@ -314,7 +335,7 @@ def means(
         red = tl.load(base + at, mask, 0.0)
         green = tl.load(base + plane + at, mask, 0.0)
         blue = tl.load(base + 2 * plane + at, mask, 0.0)
-        red, green, blue = _coloured(red, green, blue, rows, image, 0.0, COUNT, FLOORS, PILLOW, True)
+        red, green, blue = _coloured(red, green, blue, rows, 0.0, COUNT, FLOORS, PILLOW, True)
         total += tl.where(mask, _grey(red, green, blue, FLOORS, PILLOW), 0.0)
     mean = tl.sum(total, 0) / plane
     if PILLOW:
@@ -324,12 +345,13 @@ def means(
 
 @triton.jit
 def finish(
-    rows, flat, means, out, height, width, step_n, step_c, step_y, step_x, s0, s1, s2, t0, t1, t2,
+    table, flat, means, out, height, width, step_n, step_c, step_y, step_x, s0, s1, s2, t0, t1, t2,
     COUNT: tl.constexpr, FLOORS: tl.constexpr, PILLOW: tl.constexpr, CHANNELS: tl.constexpr,
     TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Colours and the final type, once the means are known."""
     image = tl.program_id(2)
+    rows = _row(table, image)
     y = tl.program_id(1) * TALL + tl.arange(0, TALL)
     x = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     mask = (y < height)[:, None] & (x < width)[None, :]
@@ -340,7 +362,7 @@ def finish(
         tl.load(source + plane, mask, 0.0),
         tl.load(source + 2 * plane, mask, 0.0),
     )
-    red, green, blue = _coloured(red, green, blue, rows, image, tl.load(means + image), COUNT, FLOORS, PILLOW, False)
+    red, green, blue = _coloured(red, green, blue, rows, tl.load(means + image), COUNT, FLOORS, PILLOW, False)
     _finished(
         red, green, blue, y, x, mask, rows, image, out, height, width, step_n, step_c, step_y, step_x,
         s0, s1, s2, t0, t1, t2, CHANNELS,
@@ -349,43 +371,32 @@ def finish(
 
 @triton.jit
 def pick(
-    places, rows, out, height, width, fill_before, fill_after,
+    table, out, height, width, fill_before, fill_after,
     BEFORE: tl.constexpr, AFTER: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Masks: the nearest value. ``out``'s type is that of the masks."""
     image = tl.program_id(2)
+    rows = _row(table, image)
     y = tl.program_id(1) * TALL + tl.arange(0, TALL)
     x = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
-    base = tl.load(places + image * 4).to(tl.pointer_type(out.dtype.element_ty))
-    step_y = tl.load(places + image * 4 + 2)
-    size_y, size_x = _number(rows, image, _FROM_H), _number(rows, image, _FROM_W)
-    scale_y = size_y.to(tl.float32) / _number(rows, image, _TO_H).to(tl.float32)
-    scale_x = size_x.to(tl.float32) / _number(rows, image, _TO_W).to(tl.float32)
-    at_y, y_in = _placed(
-        _number(rows, image, _AT_Y) + y, _number(rows, image, _AT_TOP), _number(rows, image, _AT_BOTTOM), AFTER
-    )
-    at_x, x_in = _placed(
-        _number(rows, image, _AT_X) + x, _number(rows, image, _AT_LEFT), _number(rows, image, _AT_RIGHT), AFTER
-    )
-    at_y = tl.minimum(tl.maximum(tl.floor(at_y.to(tl.float32) * scale_y).to(tl.int32), 0), size_y - 1)
-    at_x = tl.minimum(tl.maximum(tl.floor(at_x.to(tl.float32) * scale_x).to(tl.int32), 0), size_x - 1)
-    at_y, seen_y = _placed(
-        _number(rows, image, _FROM_Y) + at_y,
-        _number(rows, image, _FROM_TOP),
-        _number(rows, image, _FROM_BOTTOM),
-        BEFORE,
-    )
-    at_x, seen_x = _placed(
-        _number(rows, image, _FROM_X) + at_x,
-        _number(rows, image, _FROM_LEFT),
-        _number(rows, image, _FROM_RIGHT),
-        BEFORE,
-    )
+    place = table + image * _RECORD
+    base = tl.load(place).to(tl.pointer_type(out.dtype.element_ty))
+    step_y = tl.load(place + 2)
+    at_y, y_in = _down(rows, y, AFTER)
+    at_x, x_in = _across(rows, x, AFTER)
+    at_y, seen_y = _seen_down(rows, _nearest(at_y, _number(rows, _FROM_H), _number(rows, _TO_H)), BEFORE)
+    at_x = _number(rows, _FROM_X) + _nearest(at_x, _number(rows, _FROM_W), _number(rows, _TO_W))
+    at_x, seen_x = _placed(at_x, _number(rows, _FROM_LEFT), _number(rows, _FROM_RIGHT), BEFORE)
     mask = (y < height)[:, None] & (x < width)[None, :]
     seen = seen_y[:, None] & seen_x[None, :]
     value = tl.load(base + at_y.to(tl.int64)[:, None] * step_y + at_x[None, :], mask & seen, 0)
     value = tl.where(seen, value, fill_before.to(value.dtype))
     value = tl.where(y_in[:, None] & x_in[None, :], value, fill_after.to(value.dtype))
-    x = tl.where(_number(rows, image, _MIRRORED) != 0, width - 1 - x, x)
-    y = tl.where(_number(rows, image, _UPSIDE_DOWN) != 0, height - 1 - y, y)
+    y, x = _flipped(rows, y, x, height, width)
     tl.store(out + image.to(tl.int64) * height * width + y[:, None] * width + x[None, :], value, mask)
+
+
+@triton.jit
+def _nearest(at, size, to):
+    scale = size.to(tl.float32) / to.to(tl.float32)
+    return tl.minimum(tl.maximum(tl.floor(at.to(tl.float32) * scale).to(tl.int32), 0), size - 1)

@@ -1,8 +1,7 @@
 """A staged dataset whose samples stay encoded: workers bring bytes and draw numbers, the device makes the pixels."""
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
@@ -86,13 +85,19 @@ class Prepared(Dataset[Picture]):
         return Prepared, (self.dataset, self.options, self._decodes)
 
     def __getitem__(self, index: int) -> Picture:
-        with _noted(index):
+        try:
             return self.augment(self.fetch(index))._replace(index=index)
+        except Exception as error:
+            error.add_note(f"in sample {index!r}")
+            raise
 
     def made_of(self, index: int, row: Any) -> Picture:
         """Of its row: for a loader that has read it."""
-        with _noted(index):
+        try:
             return self.augment(self.dataset.encoded_of(index, row))._replace(index=index)
+        except Exception as error:
+            error.add_note(f"in sample {index!r}")
+            raise
 
     def stages(self, scopes: Scopes | None) -> Stages:
         """For a cache: encoded and decoded samples are those of the dataset itself, shared with jobs on the CPU.
@@ -140,18 +145,19 @@ class Prepared(Dataset[Picture]):
         numbers = self.recipe.numbers(height, width, self.pixels.applied)
         return self._brought(sample, data, storing, numbers)
 
-    def _brought(self, sample: Any, data: Any, storing: Storing, numbers: list[float]) -> Picture:
+    def _brought(self, sample: Any, data: Any, storing: int, numbers: list[float]) -> Picture:
         """With everything else that belongs to the sample."""
         pixels, mask, boxes = self.pixels, None, None
         if pixels.mask is not None:
             mask = _mask(_item(sample, pixels.mask), numbers)
-            sample = replaced(sample, pixels.mask, 0)
+            sample = replaced(sample, pixels.mask, "")
         if pixels.boxes is not None:
             boxes = _moved(_item(sample, pixels.boxes), numbers)
-            sample = replaced(sample, pixels.boxes, 0)
+            sample = replaced(sample, pixels.boxes, "")
         if pixels.label is not None and isinstance(sample, (tuple, list)):
             sample = replaced(sample, 1, pixels.label(sample[1]))
-        return Picture(None, data, storing, numbers, mask, boxes, replaced(sample, pixels.picture, 0))
+        rest = replaced(sample, pixels.picture, "")
+        return Picture(None, PickleBuffer(data), storing, V.PACKED.pack(*numbers), mask, boxes, rest)
 
 
 def first_bundle(dataset: Prepared) -> Bundle | None:
@@ -171,7 +177,10 @@ def first_bundle(dataset: Prepared) -> Bundle | None:
         return None
     files = [plain_jpeg(256, 320), plain_jpeg(320, 256)]
     return bundled(
-        [Picture(None, file, Storing.JPEG, row, None, None, 0) for file, row in zip(files, rows, strict=True)],
+        [
+            Picture(None, file, Storing.JPEG, V.PACKED.pack(*row), None, None, "")
+            for file, row in zip(files, rows, strict=True)
+        ],
         lambda _shape, _dtype: None,
     )
 
@@ -179,15 +188,6 @@ def first_bundle(dataset: Prepared) -> Bundle | None:
 def collated(samples: list[Picture]) -> Bundle:
     """``collate_fn``, in a worker or where there are none."""
     return bundled(samples, collation.allocated)
-
-
-@contextmanager
-def _noted(index: Any) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"in sample {index!r}")
-        raise
 
 
 def _item(sample: Any, key: int | str | None) -> Any:
@@ -208,7 +208,7 @@ def replaced(sample: Any, key: int | str | None, value: Any) -> Any:
     return kind(*items) if hasattr(sample, "_fields") else kind(items)
 
 
-def _levels(picture: Any) -> tuple[Any, Storing, int, int]:
+def _levels(picture: Any) -> tuple[Any, int, int, int]:
     """A decoded picture's levels, how they are stored, and its size."""
     if isinstance(picture, torch.Tensor):
         if picture.dtype is torch.uint8 and picture.dim() == 3 and picture.shape[0] == 3:

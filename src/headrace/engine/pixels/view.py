@@ -5,6 +5,7 @@ reach beyond what is there, which is padding. Flips change places with both, so 
 """
 
 import math
+import struct
 from typing import Final
 
 HEIGHT, WIDTH, FROM_Y, FROM_X, FROM_H, FROM_W, FROM_TOP, FROM_LEFT, FROM_BOTTOM, FROM_RIGHT, TO_H, TO_W = range(12)
@@ -15,6 +16,8 @@ it is resized to; where the result lies in that, and which part of that counts; 
 of the window that the result needs; then pairs of colour operation and factor."""
 MOST_OPERATIONS: Final = 8
 COLUMNS: Final = OPERATIONS + 2 * MOST_OPERATIONS
+PACKED: Final = struct.Struct(f"{COLUMNS}f")
+"""A row on its way: as bytes it is one thing to send, not forty."""
 MOST_SIDE: Final = 1 << 24
 """Numbers travel as float32, which counts up to here."""
 

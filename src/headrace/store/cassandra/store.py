@@ -6,10 +6,10 @@ from headrace.core.errors import MissingDriver
 from headrace.store.cassandra.options import options
 from headrace.store.driver_process.direct import DirectStore
 from headrace.store.driver_process.store import ServedStore
-from headrace.store.url import StoreUrl
+from headrace.store.url import StoreUrl, UrlNamed
 
 
-class CassandraStore(ServedStore):
+class CassandraStore(UrlNamed, ServedStore):
     """``cassandra://[user[:password]@]host[:port][,host...]/keyspace/table``; the options are in the documentation."""
 
     def __init__(self, url: StoreUrl) -> None:
@@ -17,13 +17,6 @@ class CassandraStore(ServedStore):
         options(url)
         if importlib.util.find_spec("acsylla") is None:
             raise MissingDriver("cassandra:// needs the package acsylla: pip install 'headrace[cassandra]'")
-
-    @property
-    def name(self) -> str:
-        return self._url.redacted
-
-    def __repr__(self) -> str:
-        return f"CassandraStore({self.name!r})"
 
     def direct(self) -> DirectStore:
         from headrace.store.cassandra.tables import CassandraTables  # noqa: PLC0415  (it loads the driver)

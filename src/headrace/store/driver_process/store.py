@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from headrace.store import disposable
 from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Record, RemoteStore, Row, Schema, Session
-from headrace.store.columns import check_record, check_schema, column, describe
+from headrace.store.columns import check_record, check_schema, column, describe, own_columns
 from headrace.store.driver_process import messages
 from headrace.store.driver_process.direct import DirectStore, Listing
 from headrace.store.driver_process.process import DriverProcess
@@ -41,8 +41,7 @@ class ServedStore(RemoteStore):
 
     def info(self) -> Info:
         listing = run_here(self._listing(None))
-        own = {name: kind for name, kind in listing.kinds.items() if name not in ("key", "label", "bytes")}
-        return describe(self.name, _columns(listing), listing.labels, own)
+        return describe(self.name, _columns(listing), listing.labels, own_columns(listing.kinds))
 
     def provenance(self) -> Provenance:
         return run_here(self._provenance())

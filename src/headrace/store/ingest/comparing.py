@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.store.base import Scalar, Writer
-from headrace.store.columns import CLASS
+from headrace.store.columns import CLASS, plain
 from headrace.store.ingest.outcome import IngestFailure, IngestTally
 from headrace.store.origin import ComparingWriter, Origin, RememberingWriter, Stored
 
@@ -93,7 +93,7 @@ def _differences(
     if isinstance(label, int) and label != stored.label:
         found.append("label")
     for name, value in metadata.items():
-        if _plain(value) != _plain(stored.metadata.get(name)) and (name != CLASS or not found):
+        if plain(value) != plain(stored.metadata.get(name)) and (name != CLASS or not found):
             found.append(name)
     if stored.origin is None:
         if None not in (size, stored.size) and size != stored.size:
@@ -103,7 +103,3 @@ def _differences(
     elif stored.origin.made != origin.made:
         found.append("encoding")
     return found
-
-
-def _plain(value: Scalar) -> Scalar:
-    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  (NaN is missing)

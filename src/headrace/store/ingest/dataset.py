@@ -13,7 +13,7 @@ from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
 from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
 
 INDEX = "index"
 LOOKED_AT = 100
@@ -23,7 +23,7 @@ _ELSEWHERE = ("root", "download")
 """Arguments that say where the data lie, not what they are."""
 
 
-class MapDataset:
+class MapDataset(IngestSource):
     """``torchvision:CIFAR10?root=data&train=true`` or ``module:factory?argument=value``.
 
     Samples are pictures of Pillow's, arrays, tensors or bytes, or pairs of these and a label: an integer, or an array
@@ -31,11 +31,8 @@ class MapDataset:
     """
 
     def __init__(self, text: str, reading: ReadOptions) -> None:
-        for name in ("label", "label_files", "key", "root", "types", "extensions", "payload"):
-            if getattr(reading, name):
-                raise IngestError(
-                    f"{name.replace('_', '-')} is not for datasets, which say themselves what a sample is"
-                )
+        other = ("label", "label_files", "key", "root", "types", "extensions", "payload")
+        reading.refuse(other, "datasets, which say themselves what a sample is")
         target, _, query = text.partition("?")
         self.name = target
         self._module, _, self._attribute = target.partition(":")
@@ -83,9 +80,6 @@ class MapDataset:
             return Loaded(_content(content), None if label is None else _content(label))
         named = names is not None and 0 <= number < len(names)  # -1 says that there is no label, and is no last class
         return Loaded(_content(content), names[number] if names is not None and named else number)
-
-    def left_out(self) -> list[str]:
-        return []
 
     def close(self) -> None:
         """The dataset goes with its source."""

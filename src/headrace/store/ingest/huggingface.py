@@ -10,14 +10,14 @@ from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
 from headrace.store.files import read_file
 from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
 
 SPLIT = "split"
 BATCH = 1000
 _KINDS = {"int": Kind.INTEGER, "uint": Kind.INTEGER, "float": Kind.NUMBER, "bool": Kind.TRUTH, "string": Kind.TEXT}
 
 
-class Saved:
+class Saved(IngestSource):
     """A folder that ``save_to_disk`` made, an Arrow or a Parquet file. Pictures are stored as they lie there.
 
     The sample is the column ``payload``, or the first that holds pictures, sound or bytes; the label is the first that
@@ -25,9 +25,7 @@ class Saved:
     """
 
     def __init__(self, path: str, reading: ReadOptions) -> None:
-        for name in ("root", "types", "extensions"):
-            if getattr(reading, name):
-                raise IngestError(f"{name} is not for datasets of Hugging Face")
+        reading.refuse(("root", "types", "extensions"), "datasets of Hugging Face")
         self.name = path
         self.where = Where(str(Path(path).absolute()))
         self._reading = reading
@@ -81,9 +79,6 @@ class Saved:
         [row] = self._opened()[split][index].to_pylist()
         files = self._reading.label_files
         return Loaded(_content(row[self._payload]), None if files is None else _content(row[files]))
-
-    def left_out(self) -> list[str]:
-        return []
 
     def close(self) -> None:
         """Its files are mapped, and go with it."""

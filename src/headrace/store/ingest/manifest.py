@@ -10,23 +10,21 @@ from typing import Any
 from headrace.core.errors import IngestError
 from headrace.store import parquet
 from headrace.store.base import Kind, LabelKind, Scalar
-from headrace.store.columns import CLASS
+from headrace.store.columns import CLASS, plain
 from headrace.store.files import read_file
 from headrace.store.ingest.kinds import Guess, converted
 from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
 from headrace.store.wording import one_line
 
 PATH, LABEL, KEY = "path", "label", "key"
 
 
-class Manifest:
+class Manifest(IngestSource):
     """Paths are relative to the manifest's folder, or to ``root``."""
 
     def __init__(self, path: str, reading: ReadOptions) -> None:
-        for name in ("payload", "extensions"):
-            if getattr(reading, name):
-                raise IngestError(f"{name} is not for manifests: {path} says itself which files are samples")
+        reading.refuse(("payload", "extensions"), f"manifests: {path} says itself which files are samples")
         self.name = path
         self._path = Path(path)
         self._root = Path(reading.root) if reading.root else self._path.parent
@@ -56,12 +54,6 @@ class Manifest:
         if label_path is None:
             return Loaded(self._content(path), None, path)
         return Loaded(self._content(path), self._content(label_path), path, label_path)
-
-    def left_out(self) -> list[str]:
-        return []
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _content(self, path: str) -> bytes:
         where = os.path.realpath(self._root / path)
@@ -167,7 +159,7 @@ class _Columns:
 
 def _text(value: Any) -> str:
     """As a CSV file would have it, so that both kinds of manifest are judged alike."""
-    if value is None or (isinstance(value, float) and value != value):  # noqa: PLR0124  (NaN is missing)
+    if plain(value) is None:
         return ""
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()

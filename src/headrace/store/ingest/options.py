@@ -1,8 +1,9 @@
 """What a user can say about a source. Values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.core.errors import IngestError
 from headrace.store.base import Kind
 from headrace.store.pictures import Check
 
@@ -31,3 +32,9 @@ class ReadOptions:
     extensions: tuple[str, ...] = ()
     check: Check = Check.STRUCTURE
     allow_outside: bool = False
+
+    def refuse(self, names: Sequence[str], source: str) -> None:
+        """Raises ``IngestError`` where one of these was said, which has no meaning for such a source."""
+        for name in names:
+            if getattr(self, name):
+                raise IngestError(f"{name.replace('_', '-')} is not for {source}")

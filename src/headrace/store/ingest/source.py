@@ -85,9 +85,10 @@ class IngestSource(Protocol):
 
     def left_out(self) -> list[str]:
         """Files that might have been taken for samples, and are none; known once all items were listed."""
-        ...
+        return []
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Lets go of what is held open."""
 
 
 def open_source(text: str, reading: ReadOptions) -> IngestSource:
@@ -120,7 +121,17 @@ def _kind(text: str) -> tuple[str, list[str]]:
 def _of_folder(path: Path, text: str) -> tuple[str, list[str]]:
     if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
         return "huggingface", [text]
-    if any(entry.suffix == ".tar" for entry in path.iterdir()):
+    try:
+        entries = list(path.iterdir())
+    except OSError as error:
+        raise IngestError(f"{text}: cannot be listed: {error.strerror}") from error
+    if any(entry.suffix == ".tar" for entry in entries):
+        folders = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+        if folders:
+            raise IngestError(
+                f"{text}: there are tars in it, and folders ({min(folders)}): write '{text}/*.tar' for the tars, "
+                f"or file://{quote(str(path.resolve()))} for the files in the folders"
+            )
         return "tars", [text]
     return "stored", [f"file://{quote(str(path.resolve()))}"]
 

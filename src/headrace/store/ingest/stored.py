@@ -7,7 +7,7 @@ from typing import Any
 from headrace.core.errors import IngestError, StoreError
 from headrace.store.base import Columns, Kind, LabelKind, LocalStore
 from headrace.store.bridges import Blocking
-from headrace.store.columns import CLASS
+from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.folder import FolderStore
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
@@ -17,7 +17,6 @@ from headrace.store.url import StoreUrl
 
 FILES = {"file", "wds", "mds"}
 """Schemes whose keys are places in files: samples get keys of their own when they move into a database."""
-OWN = ("key", "label", "bytes")
 PATH = "path"
 """The metadata column that keeps such a place."""
 
@@ -26,11 +25,7 @@ class StoredSource:
     """A store as a source. Classes are taken by name where it has names for them."""
 
     def __init__(self, url: str, reading: ReadOptions) -> None:
-        given = [name for name in ("label", "label_files", "root", "types") if getattr(reading, name)]
-        if given:
-            raise IngestError(
-                f"{given[0].replace('_', '-')} says how a manifest is read, and {StoreUrl.parse(url)} is none"
-            )
+        reading.refuse(("label", "label_files", "root", "types"), f"stores: {StoreUrl.parse(url)} is no manifest")
         parsed = StoreUrl.parse(url)
         if reading.extensions:
             if parsed.scheme != "file":
@@ -69,7 +64,7 @@ class StoredSource:
         labels: list[Any] | None = lists.get("label")
         names: list[Any] = lists.get(CLASS) or [None] * len(lists["key"])
         for row, key in enumerate(lists["key"]):
-            values = {name: _plain(lists[name][row]) for name in metadata}
+            values = {name: plain(lists[name][row]) for name in metadata}
             if self._files:
                 values[PATH] = key
             ident = f"{self._base}/{key}" if self._files else key
@@ -102,7 +97,3 @@ class StoredSource:
                 if name not in there:
                     raise StoreError(f"{self.name} has no column {name!r}; it has {', '.join(there)}", server=self.name)
         return self._columns
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  (NaN is missing)

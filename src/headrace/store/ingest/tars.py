@@ -18,7 +18,7 @@ from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
 from headrace.store.ingest.kinds import Guess, converted
 from headrace.store.ingest.options import ReadOptions
-from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
+from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
 from headrace.store.tar import BadTar, members
 
 CLS, JSON, TEXT = "cls", "json", "txt"
@@ -40,7 +40,7 @@ class _TarSample:
     """An extension that two of its members have."""
 
 
-class Tars:
+class Tars(IngestSource):
     """``shard.tar``, a folder of them, ``shard-{000..041}.tar`` or ``shard-*.tar``.
 
     The sample is the member with the extension ``payload``, or the first that is none of ``cls``, ``json`` and ``txt``.
@@ -49,9 +49,7 @@ class Tars:
     """
 
     def __init__(self, text: str, reading: ReadOptions) -> None:
-        for name in ("root", "extensions"):
-            if getattr(reading, name):
-                raise IngestError(f"{name} is not for tars")
+        reading.refuse(("root", "extensions"), "tars")
         self.name = text
         self.where = Where(str(Path(text).absolute()), threads=True)
         self._reading = reading
@@ -76,12 +74,6 @@ class Tars:
         with open(shard, "rb") as file:  # noqa: PTH123  (a text, as it was sent)
             content, name = _read(file, payload[:2]), f"x.{payload[2]}"
             return Loaded(content, None if label is None else _read(file, label), name)
-
-    def left_out(self) -> list[str]:
-        return []
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _item(self, group: _TarSample, known: "_TarColumns") -> Item:
         ident = f"{group.shard.name}/{group.key}"

@@ -11,12 +11,12 @@ from headrace.store.base import Columns, Info, Kind, Label, LabelKind, LocalStor
 from headrace.store.columns import chosen, column, describe
 from headrace.store.mds.shard import DamagedShard, Shard, decoded, kind_of, read_index
 from headrace.store.provenance import Provenance, of_files
-from headrace.store.url import StoreUrl
+from headrace.store.url import StoreUrl, UrlNamed
 
 DIGITS = 9
 
 
-class MdsStore(LocalStore):
+class MdsStore(UrlNamed, LocalStore):
     """``mds:///folder``, with an ``index.json`` and shards that are not compressed.
 
     ``?data=image`` names the column that is the payload (else the first that is neither a number nor a text),
@@ -33,13 +33,6 @@ class MdsStore(LocalStore):
         self._starts: list[int] = []
         self._stamp: tuple[int, int] | None = None  # of the index that was read
         self._looked = False  # whether that is the one that is there
-
-    @property
-    def name(self) -> str:
-        return self._url.redacted
-
-    def __repr__(self) -> str:
-        return f"MdsStore({self.name!r})"
 
     def get(self, key: str) -> Row:
         number = int(key) if key.isdecimal() and len(key) == DIGITS else -1

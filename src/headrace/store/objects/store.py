@@ -25,26 +25,19 @@ from headrace.store.objects.driver import Bucket
 from headrace.store.origin import removed
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance, digest_of, new_identity
-from headrace.store.url import StoreUrl
+from headrace.store.url import StoreUrl, UrlNamed
 
 ABOUT = "headrace.json"
 FORMAT = 1
 LABEL = "headrace-label"
 
 
-class ObjectStore(RemoteStore):
+class ObjectStore(UrlNamed, RemoteStore):
     """``s3://[key_id:secret@]bucket/prefix[?endpoint=http://host:port]``."""
 
     def __init__(self, url: StoreUrl) -> None:
         self._url = url
         self._bucket = Bucket(url)
-
-    @property
-    def name(self) -> str:
-        return self._url.redacted
-
-    def __repr__(self) -> str:
-        return f"ObjectStore({self.name!r})"
 
     async def connect(self) -> Session:
         schema = await self._schema()

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row, Schema
-from headrace.store.columns import CLASS, chosen, column
+from headrace.store.columns import CLASS, chosen, column, own_columns
 from headrace.store.origin import Origin, removed
 from headrace.store.owned import Owned
 from headrace.store.provenance import Provenance, of_file
@@ -80,8 +80,7 @@ class SqliteStore(LocalStore):
         by = next((name for name in (CLASS, "label") if name in kinds), None)
         counted = self._select(f"SELECT {quoted(by)}, count(*) FROM metadata GROUP BY 1 ORDER BY 1") if by else []
         classes = {"" if value is None else str(value): count for value, count in counted}
-        own = {name: kind for name, kind in kinds.items() if name not in ("key", "label", "bytes")}
-        return Info(self.name, rows, size or 0, labels, classes, own)
+        return Info(self.name, rows, size or 0, labels, classes, own_columns(kinds))
 
     def close(self) -> None:
         self._reader.close()
