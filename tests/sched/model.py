@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from headrace.core.story import StoryLog
 from headrace.sched import words as W
 from headrace.sched.acts import Arrangement
+from headrace.sched.repair import holds
 from headrace.sched.story import Story
 from tests.sched.epochs import DIMS, Plan, SimRun
 from tests.sched.lanes import Shared, SimLane
@@ -146,6 +147,16 @@ class World:
         assert torn or self.words[W.FOREGROUND] == roles.count(W.WORKING)
         self.check_counts(torn=bool(torn))
         assert torn or not self.run.overslept(), "nobody wakes the consumer"
+        held = [ticket for lane in self.lanes if lane.alive for ticket in self._held(lane.at)]
+        assert len(held) == len(set(held)), "two lanes hold one ticket"
+
+    def _held(self, at: int) -> list[tuple[int, int]]:
+        """Tickets of the lane whose words stand there."""
+        words = self.words
+        if not holds(self.run.ledger, at):
+            return []
+        span = range(words[at + W.L_START], words[at + W.L_END])
+        return [(words[at + W.L_GROUP], position) for position in span]
 
     def check_counts(self, *, torn: bool = False) -> None:
         for word, run in ((W.UNRESOLVED, self.run), (W.UNRESOLVED_NEXT, self.run.next)):
