@@ -1,4 +1,4 @@
-"""``python -m benchmarks.figures [--check]``: the tables in docs/figures.md and README.md, from results.
+"""``python -m benchmarks.figures [--check]``: the tables in docs/figures.md and README.md, and a picture, from results.
 
 Every row names the experiment, the tables, the column and the arms it is taken from. Where an experiment was run in
 full, its short runs are not looked at; a row whose experiment was never run is left out.
@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 from benchmarks.report import RESULTS, UNFINISHED, cell
 
 PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
 README = Path(__file__).parents[1] / "README.md"
+PICTURE = PAGE.parent / "pictures" / "result.svg"
 HEADLINES = frozenset(
     {
         "CPU per 12 KB sample, seeds per worker",
@@ -93,9 +95,7 @@ class Row:
 
     def line(self, results: Results) -> str | None:
         """As Markdown; None when there are no results."""
-        found = results.cells(self.experiment, self.tables, self.column)
-        mine = [value for arm, value in found if self.ours(arm)]
-        theirs = [value for arm, value in found if self.torch(arm)]
+        theirs, mine = self.found(results)
         if not mine:
             return None
         target = self.target
@@ -106,6 +106,11 @@ class Row:
         said = target.line(mine) if target else ""
         run = "full" if results.is_full(self.experiment) else "short"
         return f"| {self.what} | {self._spread(theirs)} | {self._spread(mine)} | {said} | {run} |"
+
+    def found(self, results: Results) -> tuple[list[float], list[float]]:
+        """What torch's arms and ours came to."""
+        found = results.cells(self.experiment, self.tables, self.column)
+        return [value for arm, value in found if self.torch(arm)], [value for arm, value in found if self.ours(arm)]
 
     def _spread(self, values: list[float]) -> str:
         """The smallest and the largest, once where they look alike."""
@@ -249,6 +254,26 @@ def table(results: Results, *, headlines: bool = False) -> str:
     return "\n".join([*lines, *(line for row in rows if (line := row.line(results)) is not None)])
 
 
+def bars(results: Results) -> str:
+    """Headlines in percent as a picture: torch's best beside our worst, what was missed included."""
+    shown = [(row, *row.found(results)) for row in ROWS if row.what in HEADLINES and row.unit == "%"]
+    shown = [(row, max(theirs), min(mine)) for row, theirs, mine in shown if theirs and mine]
+    height = 30 + 58 * len(shown)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" font-family="sans-serif" font-size="13">',
+        f'<rect width="760" height="{height}" fill="#fff"/>',
+    ]
+    for number, (row, theirs, mine) in enumerate(shown):
+        top = 20 + 58 * number
+        lines.append(f'<text x="10" y="{top}">{escape(row.what)}</text>')
+        for name, value, colour, y in (("torch", theirs, "#b8bfc6", top + 6), ("headrace", mine, "#2b7a9b", top + 24)):
+            width = round(5.2 * min(value, 120))
+            lines.append(f'<rect x="80" y="{y}" width="{width}" height="14" fill="{colour}"/>')
+            lines.append(f'<text x="10" y="{y + 12}" fill="#555">{name}</text>')
+            lines.append(f'<text x="{86 + width}" y="{y + 12}">{cell(value)} %</text>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
 def placed(text: str, made: str) -> str:
     """The page with the table between its marks. Raises ValueError where there are none."""
     before, begin, rest = text.partition(BEGIN)
@@ -271,6 +296,9 @@ def main() -> int:
         stale |= before != after
         if not check:
             page.write_text(after)
+    stale |= not PICTURE.exists() or PICTURE.read_text() != bars(results)
+    if not check:
+        PICTURE.write_text(bars(results))
     return int(check and stale)
 
 

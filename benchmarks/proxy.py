@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 CHUNK, SLOW_CHUNK = 256 << 10, 16 << 10
 HOLD = 64 << 20
@@ -90,17 +90,9 @@ class Proxy:
         return [self._counts[2 + index] / BIN_S for index in range(first, min(last, BINS))]
 
 
-def _serve(
-    listener: socket.socket,
-    upstream: tuple[str, int],
-    link: Link,
-    special: Mapping[int, Link],
-    line: float | None,
-    counts: memoryview,
-    began: float,
-) -> None:
+def _serve(*relay: Any) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        Relay(listener, upstream, link, special, line, counts, began).run()
+        Relay(*relay).run()
 
 
 @dataclass(eq=False)

@@ -145,6 +145,9 @@ class TestFigures:
         made = figures.table(results, headlines=page == figures.README)
         assert figures.placed(text, made) == text, "run `make figures`"
 
+    def test_the_picture_has_those_of_the_results(self):
+        assert figures.PICTURE.read_text() == figures.bars(figures.Results(figures.RESULTS)), "run `make figures`"
+
     def test_a_full_run_replaces_a_short_one_and_a_part_nothing(self, results):
         folder = results / "quick"
         folder.mkdir()

@@ -48,6 +48,14 @@ def test_everything_exported_says_what_it_is():
         assert getattr(headrace, name).__doc__, name
 
 
+def test_they_are_seen_before_they_are_used():
+    done = subprocess.run(
+        [sys.executable, "-c", "import headrace; print(dir(headrace) == sorted(headrace.__all__))"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "True\n"
+
+
 def test_a_star_import_gives_those_names():
     names: dict = {}
     exec("from headrace import *", names)

@@ -113,6 +113,11 @@ _LATER = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, those that were not used yet included."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """What needs torch or much else is imported when it is first used, so that the command line starts without it."""
     if name in _LATER:

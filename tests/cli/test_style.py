@@ -107,8 +107,9 @@ def test_exit_codes_are_documented():
     assert all(f"headrace {name}" in page for name in COMMANDS)
 
 
-def test_a_closed_pipe_is_no_accident():
-    program = [sys.executable, "-m", "headrace", "completion", "bash"]
+@pytest.mark.parametrize("arguments", [["completion", "bash"], ["cache", "ls"], ["cache", "ls", "--json"]])
+def test_a_closed_pipe_is_no_accident(arguments):
+    program = [sys.executable, "-m", "headrace", *arguments]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.close()
     with process:

@@ -217,12 +217,12 @@ def odd_pictures(count, device="cuda"):
     assert all(number % 12 in {1, 2, 3, 9, 10} or number in found for number in range(count)), "a good one is missing"
     assert not any(number % 12 in {3, 9, 10} for number in found), "one that is none was let through"
     assert stats.failed + len(found) == count, (stats.failed, len(found))
-    far = [
-        number
-        for number, image in found.items()
-        if number % 12 != 2 and number in wanted and (image - wanted[number]).abs().mean() > 0.06
-    ]
-    assert not far, f"{len(far)} are not what they are on the CPU, as {far[:5]}"
+    away = {number: (image - wanted[number]).abs().mean().item() for number, image in found.items() if number in wanted}
+    # Chroma of half the size is interpolated by libjpeg-turbo and repeated by the device's decoder: with pictures as
+    # small as these that came to 0.022 at most where the CPU was made to repeat it, and to nothing in the others.
+    bounds = {0: 0.03, 2: 1.0, 8: 0.03}
+    far = [f"{number}: {mean:.3f}" for number, mean in away.items() if mean > bounds.get(number % 12, 0.01)]
+    assert not far, f"{len(far)} are not what they are on the CPU: {far[:8]}"
     return f"{stats.failed} failed, {stats.device}, {torch.cuda.max_memory_allocated() >> 20} MiB"
 
 

@@ -1,7 +1,10 @@
 """torchvision's transforms as numbers: drawn alike, and pixels alike within what is stated for each."""
 
+import os
 import random
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -167,3 +170,12 @@ def test_the_kernels_are_the_twin(request):
 
     for name in LISTS:
         kernels_and_twin(name)
+
+
+@pytest.mark.soak
+def test_the_kernels_and_what_calls_them_in_the_interpreter():
+    pytest.importorskip("triton")
+    command = [sys.executable, "-m", "tests.engine.interpreted"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,19 +1,39 @@
 """A whole run in one process: workers and a consumer that advance step by step, in any order a test likes."""
 
+import functools
 import random
 from collections import deque
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar, cast
 
 from headrace.core.story import StoryLog
 from headrace.sched import words as W
 from headrace.sched.acts import Arrangement
+from headrace.sched.repair import holds
 from headrace.sched.story import Story
 from tests.sched.epochs import DIMS, Plan, SimRun
 from tests.sched.lanes import Shared, SimLane
 from tests.sched.memory import Slab, Words, pending
 
 LIMIT = 10_000
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def told(method: Method) -> Method:
+    """What fails in there says how it came to that."""
+
+    @functools.wraps(method)
+    def telling(self: "World", *args: Any, **options: Any) -> Any:
+        try:
+            return method(self, *args, **options)
+        except AssertionError as error:
+            self.story.gather()
+            error.add_note(self.story.log.ending(100))
+            raise
+
+    return cast(Method, telling)
 
 
 class World:
@@ -127,6 +147,16 @@ class World:
         assert torn or self.words[W.FOREGROUND] == roles.count(W.WORKING)
         self.check_counts(torn=bool(torn))
         assert torn or not self.run.overslept(), "nobody wakes the consumer"
+        held = [ticket for lane in self.lanes if lane.alive for ticket in self._held(lane.at)]
+        assert len(held) == len(set(held)), "two lanes hold one ticket"
+
+    def _held(self, at: int) -> list[tuple[int, int]]:
+        """Tickets of the lane whose words stand there."""
+        words = self.words
+        if not holds(self.run.ledger, at):
+            return []
+        span = range(words[at + W.L_START], words[at + W.L_END])
+        return [(words[at + W.L_GROUP], position) for position in span]
 
     def check_counts(self, *, torn: bool = False) -> None:
         for word, run in ((W.UNRESOLVED, self.run), (W.UNRESOLVED_NEXT, self.run.next)):
@@ -140,19 +170,9 @@ class World:
 
     def advance(self, actor: int) -> None:
         self.shared.now += 1
-        with self.told():
-            self.step_consumer() if actor < 0 else self.step_lane(actor)
+        self.step_consumer() if actor < 0 else self.step_lane(actor)
 
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """What fails in here says how it came to that."""
-        try:
-            yield
-        except AssertionError as error:
-            self.story.gather()
-            error.add_note(self.story.log.ending(100))
-            raise
-
+    @told
     def finish(self, *, early: bool, ticks: int = 0) -> int:
         """Everybody in turn until all epochs are over; ``early``: deaths are noticed at once, else at the last moment.
 
@@ -179,6 +199,7 @@ class World:
         assert left or ticks, "it does not end"
         return left
 
+    @told
     def shuffle(self, rng: random.Random, kills: dict[int, int], stops: set[int], laziness: float, ticks: int) -> None:
         """Anybody, at random, for ``ticks``; ``kills``: at which tick, after how many stores; ``stops``: new epochs.
 
@@ -209,12 +230,9 @@ class World:
             else:
                 self.advance(actor)
 
+    @told
     def verify(self) -> None:
         """Every index of a finished epoch came out once, in the batches its arrangement promises."""
-        with self.told():
-            self._verify()
-
-    def _verify(self) -> None:
         for run in self.runs:
             plan = run.plan
             drawn = run.drawn

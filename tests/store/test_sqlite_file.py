@@ -182,6 +182,17 @@ class TestLeftBehind:
         reader.close()
 
 
+def test_damage_that_sqlite_names_in_no_text_is_told(path):
+    fill(opened(path), sample_records(3))
+    raw = path.read_bytes()
+    assert raw.count(b"CREATE TABLE samples (id INTEGER") == 1
+    path.write_bytes(raw.replace(b"CREATE TABLE samples (id INTEGER", b"CREATE TABLE samples \xee(id INTEGER"[:32]))
+    made = opened(path)
+    for attempt in (made.keys, made.info, made.provenance, lambda: made.get("a"), lambda: list(made.remove(["a"]))):
+        with pytest.raises(StoreRefused, match="damaged"):
+            attempt()
+
+
 class TestProvenance:
     def test_it_stays_while_nothing_is_written(self, path):
         fill(opened(path), sample_records())

@@ -17,12 +17,20 @@ WIDEST = {"operation": 24, "function": 44, "library": 28}
 """Letters of long names that are shown; the JSON has all."""
 
 
+class PipeConsole(Console):
+    """One whose closed pipe is the caller's affair: rich ends the program, with an exit code of its own."""
+
+    def on_broken_pipe(self) -> None:
+        """Called while the error is handled."""
+        raise  # noqa: PLE0704
+
+
 def screen() -> Console:
     """The standard output. Texts are printed as they are: names of a user's things may look like markup."""
-    console = Console(markup=False, highlight=False)
+    console = PipeConsole(markup=False, highlight=False)
     if console.is_terminal or "COLUMNS" in os.environ:
         return console
-    return Console(markup=False, highlight=False, width=PIPE_WIDTH)
+    return PipeConsole(markup=False, highlight=False, width=PIPE_WIDTH)
 
 
 def table(title: str, *headings: str, left: int = 1) -> Table:

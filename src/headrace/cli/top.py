@@ -65,10 +65,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Until interrupted."""
-    from rich.console import Console
     from rich.live import Live
 
-    console, before = Console(), _look(options.process)
+    from headrace.cli.screen import screen
+
+    console, before = screen(), _look(options.process)
     prints = options.once or options.json
     try:
         with (

@@ -273,7 +273,7 @@ class Resources:
     def _give_back(self, failed: type[BaseException] | None, *_: object) -> None:
         """The memory; not to be used again where something failed, which may have kept a part of it."""
         slab, self.slab = self.slab, None
-        self.renderer = self.rendering = None
+        self.accelerator = self.pinning = self.renderer = self.rendering = None  # a loader knows its last iteration
         if slab is None:
             return
         if failed is None:

@@ -15,7 +15,7 @@ from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
 from headrace.engine.consumer.watch import Staffing, Watch
-from headrace.engine.consumer.writing import IndexWriter
+from headrace.engine.consumer.writing import written
 from headrace.engine.memory.slab import Slots
 from headrace.sched import oversight
 from headrace.sched.acts import (
@@ -80,7 +80,6 @@ class SampleWork:
         """What was drawn and not delivered."""
         self.machine = EpochMachine(self.epoch)
         self._next: SampleWork | None = None
-        self._writer = IndexWriter(pool.memory, self.ledger)
         self._outcomes = Outcomes(pool.memory, slots, self.ledger, errors, counters)
         self.is_delivered = False
         self.ledger.seed(succession.seed)
@@ -161,7 +160,7 @@ class SampleWork:
             free, size = epoch.is_free, len(indices)
             release = indices.settled if isinstance(indices, Planned) else None
             group = epoch.book.enter(indices, release)
-            kind, blob = self._writer.write(group)
+            kind, blob = written(self.pool.memory, self.ledger, group)
         except BaseException:
             self.slots.release(slot)
             raise

@@ -12,49 +12,43 @@ from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.publication import IndexKind
 
 
-class IndexWriter:
-    """Of one run."""
+def written(memory: Reservation, ledger: ConsumerLedger, group: Group) -> tuple[IndexKind, int]:
+    """Write its indices; how they are written now, and bytes that its blob begins with."""
+    number, indices = group.number, group.indices
+    if len(indices) > memory.dims.rows:
+        msg = f"a batch of {len(indices)} samples is larger than the {memory.dims.rows} a batch may have"
+        raise SlabError(msg)
+    if number >= memory.dims.groups:
+        msg = f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor"
+        raise SlabError(msg)
+    if set(map(type, indices)) == {int}:
+        try:
+            integers = array("q", indices)
+        except OverflowError:
+            pass
+        else:
+            ledger.write_indices(number, integers)
+            plain = not isinstance(indices, (Planned, Allotted))
+            return (IndexKind.INTEGERS, 64) if plain else _planned(memory, group, IndexKind.INTEGERS, 0)
+    packed = pickle.dumps(list(indices))
+    size = -(-(8 + len(packed)) // 64) * 64
+    if size > BLOB:
+        msg = f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
+        raise SlabError(msg)
+    at = memory.blob(number)
+    memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
+    memory.bytes[at + 8 : at + 8 + len(packed)] = packed
+    return _planned(memory, group, IndexKind.PICKLED, size)
 
-    def __init__(self, memory: Reservation, ledger: ConsumerLedger) -> None:
-        """Writes nothing yet."""
-        self._memory, self._ledger = memory, ledger
 
-    def write(self, group: Group) -> tuple[IndexKind, int]:
-        """How its indices are written now, and bytes that its blob begins with."""
-        memory, number, indices = self._memory, group.number, group.indices
-        if len(indices) > memory.dims.rows:
-            msg = f"a batch of {len(indices)} samples is larger than the {memory.dims.rows} a batch may have"
-            raise SlabError(msg)
-        if number >= memory.dims.groups:
-            msg = f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor"
-            raise SlabError(msg)
-        if set(map(type, indices)) == {int}:
-            try:
-                written = array("q", indices)
-            except OverflowError:
-                pass
-            else:
-                self._ledger.write_indices(number, written)
-                plain = not isinstance(indices, (Planned, Allotted))
-                return (IndexKind.INTEGERS, 64) if plain else self._planned(group, IndexKind.INTEGERS, 0)
-        packed = pickle.dumps(list(indices))
-        size = -(-(8 + len(packed)) // 64) * 64
-        if size > BLOB:
-            msg = f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
-            raise SlabError(msg)
-        at = memory.blob(number)
-        memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
-        memory.bytes[at + 8 : at + 8 + len(packed)] = packed
-        return self._planned(group, IndexKind.PICKLED, size)
-
-    def _planned(self, group: Group, kind: IndexKind, used: int) -> tuple[IndexKind, int]:
-        """Behind the ``used`` bytes of the blob, what the group's samples are made of: rows brought, or a cache's."""
-        if not isinstance(group.indices, (Planned, Allotted)):
-            return kind, max(64, used)
-        packed = group.indices.packed()
-        at = self._memory.blob(group.number) + used
-        if used + len(packed) > BLOB:
-            msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"
-            raise SlabError(msg)
-        self._memory.bytes[at : at + len(packed)] = packed
-        return kind | IndexKind.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)
+def _planned(memory: Reservation, group: Group, kind: IndexKind, used: int) -> tuple[IndexKind, int]:
+    """Behind the ``used`` bytes of the blob, what the group's samples are made of: rows brought, or a cache's."""
+    if not isinstance(group.indices, (Planned, Allotted)):
+        return kind, max(64, used)
+    packed = group.indices.packed()
+    at = memory.blob(group.number) + used
+    if used + len(packed) > BLOB:
+        msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"
+        raise SlabError(msg)
+    memory.bytes[at : at + len(packed)] = packed
+    return kind | IndexKind.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)

@@ -34,6 +34,16 @@ DECLARED = {Kind.INTEGER: "INTEGER", Kind.NUMBER: "REAL", Kind.TEXT: "TEXT", Kin
 KINDS = {declared: kind for kind, declared in DECLARED.items()}
 
 
+class SqliteConnection(sqlite3.Connection):
+    """One whose errors can always be told: SQLite names what is damaged, and Python cannot read every name."""
+
+    def execute(self, query: str, parameters: Any = ()) -> sqlite3.Cursor:
+        try:
+            return super().execute(query, parameters)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("what it says of itself is no text: damaged") from error
+
+
 class SqliteReader:
     """A process's connection, which its threads use in turn.
 
@@ -93,7 +103,7 @@ class Database:
             raise BadStoreUrl(f"{self.name}: what is written to is not immutable; leave the option out")
         self._check_file()
         try:
-            connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+            connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, factory=SqliteConnection)
         except sqlite3.Error as error:
             raise self.told(error) from error
         try:
@@ -173,7 +183,11 @@ class Database:
 
     def _connected(self, mode: str) -> SqliteReader:
         connection = sqlite3.connect(
-            f"file:{quote(str(self.path))}?{mode}", uri=True, timeout=BUSY_S, check_same_thread=False
+            f"file:{quote(str(self.path))}?{mode}",
+            uri=True,
+            timeout=BUSY_S,
+            check_same_thread=False,
+            factory=SqliteConnection,
         )
         try:
             if not ours(connection):
