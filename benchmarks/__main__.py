@@ -45,6 +45,7 @@ EXPERIMENTS = (
     "pipelines",
     "ceiling",
     "keeping",
+    "scale",
     "hits",
     "sharing",
     "splits",

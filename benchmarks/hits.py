@@ -7,18 +7,28 @@ are the epochs after the second of the fastest job, over whole periods of the sp
 included. The bound is 1 - (1 - share) / (sum of the speeds over the fastest): the fastest job must find what it needs
 beyond the cache in storage once per epoch, and the others may live on that. ODS is Seneca's sampling as published, with
 random refill, and with freed places filled by the next misses.
+
+The last tables say what exchange does to the order, by the real rules: of the samples in the last quarter of an epoch,
+how many come in the first quarter of the next (chance: 25 %), and how often two samples of a batch meet in a batch
+again (chance: 1), for the job where it is worst; with `exchange` as it is by default, bounded, and off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Collection
+
+import numpy as np
 
 from benchmarks.measure import check_time
 from benchmarks.replay import Replay
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 from headrace.cache.policies import Need, Opportunistic, Static
-from headrace.cache.simulate import simulate
+from headrace.cache.simulate import Result, simulate
 from headrace.cache.trace import drawn
+from headrace.cache.words import Array
 
 SHARES = (0.2, 0.4, 0.6, 0.8)
 DRIFT = (1.0, 0.6, 0.8, 0.4)
@@ -30,10 +40,24 @@ POLICIES = {
 }
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
-    """All policies on all numbers of jobs."""
+CASES = ("policies", "order")
+
+
+def run(
+    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
+) -> Report:
+    """All policies on all numbers of jobs, and what the default one does to the order."""
     report = Report("hits", __doc__ or "", quick=quick)
+    scope = Scope(quick, only, minutes)
     samples, batch = (400, 8) if quick else (1000, 8)
+    for case in scope.chosen(CASES):
+        {"policies": policies, "order": orders}[case](report, samples, batch, say)
+    scope.close(report)
+    return report
+
+
+def policies(report: Report, samples: int, batch: int, say: Callable[[str], None]) -> None:
+    """One table for each number of jobs."""
     for jobs in range(1, 5):
         for drifting in (False, True) if jobs > 1 else (False,):
             speeds = DRIFT[:jobs] if drifting else (1.0,) * jobs
@@ -64,4 +88,48 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
             bounds = [f"{100 * (1 - (1 - share) / sum(speeds)):.1f}" for share in SHARES]
             table.add("bound", *bounds, "")
             report.tables.append(table)
-    return report
+
+
+def orders(report: Report, samples: int, batch: int, say: Callable[[str], None]) -> None:
+    """What is gained and lost by each setting of ``exchange``."""
+    for speeds in ((1.0, 1.0), DRIFT[:3]):
+        name = f"{len(speeds)} jobs{', drifting' * (len(set(speeds)) > 1)}"
+        say(f"{name}: order")
+        trace = drawn(samples, speeds, batch=batch, epochs=9, seed=5)
+        table = Table(
+            f"{name}: hits in percent / last quarter that comes first, percent / meeting again, times chance",
+            ["exchange", *(f"{share:.0%} cached" for share in SHARES)],
+        )
+        for exchange in (math.inf, 3.0, 2.0, 1.5, 0.0):
+            cells = []
+            for share in SHARES:
+                check_time()
+                found = Replay(trace, Need(), share, exchange).run(warm_up=2)
+                worst = [carried(found, job, samples) for job in range(len(speeds))]
+                first, again = (max(column) for column in zip(*worst, strict=True))
+                cells.append(f"{100 * found.hit_rate:.1f} / {100 * first:.0f} / {again:.2f}")
+            label = {math.inf: "True", 0.0: "False"}.get(exchange, f"{exchange:g}")
+            table.add(label, *cells)
+            report.raw[f"{name}, exchange={label}"] = cells
+        report.tables.append(table)
+
+
+def carried(found: Result, job: int, samples: int) -> tuple[float, float]:
+    """Of a job's whole epochs after the first: what comes first of what came last, and how often batches meet again."""
+    epochs: dict[int, list[Array]] = {}
+    for who, epoch, batch in found.order:
+        if who == job and epoch:
+            epochs.setdefault(epoch, []).append(batch)
+    whole = [batches for batches in epochs.values() if sum(map(len, batches)) == samples]
+    first, met, expected = [], 0, 0.0
+    for before, after in itertools.pairwise(whole):
+        place = np.empty(samples, np.int64)
+        for at, batch in enumerate(after):
+            place[batch] = at
+        last = np.concatenate(before)[-(samples // 4) :]
+        first.append(float(np.mean(place[last] < len(after) / 4)))
+        for batch in before:
+            counts = np.bincount(place[batch])
+            met += int((counts * (counts - 1) // 2).sum())
+            expected += len(batch) * (len(batch) - 1) / 2 * (len(after[0]) - 1) / (samples - 1)
+    return float(np.mean(first)), met / expected

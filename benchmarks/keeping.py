@@ -1,30 +1,41 @@
 """What a cache in shared memory costs beside the work itself: CPU time to keep a sample, and to have it from there.
 
-One process, batches of 64, samples that exist already, so that making one costs nothing. An epoch without a cache, the
-first one with it, in which all are kept, and a later one, in which all are found; the least of a few of each, since the
-machine has other things to do. What is beyond the epoch without is what keeping, or having, costs.
+A worker and the training process together, batches of 64. Making a sample takes 0.3 ms of CPU time, which is taken off
+where it is found: so that a worker visits the ledger as often with and without a cache, which it does less for samples
+that take no time at all.
+"Keeping" is a loader's first epoch with an empty cache, in which all are kept, less one without a cache; "having" a
+later one, in which all are found; "in vain" a later one with room for a hundredth of them. The least of a few of each,
+since the machine has other things to do. "Files alone" is what the kernel takes for it: a file of shared memory written
+and named, and one read that no processor has near.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import headrace
 from benchmarks import caches
-from benchmarks.measure import check_time
+from benchmarks.measure import check_time, tree_cpu
 from benchmarks.report import Check, Report, Table
+from headrace.cache import shm
 
 SIZES = {"12 KB": (12_288, 60.0, 20.0), "150 KB": (150_528, 120.0, 50.0), "768 KB": (786_432, 400.0, 130.0)}
 """Bytes, and the microseconds that keeping and having may take."""
-BATCH = 64
+BATCH, WORK = 64, 300
+"""Samples of a batch, and microseconds that one takes."""
 
 
 class Ready(torch.utils.data.Dataset[Any]):
-    """One tensor for all."""
+    """One tensor for all, after some work."""
 
     def __init__(self, samples: int, size: int) -> None:
         self._samples, self._made = samples, torch.zeros(size, dtype=torch.uint8)
@@ -36,6 +47,9 @@ class Ready(torch.utils.data.Dataset[Any]):
         return self._samples
 
     def fetch(self, index: int) -> int:
+        until = time.process_time_ns() + 1000 * WORK
+        while time.process_time_ns() < until:
+            pass
         return index
 
     def decode(self, encoded: int) -> torch.Tensor:
@@ -51,44 +65,90 @@ class Ready(torch.utils.data.Dataset[Any]):
 def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """All sizes."""
     report = Report("keeping", __doc__ or "", quick=quick)
-    table = Table("µs of CPU time a sample, beside an epoch without a cache", ["sample", "keeping", "having", "epoch"])
+    columns = ["sample", "keeping", "having", "in vain", "epoch", "files alone, written", "read"]
+    table = Table("µs of CPU time a sample, beside an epoch without a cache", columns)
     for name, (size, keeping, having) in SIZES.items():
-        say(name)
-        samples = min(512 if quick else 4096, (1 << 28 if quick else 1 << 30) // size)
-        found = [measured(samples, size) for _ in range(2 if quick else 5)]
-        kept, had, plain = (min(column) for column in zip(*found, strict=True))
-        table.add(name, kept, had, plain)
-        report.raw[name] = {"keeping": kept, "having": had, "without": plain, "rounds": found}
-        report.checks.append(Check(f"{name}, keeping", kept, keeping, at_most=True, unit="µs"))
-        report.checks.append(Check(f"{name}, having", had, having, at_most=True, unit="µs"))
+        samples = min(1024 if quick else 4096, (1 << 28 if quick else 1 << 30) // size)
+        found = []
+        for number in range(2 if quick else 6):
+            say(f"{name}, {number}")
+            found.append((*measured(samples, size), *files(samples, size)))
+        best = [min(column) for column in zip(*found, strict=True)]
+        started, plain, first, later, vain, written, read = best
+        later += WORK
+        table.add(name, first - started, later - plain, vain - plain, plain, written, read)
+        report.raw[name] = {
+            "columns": ["start", "without", "first", "later", "in vain", *columns[-2:]],
+            "rounds": found,
+        }
+        report.checks.append(Check(f"{name}, keeping", first - started, keeping, at_most=True, unit="µs"))
+        report.checks.append(Check(f"{name}, having", later - plain, having, at_most=True, unit="µs"))
+    report.checks.append(
+        Check("768 KB, in vain, of a sample of 2 ms", (vain - plain) / 20, 3.0, at_most=True, unit="%")
+    )
     report.tables.append(table)
     return report
 
 
-def measured(samples: int, size: int) -> tuple[float, float, float]:
-    """Microseconds a sample: to keep it, to have it, and of the epoch without."""
-    check_time()
-    dataset = Ready(samples, size)
-    options: dict[str, Any] = {"batch_size": BATCH, "num_workers": 0, "shuffle": True, "in_order": False}
-    options["collate_fn"] = len
-    with headrace.DataLoader(dataset, **options) as loader:
-        plain = min(epoch(loader) for _ in range(3))
-    with (
-        caches.cache(2 * samples * size + (16 << 20), split=(0, 100, 0)) as cache,
-        headrace.DataLoader(dataset, cache=cache, **options) as loader,
-    ):
-        first = epoch(loader)
-        later = min(epoch(loader) for _ in range(3))
-        use = loader.stats().cache
-    if (use.misses, use.decoded) != (samples, 3 * samples):
-        raise RuntimeError(f"{use.misses} misses and {use.decoded} hits, where all should have been kept")
-    scale = 1e6 / samples
-    return (first - plain) * scale, (later - plain) * scale, plain * scale
+def measured(samples: int, size: int) -> tuple[float, ...]:
+    """Microseconds a sample: first and later epochs without, first and later ones with, and later ones in vain."""
+    found = []
+    for share in (None, 2.0, 0.01):
+        check_time()
+        with caches.cache(int((share or 1) * samples * size) + (1 << 20), split=(0, 100, 0)) as cache:
+            given = None if share is None else cache
+            first, later = epochs(Ready(samples, size), given)
+        found += [first, later]
+    return found[0], found[1], found[2], found[3], found[5]
 
 
-def epoch(loader: Any) -> float:
-    """Seconds of CPU time."""
-    began = time.process_time()
-    for _ in loader:
-        pass
-    return time.process_time() - began
+def epochs(dataset: Ready, cache: headrace.Cache | None) -> tuple[float, float]:
+    """Microseconds of CPU time a sample, in the first epoch, and in the least of three later ones."""
+    options: dict[str, Any] = {"batch_size": BATCH, "num_workers": 1, "shuffle": True, "in_order": False}
+    found = []
+    with headrace.DataLoader(dataset, cache=cache, persistent_workers=True, **options) as loader:
+        for _ in range(4):
+            began = tree_cpu()
+            for _ in loader:
+                pass
+            found.append(1e6 * (tree_cpu() - began) / len(dataset))
+    return found[0], min(found[1:])
+
+
+def files(samples: int, size: int) -> tuple[float, float]:
+    """Microseconds of CPU time for a file of that size, written and named, and read."""
+    content = bytearray(size)
+    folder = Path(tempfile.mkdtemp(dir=shm.ROOT))
+    there = os.open(folder, os.O_RDONLY)
+    try:
+        written = _each(samples, lambda number: _write(there, str(number), content))
+        read = _each(samples, lambda number: _read(there, str(number), content))
+    finally:
+        os.close(there)
+        shutil.rmtree(folder)
+    return written, read
+
+
+def _write(folder: int, name: str, content: bytearray) -> None:
+    file = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=folder)
+    os.write(file, content)
+    os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=folder, follow_symlinks=True)
+    os.close(file)
+
+
+def _read(folder: int, name: str, target: bytearray) -> None:
+    file = os.open(name, os.O_RDONLY, dir_fd=folder)
+    os.preadv(file, [target], 0)
+    os.close(file)
+
+
+def _each(count: int, act: Callable[[int], None]) -> float:
+    """The least of a few parts, in microseconds."""
+    ends = range(0, count + 1, max(1, count // 8))
+    found = []
+    for first, last in itertools.pairwise(ends):
+        began = time.process_time()
+        for number in range(first, last):
+            act(number)
+        found.append(1e6 * (time.process_time() - began) / (last - first))
+    return min(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 
@@ -46,13 +47,15 @@ class _Words(local.LocalBackend):
 
 
 class _Job:
-    def __init__(self, name: str, number: int, trace: RequestTrace, limit: int, policy: Policy) -> None:
+    def __init__(
+        self, name: str, number: int, trace: RequestTrace, limit: int, policy: Policy, exchange: float
+    ) -> None:
         directory = shm.Directory(name, limit)
         backend = _Words(directory, "0" * 16, trace.samples)
         backend.divide(DivisionRecord(0, PARTS, fixed=False, before=PARTS), None)
         unit = Unit(f"{number:016x}", f"{number}-0")
         self.share = Share(backend, None, SCOPES, limit, unit, policy)  # type: ignore[arg-type]
-        self.serving = Serving(self.share)
+        self.serving = Serving(self.share, exchange)
         self.epoch, self.samples, self.number = -1, trace.samples, number
 
     def begin(self, epoch: int) -> None:
@@ -65,9 +68,9 @@ class _Job:
 class Replay:
     """A cache of ``share`` of the samples, all of one size."""
 
-    def __init__(self, trace: RequestTrace, policy: Policy, share: float) -> None:
-        """Nothing is cached yet."""
-        self._trace, self._policy = trace, policy
+    def __init__(self, trace: RequestTrace, policy: Policy, share: float, exchange: float = math.inf) -> None:
+        """Nothing is cached yet. ``exchange``: see ``Cache``; 0: samples come as drawn."""
+        self._trace, self._policy, self._exchange = trace, policy, exchange
         self._limit = round(share * trace.samples) * ENTRY + shm.table_bytes(trace.samples)
 
     def run(self, *, warm_up: float = 1.0) -> Result:
@@ -75,7 +78,7 @@ class Replay:
         name, result = f"replay-{os.getpid()}-{secrets.token_hex(4)}", Result()
         entry = Described(b"", [], 0)
         jobs = [
-            _Job(name, number, self._trace, max(self._limit, shm.LEAST), self._policy)
+            _Job(name, number, self._trace, max(self._limit, shm.LEAST), self._policy, self._exchange)
             for number in range(self._trace.jobs)
         ]
         try:
@@ -85,7 +88,7 @@ class Replay:
                     job.begin(request.epoch)
                     for each in jobs:
                         each.share.company.look(now=True)
-                answer = job.serving.request(request.samples, job.remaining)
+                answer = job.serving.request(request.samples, job.remaining if self._exchange else None)
                 job.remaining.take(answer.samples)
                 job.serving.saw(answer.samples)
                 result.order.append((request.job, request.epoch, answer.samples))

@@ -55,6 +55,7 @@ def test_does_not_print_secrets():
         ({"url": "shm://a", "split": (50.0, 50.0, 0.0)}, "whole percentages"),
         ({"url": "shm://a", "split": "50-50-0"}, "whole percentages"),
         ({"url": "shm://a", "namespace": "a b"}, "namespace"),
+        ({"url": "shm://a", "exchange": 0.5}, "a number from 1 on"),
         ({"url": "shm://a", "disk": "/tmp/x"}, "go together"),
         ({"url": "shm://a", "disk": "/tmp/x", "disk_size": 0}, "disk_size"),
     ],

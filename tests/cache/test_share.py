@@ -1,5 +1,6 @@
 """What ranks are served and what is kept, on both kinds of backend, with everything shared being damaged meanwhile."""
 
+import math
 import random
 from collections import Counter
 from contextlib import suppress
@@ -25,9 +26,9 @@ FILLER = 12_000
 class Job:
     """Of one rank: asks, reads, makes and keeps, and checks what it gets."""
 
-    def __init__(self, place, number, *, parts=(0, 100, 0), size=SIZE, samples=SAMPLES):
+    def __init__(self, place, number, *, parts=(0, 100, 0), size=SIZE, samples=SAMPLES, most=math.inf):
         self.share = place.share(unit(number), samples, size, parts=parts)
-        self.serving = Serving(self.share)
+        self.serving = Serving(self.share, most)
         self.number, self.samples = number, samples
         self.hits = self.made = 0
         self.marks = Counter()
@@ -185,6 +186,22 @@ def test_two_jobs_hand_each_other_what_they_read(place):
         done = one.step(6)
         two.step(6)
     assert one.hits + two.hits >= SAMPLES - 12, "what one reads the other has not to"
+
+
+def test_what_is_cached_comes_first_only_as_far_as_it_may(place):
+    first, count = Job(place, 1, size=8 << 20, samples=400), 80
+    for sample in range(count):
+        assert first.share.keep(sample, W.DECODED, described(sample, 50))
+    found = {}
+    for number, most in enumerate((math.inf, 2.0, 1.0), 2):
+        job = Job(place, number, size=8 << 20, samples=400, most=most)
+        for _ in range(5):
+            job.step(10)
+        found[most] = job.hits
+        job.serving.end()
+    assert found[math.inf] == 50
+    assert 15 <= found[2.0] <= 28, "twice a fifth of 50, as what is read meanwhile is counted too"
+    assert 5 <= found[1.0] <= 18
 
 
 def test_a_job_alone_keeps_no_augmented_samples(place):

@@ -77,9 +77,10 @@ def test_a_cache_that_cannot_be_read_hides_no_other(cache, capsys):
         old.mkdir(mode=0o700)
         (old / "cache").write_text(json.dumps([shm.VERSION - 1, 4 << 20]))
         for path in shm.path_of(cache).rglob("*"):
-            if path.is_file() and path.name in {"room", "table", "log", "facts"}:
+            if path.is_file() and path.name in {"cache", "room", "table", "log", "facts"}:
                 path.write_bytes(path.read_bytes()[:3])
         shown = said(capsys, "ls")
+        assert len((shm.path_of(cache) / "cache").read_bytes()) == 3, "whoever only looks writes nothing"
         assert f"shm://{cache} " in shown
         assert f"shm://{cache}.old: " in shown
         assert "was made by another version: remove it with `headrace cache clear" in shown

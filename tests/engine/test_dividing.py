@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headrace.cache import remote
 from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums
 from headrace.core.stats import Network
 from headrace.engine.consumer.cores import machine
@@ -116,3 +117,8 @@ class TestSpare:
         busy, cores = machine()
         assert busy > 0
         assert cores >= 1
+
+
+def test_a_rank_among_thousands_is_heard_of_before_it_counts_as_gone():
+    assert dividing.pause(1) < dividing.pause(100) <= remote.ALIVE / 3
+    assert dividing.pause(10_000) <= remote.ALIVE / 3

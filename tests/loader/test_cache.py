@@ -275,6 +275,18 @@ def test_resume_in_the_middle_of_an_epoch(name, workers, again):
         shm.remove(other)
 
 
+def test_the_state_of_a_job_alone_holds_no_set_of_samples(name):
+    with loader_of(Stages(), cache(name)) as loader:
+        assert sorted(numbers(loader)) == EVERYTHING
+        epoch = iter(loader)
+        found = numbers(next(epoch) for _ in range(6))
+        state = json.loads(json.dumps(loader.state_dict()))
+    assert "exchanged" not in state, "what was delivered follows from the order"
+    with loader_of(Stages(), cache(name)) as resumed:
+        resumed.load_state_dict(state)
+        assert sorted(found + numbers(resumed)) == EVERYTHING
+
+
 def test_a_state_of_another_epoch_is_refused(name):
     with loader_of(Stages(), cache(name)) as loader:
         next(iter(loader))

@@ -1,6 +1,7 @@
 """What a user says about a cache, and the tier that it names."""
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ class Cache:
     ``split``: the shares of encoded, decoded and augmented samples, three percentages that add up to 100; None: they
     are planned from what is measured, and again while jobs run. ``namespace`` keeps caches on one server apart.
     ``disk`` and ``disk_size``: a directory on a local disk that takes what memory has no room for. ``exchange``:
-    whether, with other jobs there and in completion order, what is cached may come before what was drawn.
+    whether, with other jobs there and in completion order, what is cached may come before what was drawn; a number:
+    with at most so many times as many cached samples in a batch as chance would have.
     """
 
     url: str
@@ -49,7 +51,7 @@ class Cache:
     namespace: str = "cache"
     disk: str | None = None
     disk_size: int | str | None = None
-    exchange: bool = True
+    exchange: bool | float = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured, by name; the URL without what is secret in it."""
@@ -81,9 +83,17 @@ class Cache:
         if self.disk_size is not None:
             parse_size(self.disk_size, "Cache(disk_size=...)")
         exchange: object = self.exchange
-        if not isinstance(exchange, bool):
-            msg = f"Cache(exchange=...) takes True or False, not {self.exchange!r}"
+        if not isinstance(exchange, (bool, int, float)):
+            msg = f"Cache(exchange=...) takes True, False or a number, not {self.exchange!r}"
             raise TypeError(msg)
+        if not isinstance(exchange, bool) and not exchange >= 1:
+            msg = f"Cache(exchange=...) takes True, False or a number from 1 on, not {self.exchange!r}"
+            raise ValueError(msg)
+
+    @property
+    def most(self) -> float:
+        """Times as many cached samples in a batch as chance would have that may be served."""
+        return math.inf if self.exchange is True else float(self.exchange)
 
     @property
     def name(self) -> str:

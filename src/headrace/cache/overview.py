@@ -77,7 +77,7 @@ class _Opened:
         self._limit: int | None = None
         if self._name is not None:
             self._limit, self._url = shm.size_of(self._name), url
-            self._directory = shm.Directory(self._name, self._limit)
+            self._directory = shm.Directory(self._name, None)
             samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()}
             for title in self._directory.datasets():
                 self.backends.append(LocalBackend(self._directory, title, max(0, samples.get(title, 0)), owns=False))

@@ -70,26 +70,27 @@ class RemainingPool:
 
     def __init__(self, rng: np.random.Generator) -> None:
         """None yet."""
-        self._samples, self._count, self._rng = np.empty(64, np.int64), 0, rng
+        self._samples, self._rng = np.empty(64, np.int64), rng
+        self.count = 0
 
     def fill(self, samples: Array) -> None:
         """These and no others."""
-        self._samples, self._count = self._rng.permutation(samples), len(samples)
+        self._samples, self.count = self._rng.permutation(samples), len(samples)
 
     def add(self, samples: Array) -> None:
         """Further ones."""
-        end = self._count + len(samples)
+        end = self.count + len(samples)
         if end > len(self._samples):
-            self._samples = np.concatenate([self._samples[: self._count], np.empty(end + 64, np.int64)])
-        self._samples[self._count : end] = samples
-        for at in range(self._count, end):
+            self._samples = np.concatenate([self._samples[: self.count], np.empty(end + 64, np.int64)])
+        self._samples[self.count : end] = samples
+        for at in range(self.count, end):
             other = int(self._rng.integers(at + 1))
             self._samples[[at, other]] = self._samples[[other, at]]
-        self._count = end
+        self.count = end
 
     def draw(self, count: int) -> Array:
         """Up to ``count`` of them, which are not here any more."""
-        first = max(0, self._count - count)
-        found = self._samples[first : self._count].copy()
-        self._count = first
+        first = max(0, self.count - count)
+        found = self._samples[first : self.count].copy()
+        self.count = first
         return found

@@ -4,6 +4,7 @@ Which samples were served the rank knows itself (``remaining.py``). What is aske
 them are held, and in which form: a wrong answer costs time.
 """
 
+import math
 import secrets
 import time
 from typing import NamedTuple
@@ -41,12 +42,12 @@ class Answer(NamedTuple):
 class Serving:
     """One rank's. Used by one thread of one process."""
 
-    def __init__(self, share: Share) -> None:
-        """The share stays the caller's."""
+    def __init__(self, share: Share, most: float = math.inf) -> None:
+        """The share stays the caller's. ``most``: times as many cached samples as chance would have are served."""
         self.share, self._backend, self._company = share, share.backend, share.company
         self._name = f"{share.unit}.{secrets.token_hex(6)}"
         self._rng = np.random.default_rng()
-        self._pool, self._logged = RemainingPool(self._rng), -1
+        self._pool, self._logged, self._most = RemainingPool(self._rng), -1, most
         self._turn, self._rank = -1, Rank()
         self._mirror = np.zeros(0, np.uint8)
         self._told, self._again = True, 0.0  # whether all but the newest is published; not before
@@ -125,13 +126,12 @@ class Serving:
 
     def _exchanged(self, count: int, drawn: Array, remaining: Remaining) -> Answer:
         words = self._usable(drawn, self._backend.words(drawn))
+        self._notice(remaining)
         hits, found = [drawn[words > 0]], [words[words > 0]]
-        lacking = count - len(hits[0])
-        if lacking:
-            others, theirs = self._others(lacking, drawn, remaining)
-            hits.append(others)
-            found.append(theirs)
-            lacking -= len(others)
+        others, theirs = self._others(self._fair(count, remaining) - len(hits[0]), drawn, remaining)
+        hits.append(others)
+        found.append(theirs)
+        lacking = count - len(hits[0]) - len(others)
         misses = self._misses(lacking, np.concatenate(hits), drawn[words == 0], remaining)
         held = self._backend.words(misses)
         found.append(self._usable(misses, held))
@@ -139,9 +139,14 @@ class Serving:
         served = np.concatenate([*hits, misses])
         return Answer(served, np.concatenate(found), np.concatenate([np.zeros(count - lacking, np.int64), keep]))
 
+    def _fair(self, count: int, remaining: Remaining) -> int:
+        """Cached samples that a request may be served, as far as is known."""
+        if self._most == math.inf:
+            return count
+        return min(count, int(count * self._most * self._pool.count / remaining.count + self._rng.random()))
+
     def _others(self, count: int, besides: Array, remaining: Remaining) -> tuple[Array, Words]:
         """Up to ``count`` that are cached, and were not drawn."""
-        self._notice(remaining)
         samples, words = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         found = 0
         while found < count and len(some := self._pool.draw(2 * (count - found))):
@@ -236,7 +241,8 @@ class Serving:
             return
         held = np.zeros(4, np.int64)
         for first in range(0, self._backend.samples, PART):
-            held += W.sums(self._backend.block(first, min(PART, self._backend.samples - first)))
+            words = self._backend.block(first, min(PART, self._backend.samples - first))
+            held += W.sums(words[words > 0])
         off = tuple(int(there) - counted for there, counted in zip(held, self._backend.room().held, strict=True))
         if self._off is not None:
             both = [min(a, b, key=abs) if a * b > 0 else 0 for a, b in zip(off, self._off, strict=True)]

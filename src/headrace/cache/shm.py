@@ -123,13 +123,15 @@ def title_of(number: int) -> str:
 class Directory:
     """A cache, opened by one process."""
 
-    def __init__(self, name: str, size: int) -> None:
-        """Make it, or use the one there is; ``CacheError`` says why that cannot be."""
-        self.path, self.name, self.size = path_of(name), name, size
+    def __init__(self, name: str, size: int | None) -> None:
+        """Make it, or use the one there is; ``CacheError`` says why that cannot be. ``size``: None for the one there
+        is, which only a look is taken at.
+        """
+        self.path, self.name = path_of(name), name
         self.url = f"shm://{name}"
         self._open: list[int] = []
         try:
-            self._make()
+            self._make(size)
             self.fd = self._opened(self.path, os.O_RDONLY | os.O_DIRECTORY)
             self._check()
             self._room = self._opened("room", os.O_RDWR | os.O_CREAT)
@@ -147,21 +149,23 @@ class Directory:
         self._open.append(os.open(path, flags | _FLAGS, 0o600, dir_fd=at))
         return self._open[-1]
 
-    def _make(self) -> None:
-        with suppress(FileExistsError):
-            self.path.mkdir(mode=0o700)
+    def _make(self, size: int | None) -> None:
+        if size is not None:
+            with suppress(FileExistsError):
+                self.path.mkdir(mode=0o700)
         facts = self.path / "cache"
         found = _facts(facts)
         if found is None:
-            beside = self.path / f".{os.getpid()}"
-            beside.write_text(json.dumps([VERSION, self.size]))
-            beside.rename(facts)
+            if size is not None:
+                beside = self.path / f".{os.getpid()}"
+                beside.write_text(json.dumps([VERSION, size]))
+                beside.rename(facts)
         elif found.version != VERSION:
             msg = f"{self.path} was made by another version: remove it with `headrace cache clear {self.url}`"
             raise CacheError(msg)
-        elif found.size != self.size:
+        elif size not in {None, found.size}:
             msg = (
-                f"the cache {self.url} has {found.size} bytes, and {self.size} were asked for: ask for the same, "
+                f"the cache {self.url} has {found.size} bytes, and {size} were asked for: ask for the same, "
                 f"choose another name, or remove it with `headrace cache clear {self.url}`"
             )
             raise CacheError(msg)

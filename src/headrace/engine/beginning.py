@@ -141,13 +141,15 @@ def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None
     done = None if exchanged is None else members_of(exchanged, length)
     if options is None:
         job = "" if saved is None else saved.get("job", "")
-        return ExchangedGroups(groups, Unshared(), Numbering(known, None, length, length), hits, done, job)
+        numbering = Numbering(known, None, length, length)
+        return ExchangedGroups(groups, Unshared(), numbering, hits, done, job, strayed=True)
     membership, stages = _joined(resources, options)
     numbering = Numbering(known, origins(stages, length), length, stages.samples)
     # An epoch begun without exchange goes on without: what was delivered follows from the order.
     if saved is None and known is not None and not settings.in_order and options.exchange and numbering.is_plain:
         done = np.empty(0, np.int64)
-    return ExchangedGroups(groups, membership, numbering, hits, done, membership.share.unit.job)
+    job, strayed = membership.share.unit.job, exchanged is not None
+    return ExchangedGroups(groups, membership, numbering, hits, done, job, strayed=strayed)
 
 
 def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:

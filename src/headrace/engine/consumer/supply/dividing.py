@@ -17,12 +17,12 @@ from headrace.plan.partition import Split
 from headrace.plan.splitting import Compute, Measured
 
 log = logging.getLogger("headrace.cache")
-LOOK = 2.0
-"""Seconds between two looks at what is measured."""
+LOOK, LONGEST = 2.0, 20.0
+"""Seconds between two looks at what is measured, and at most: whoever is not heard of for a minute counts as gone."""
 REST = 20.0
 """Seconds that a new division is left alone."""
-RECOUNT = 15
-"""Looks between two at whether what is counted is there."""
+RECOUNT, SELDOM = 30.0, 100
+"""Seconds between two looks at whether what is counted is there, and times what such a look took, at least."""
 ENOUGH, SIZED = 64, 4
 """Samples that must have been made, and measured in all their forms, before anything is planned."""
 
@@ -38,6 +38,11 @@ LOCAL, REMOTE = Speed(3e-5, 1e-10), Speed(3e-4, 1e-9)
 """Until enough was read to know: of shared memory, and of a server."""
 
 
+def pause(ranks: int) -> float:
+    """Seconds between two looks, with so many ranks: the work of a server grows with their number and no faster."""
+    return min(LONGEST, LOOK * (1 + ranks / 32))
+
+
 class Divider:
     """Looks now and then, when the rank asks for samples. Takes a millisecond then."""
 
@@ -45,7 +50,7 @@ class Divider:
         """``plans``: the user has not fixed the division."""
         self._serving, self._backend, self._counters, self._plans = serving, serving.share.backend, counters, plans
         self._next = time.monotonic() + LOOK
-        self._looks, self._number, self._rest = 0, -1, 0.0
+        self._recount, self._number, self._rest = self._next + RECOUNT, -1, 0.0
         self._before = time.monotonic(), counters.samples, counters.wait_seconds
         self._used = time.process_time_ns()
         self._spare, self._host = Spare(own_cores()), _host()
@@ -55,11 +60,13 @@ class Divider:
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next, self._looks = now + LOOK * (1 + len(self._serving.share.company.ranks) / 32), self._looks + 1
+        self._next = now + pause(len(self._serving.share.company.ranks))
         if self._backend.rests:
             return True
-        if self._looks % RECOUNT == 0:
+        if now >= self._recount:
             self._serving.recount()
+            done = time.monotonic()
+            self._recount = done + max(RECOUNT, SELDOM * (done - now))
         self._spare.look(now, machine(), self._backend.measured())
         if self._counters.samples > self._before[1]:  # a batch may take longer than it is from look to look
             self._serving.report(self._rank(now))

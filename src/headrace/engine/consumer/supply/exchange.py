@@ -1,6 +1,6 @@
 """Groups of indices as a shared cache answers them: what it has of each, and in completion order others in exchange."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -86,9 +86,9 @@ class Numbering(NamedTuple):
 class Pending(list[list[Any]]):
     """Batches to be made, and what of the epoch was delivered when they were: only together do they make sense."""
 
-    def __init__(self, groups: Iterable[list[Any]], done: Array) -> None:
+    def __init__(self, groups: Iterable[list[Any]], done: Callable[[], Array], *, strayed: bool) -> None:
         super().__init__(groups)
-        self.done = done
+        self.done, self.strayed = done, strayed
 
 
 class _ExchangePlace(NamedTuple):
@@ -109,15 +109,23 @@ class ExchangedGroups:
     """
 
     def __init__(
-        self, groups: Groups, place: Answering, numbering: Numbering, hits: Hits, done: Array | None, job: str = ""
+        self,
+        groups: Groups,
+        place: Answering,
+        numbering: Numbering,
+        hits: Hits,
+        done: Array | None,
+        job: str = "",
+        *,
+        strayed: bool = False,
     ) -> None:
         """``done``: indices that were delivered of this epoch; samples are exchanged. None: they are not.
 
-        ``job``: what a state says of whose it is.
+        ``job``: what a state says of whose it is. ``strayed``: others than those drawn were served of this epoch.
         """
         self._groups, self._place, self._numbering, self._hits, self._job = groups, place, numbering, hits, job
         self._done = _NOTHING if done is None else done
-        self._exchanges = done is not None
+        self._exchanges, self._strayed = done is not None, strayed
         members = numbering.members
         if done is not None:
             assert members is not None
@@ -219,7 +227,9 @@ class ExchangedGroups:
                 np.concatenate([answer.keep, np.zeros(len(more), np.int64)]),
             )
         self._place.saw(answer.samples)
-        self._hits.exchanged += int(np.count_nonzero(~np.isin(answer.samples, asked)))
+        exchanged = int(np.count_nonzero(~np.isin(answer.samples, asked)))
+        self._hits.exchanged += exchanged
+        self._strayed = self._strayed or bool(exchanged)
         served = answer.samples if self._index is None else self._index[answer.samples]
         plans = [Plan(*each) for each in zip(answer.words.tolist(), answer.keep.tolist(), strict=True)]
         return Allotted(served.tolist(), plans), served
@@ -243,8 +253,8 @@ class ExchangedGroups:
     def again(self, pending: list[list[Any]]) -> "ExchangedGroups":
         """The same, but ``pending`` first, which ``progress`` gave: they are asked for again."""
         groups = self._groups.again(pending)
-        done = pending.done if isinstance(pending, Pending) else None
-        return ExchangedGroups(groups, self._place, self._numbering, self._hits, done, self._job)
+        done, strayed = (pending.done(), pending.strayed) if isinstance(pending, Pending) else (None, False)
+        return ExchangedGroups(groups, self._place, self._numbering, self._hits, done, self._job, strayed=strayed)
 
     def progress(self, held: list[list[Any]], besides: list[list[Any]] | None = None) -> dict[str, Any]:
         """For a resume: ``held``, served and not delivered, and what waits here; not the head if it is ``besides``."""
@@ -255,10 +265,17 @@ class ExchangedGroups:
         rest |= {"job": self._job} if self._job else {}
         if not self._exchanges:
             return rest | {"pending": pending}
-        done = self._so_far()
-        owed = [index for group in held + head for index in group]
-        done = np.setdiff1d(done, np.array(owed, np.int64))
-        return rest | {"pending": Pending(pending, done), "exchanged": bitmap(done)}
+
+        def done() -> Array:
+            delivered = np.zeros(self._numbering.length, bool)
+            delivered[self._done] = True
+            delivered[self._served[: at.served]] = True
+            delivered[[index for group in held + head for index in group]] = False
+            return np.flatnonzero(delivered)
+
+        found = rest | {"pending": Pending(pending, done, strayed=self._strayed)}
+        # As long as nothing but what was drawn came, what was delivered follows from the order.
+        return found | {"exchanged": bitmap(done())} if self._strayed else found
 
 
 _NOTHING: Array = np.empty(0, np.int64)

@@ -79,7 +79,7 @@ class Membership:
             self.share = open_share(options, caching.scopes, caching.samples, unit)
             try:
                 self._agree(options)
-                self.serving = Serving(self.share)
+                self.serving = Serving(self.share, options.most)
             except BaseException:
                 self.share.close()
                 raise
