@@ -88,7 +88,20 @@ def test_what_limits_a_dataset_is_found(tmp_path, monkeypatch, capfd, fault):
     (tmp_path / "faulty.py").write_text(textwrap.dedent(program))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    code = main(["doctor", "--json", "--dataset", "faulty:Data", "--seconds", "4", "--workers", str(workers)])
+    code = main(
+        [
+            "doctor",
+            "--json",
+            "--dataset",
+            "faulty:Data",
+            "--seconds",
+            "8",
+            "--batch-size",
+            "4",
+            "--workers",
+            str(workers),
+        ]
+    )
     out, err = capfd.readouterr()
     assert code == 0, err
     facts = json.loads(out)
