@@ -44,6 +44,8 @@ CASES = {
     "concatenated": (ConcatDataset([ONE, Subset(TWO, range(19, 4, -1))]), 25),
     "concatenated twice": (ConcatDataset([ConcatDataset([ONE, TWO]), Subset(ONE, [3])]), 31),
     "a part of several": (Subset(ConcatDataset([ONE, TWO]), [3, 29, 10, 9]), 4),
+    "from the end": (ConcatDataset([ONE, Subset(TWO, [-1, -2, 0])]), 13),
+    "side by side from the end": (Subset(StackDataset(TWO, Stages(20, 300)), [-1, 2, -20]), 3),
     "side by side": (StackDataset(ONE, Subset(TWO, range(10))), 10),
     "side by side by name": (StackDataset(picture=Subset(TWO, range(9, -1, -1)), mask=ONE), 10),
 }
@@ -60,6 +62,15 @@ def plain(sample):
     if isinstance(sample, dict):
         return tuple(sorted((name, int(value)) for name, value in sample.items()))
     return tuple(map(int, sample)) if isinstance(sample, (tuple, list)) else int(sample)
+
+
+def test_an_index_that_a_dataset_has_not_is_no_others(cache):
+    dataset = ConcatDataset([ONE, Subset(TWO, [0, -21])])
+    with (
+        headrace.DataLoader(dataset, None, num_workers=0, cache=cache) as loader,
+        pytest.raises(IndexError, match="no sample -21: the dataset has 20"),
+    ):
+        list(loader)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -173,17 +173,11 @@ class Reader:
         return self._joined(tag, [self.digest(each, f"{path}[{at}]") for at, each in enumerate(value)])
 
     def _dict(self, value: Any, path: str) -> bytes:
-        if all(type(key) is str for key in value):
-            keys = sorted(value)
-            if len(keys) > 1000:
-                return self.several("large dict", (keys, [value[key] for key in keys]), f"{path}[...]")
-            pairs = [
-                self.hashed("key", key.encode("utf-8", "surrogatepass"), self.digest(value[key], f"{path}[{key!r}]"))
-                for key in keys
-            ]
-            return self._joined("dict", pairs)
+        """With its order: who goes through it, as through operations by name, does so in that."""
+        if len(value) > 1000 and all(type(key) is str for key in value):
+            return self.several("large dict", (list(value), list(value.values())), f"{path}[...]")
         items = [
             self._joined("item", [self.digest(key, f"{path} key"), self.digest(each, f"{path}[{key!r}]")])
             for key, each in value.items()
         ]
-        return self._joined("dict", sorted(items))
+        return self._joined("dict", items)

@@ -1,5 +1,6 @@
 """What an object holds, so that two of a class can be told apart: attributes and slots, or what it would pickle."""
 
+import copyreg
 import functools
 import sys
 from pathlib import Path
@@ -27,8 +28,9 @@ def refused(value: Any, path: str, why: str = "a cache cannot tell whether it ch
 
 def of(value: Any, path: str) -> tuple[Any, dict[str, Any]]:
     """How an object is made and its attributes, as pickle would have it; ``CacheError`` where that cannot be read."""
+    registered = copyreg.dispatch_table.get(type(value))  # of compiled patterns, say
     try:
-        found = value.__reduce_ex__(4)
+        found = registered(value) if registered is not None else value.__reduce_ex__(4)
     except CacheError:
         raise
     except Exception as error:

@@ -45,6 +45,21 @@ class Stage(NamedTuple):
     """Whether what it makes is worth keeping."""
 
 
+class OwnNumber(NamedTuple):
+    """The number of a sample of a dataset that is no part of another: its index, from the front."""
+
+    samples: int
+
+    def __call__(self, index: int) -> int:
+        """``IndexError`` where there is none: another's entry would be taken for it."""
+        number = int(index)
+        number += self.samples if number < 0 else 0
+        if not 0 <= number < self.samples:
+            msg = f"there is no sample {int(index)}: the dataset has {self.samples}"
+            raise IndexError(msg)
+        return number
+
+
 class Stages(NamedTuple):
     """What a worker does for ``dataset[index]``, from the beginning or from any form that it is given."""
 
@@ -231,7 +246,7 @@ def _stacked(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages
     pairs = [np.fromiter(map(part.origin, range(count)), np.int64, count) for part in parts] if not scopes else []
     names = list(several) if isinstance(several, dict) else None
     together = scopes or _together(parts, (names, pairs))
-    return Stages(_several_steps(parts, of_all), together, int, count, stamp)
+    return Stages(_several_steps(parts, of_all), together, OwnNumber(count), count, stamp)
 
 
 def _together(parts: list[Stages], how: Any) -> Scopes:
@@ -264,8 +279,8 @@ def _own_parts(dataset: Any) -> list[tuple[Any, ...]]:
 
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
-    stamp = getattr(dataset, "stamp", _no_stamp)
-    found = Stages(_steps(dataset), scopes, int, len(dataset), stamp)
+    stamp, count = getattr(dataset, "stamp", _no_stamp), len(dataset)
+    found = Stages(_steps(dataset), scopes, OwnNumber(count), count, stamp)
     return found._replace(naming=dataset.naming) if hasattr(dataset, "naming") else found
 
 
@@ -341,5 +356,5 @@ def _folder_parts(dataset: Any, folder: _Folder) -> tuple[Any, ...]:
 
 def _folder(dataset: Any, scopes: Scopes | None) -> Stages:
     folder = _Folder(dataset)
-    scopes = scopes or _folder_scopes(dataset, folder)
-    return Stages(_steps(folder, encodes=folder.opens), scopes, int, len(dataset.samples), folder.stamp)
+    scopes, count = scopes or _folder_scopes(dataset, folder), len(dataset.samples)
+    return Stages(_steps(folder, encodes=folder.opens), scopes, OwnNumber(count), count, folder.stamp)

@@ -22,7 +22,7 @@ from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.supply.dividing import Divider, shown
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.counts import Counts
-from headrace.engine.staging.stages import Stages, staged
+from headrace.engine.staging.stages import OwnNumber, Stages, staged
 
 _places: set[tuple[int, str, int]] = set()
 """Those that loaders of this process have: process, dataset and number."""
@@ -210,6 +210,6 @@ def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
 
 def origins(stages: Stages, length: int) -> Array | None:
     """The cache's number of each index; None: the same."""
-    if stages.origin is int:
+    if isinstance(stages.origin, OwnNumber):
         return None
     return np.fromiter((stages.origin(index) for index in range(length)), np.int64, length)
