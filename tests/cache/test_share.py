@@ -201,7 +201,7 @@ def test_what_is_cached_comes_first_only_as_far_as_it_may(place):
         job.serving.end()
     assert found[math.inf] == 50
     assert 15 <= found[2.0] <= 28, "twice a fifth of 50, as what is read meanwhile is counted too"
-    assert 5 <= found[1.0] <= 18
+    assert 5 <= found[1.0] <= 22
 
 
 def test_a_job_alone_keeps_no_augmented_samples(place):

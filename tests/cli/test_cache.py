@@ -39,6 +39,12 @@ def cache(name):  # noqa: F811  (the fixture)
     share.close()
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Whatever other caches this machine has."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 def said(capsys, *arguments):
     assert main(["cache", *arguments]) == 0
     return capsys.readouterr().out

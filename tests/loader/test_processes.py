@@ -18,6 +18,7 @@ from torch.utils.data import get_worker_info
 
 import headrace
 from headrace.engine.consumer.processes import forker, pool, starting
+from headrace.engine.worker import forking
 from tests.loader.data import Numbers, Once, Pairs, first
 from tests.loader.support import PATIENCE, forkers, kill
 from tests.parity.support import alive, raises, wait_until
@@ -59,6 +60,17 @@ class Touched:
 
     def __call__(self, index: int) -> None:
         self._path.touch()
+
+
+class Numbered:
+    """A ``worker_init_fn`` that adds the process's number to a file."""
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def __call__(self, lane: int) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{os.getpid()}\n")
 
 
 class LockedNumbers(Numbers):
@@ -227,6 +239,30 @@ class TestForker:
             indices += [index for batch in iterator for index in batch[0].tolist()]
         assert indices == list(range(200))
         assert wait_until(lambda: not any(map(alive, forked)))
+
+    def test_a_worker_that_it_forked_and_told_nobody_of_does_not_begin(self, workers, monkeypatch, tmp_path):
+        """Killed between the two: with the worker that is forked instead, two would have been in one lane."""
+        start = forking._ForkServer._start
+
+        def start_and_die(*arguments):
+            (tmp_path / "untold").write_text(str(start(*arguments)))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        monkeypatch.setattr(forking._ForkServer, "_start", start_and_die)
+        loader = headrace.DataLoader(
+            Pairs(60), batch_size=5, num_workers=1, timeout=PATIENCE, worker_init_fn=Numbered(tmp_path / "begun")
+        )
+        iterator = iter(loader)
+        indices = next(iterator)[0].tolist()
+        kill(workers()[0])
+        with pytest.warns(RuntimeWarning, match="is gone"):
+            indices += [index for batch in iterator for index in batch[0].tolist()]
+        assert indices == list(range(60))
+        untold = (tmp_path / "untold").read_text()
+        assert wait_until(lambda: untold not in {str(each.pid) for each in psutil.process_iter() if alive(each)})
+        begun = (tmp_path / "begun").read_text().split()
+        assert len(begun) == 2
+        assert untold not in begun
 
     def test_one_that_does_not_answer_is_given_up(self, workers, monkeypatch):
         monkeypatch.setattr(forker, "ANSWER_SECONDS", 0.2)

@@ -53,11 +53,16 @@ def epochs(tmp_path: Path, dataset: type[Pairs] = Pairs, **options: Any) -> list
 @each_order
 @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "new workers"])
 def test_it_is_begun_when_it_is_drawn(in_order, persistent, tmp_path):
-    first, second = epochs(tmp_path, in_order=in_order, persistent_workers=persistent)
     drawn_with = SLOW // BATCH - 16 + 1  # sixteen batches are outstanding
-    assert first.index(SLOW) >= SLOW - 8
-    assert second.index(SLOW) < SLOW - 8
-    assert second.index(SLOW) >= BATCH * drawn_with - 8
+    for attempt in range(8):  # where the machine is busy with other things, any sample may seem extraordinarily slow
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        first, second = epochs(folder, in_order=in_order, persistent_workers=persistent)
+        assert first.index(SLOW) >= SLOW - 8
+        assert second.index(SLOW) >= BATCH * drawn_with - 8
+        if second.index(SLOW) < SLOW - 8:
+            return
+    pytest.fail("it was never begun before its turn")
 
 
 def test_what_is_made_a_batch_at_a_time_stays_together(tmp_path):

@@ -15,6 +15,8 @@ PIPE_WIDTH = 140
 """Columns where there is no terminal to ask, nor anybody who said how many."""
 WIDEST = {"operation": 24, "function": 44, "library": 28}
 """Letters of long names that are shown; the JSON has all."""
+WHOLE = {"cache"}
+"""Names that are typed again, in another command: shown whole, over several lines if need be."""
 
 
 class PipeConsole(Console):
@@ -40,8 +42,8 @@ def table(title: str, *headings: str, left: int = 1) -> Table:
         made.add_column(
             heading,
             justify="left" if at < left else "right",
-            no_wrap=heading not in WIDEST,
-            overflow="ellipsis",
+            no_wrap=heading not in {*WIDEST, *WHOLE},
+            overflow="fold" if heading in WHOLE else "ellipsis",
             max_width=WIDEST.get(heading),
         )
     return made

@@ -128,10 +128,12 @@ class EpochMachine(Generic[Source]):
         self._batch = None
         if batch.count:
             relaxed = self._early or 2 * self.epoch.lined_up >= self.epoch.share
+            story = self._ledger.story
+            when = 0 if story is None else story.log.clock()  # lanes may take tickets before they are told of
             lanes = self._ledger.publish(batch, self.epoch.staff.lanes, ahead, relaxed=relaxed)
-            if self._ledger.story is not None:
+            if story is not None:
                 indices = self.epoch.book.groups[batch.group].indices
-                self._ledger.story.published(batch.group, batch.slot, indices, ahead, free=batch.free_order)
+                story.published(batch.group, batch.slot, indices, ahead, when, free=batch.free_order)
             return self._rings(lanes)
         return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self.epoch.staff.lanes))
 

@@ -70,17 +70,19 @@ class Story:
         self._groups: dict[int, Sequence[Any]] = {}  # by serial: their indices
         self._read: dict[int, int] = {}  # by lane: records that are in the log
 
-    def published(self, group: int, slot: int, indices: Sequence[Any], ahead: Sequence[int], *, free: bool) -> None:
-        """A group was drawn and its tickets are queued; those ``ahead`` before their turn."""
+    def published(
+        self, group: int, slot: int, indices: Sequence[Any], ahead: Sequence[int], when: int, *, free: bool
+    ) -> None:
+        """A group was drawn (``when``: by the clock) and its tickets are queued, those ``ahead`` before their turn."""
         self._groups[self._w[self._dims.group(group) + W.G_SERIAL]] = indices
         while len(self._groups) > GROUPS:
             del self._groups[next(iter(self._groups))]
         where = "a row of the batch that is filling when it is made" if free else f"batch {self._batch(slot)}"
         epoch = self._w[self._dims.group(group) + W.G_EPOCH]
-        self.log.tell("loader", "drawn", f"in epoch {epoch}, for {where}", indices)
+        self.log.tell("loader", "drawn", f"in epoch {epoch}, for {where}", indices, when)
         if ahead:
             why = "ahead of its turn: it was extraordinarily slow before"
-            self.log.tell("loader", "queued ahead", why, [indices[position] for position in ahead])
+            self.log.tell("loader", "queued ahead", why, [indices[position] for position in ahead], when)
 
     def handed_out(self, slot: int, indices: Iterable[Any]) -> None:
         """A batch is complete and on its way to the user."""

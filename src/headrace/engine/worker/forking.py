@@ -30,6 +30,8 @@ ANSWER = struct.Struct("<qq")  # serial; a process id, an exit code, or an error
 GONE, START, REAP, END = 0, 1, 2, 3
 UNKNOWN = 1 << 32
 """In place of an exit code: it cannot be told."""
+KNOWN = b"k"
+"""What a new worker reads when the trainer has its number; it reads nothing where the trainer never heard of it."""
 
 
 def serve(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
@@ -80,7 +82,7 @@ class _ForkServer:
 
     def _serve(self) -> int:
         """Answer one request; which one it was. ``GONE``: a trainer that dies lets go of its end first."""
-        message, fds, _, _ = socket.recv_fds(self._channel, REQUEST.size, 2, socket.MSG_CMSG_CLOEXEC)
+        message, fds, _, _ = socket.recv_fds(self._channel, REQUEST.size, 3, socket.MSG_CMSG_CLOEXEC)
         if len(message) < REQUEST.size:
             return GONE
         serial: int
@@ -103,12 +105,12 @@ class _ForkServer:
             self._channel.send(ANSWER.pack(serial, self._reap(subject)))
         return kind
 
-    def _start(self, lane: int, bell: int, resume: int) -> int:
+    def _start(self, lane: int, bell: int, resume: int, permit: int) -> int:
         with os.fdopen(resume, "rb", closefd=False) as file:
             told: Resume = pickle.load(file)  # noqa: S301  (written by the trainer for us)
         job = replace(self._job, lane=lane, bell=Bell.of(bell), resume=told)
         child: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
-            target=self._born, args=(job,), daemon=True
+            target=self._born, args=(job, permit), daemon=True
         )
         child.start()
         assert child.pid is not None
@@ -124,10 +126,13 @@ class _ForkServer:
         child.close()
         return UNKNOWN if code is None else code
 
-    def _born(self, job: Job) -> None:
+    def _born(self, job: Job, permit: int) -> None:
         """A worker's beginning."""
-        sys.stdout, sys.stderr = self._streams
         self._channel.close()
+        if os.read(permit, len(KNOWN)) != KNOWN:
+            return  # whoever is in this lane is another
+        os.close(permit)
+        sys.stdout, sys.stderr = self._streams
         if self._collects:
             gc.enable()
         process.main(job)

@@ -92,14 +92,23 @@ class Forker:
                 raise
 
     def start(self, lane: int, bell: int, resume: Resume) -> NewWorker:
-        """Have a worker forked that is rung by ``bell``; OSError when the system does not allow it."""
-        with os.fdopen(os.memfd_create("headrace-resume", os.MFD_CLOEXEC), "w+b") as told:
-            pickle.dump(resume, told)
-            told.seek(0)
-            answer, fds = self._ask(forking.START, lane, [bell, told.fileno()])
-        if answer < 0:
-            raise OSError(-answer, os.strerror(-answer))
-        return NewWorker(answer, fds[0])
+        """Have a worker forked that is rung by ``bell``; OSError when the system does not allow it.
+
+        It begins once it is known here. One whose forker died before it said so ends instead: the lane gets another.
+        """
+        permit, grant = os.pipe2(os.O_CLOEXEC)
+        try:
+            with os.fdopen(os.memfd_create("headrace-resume", os.MFD_CLOEXEC), "w+b") as told:
+                pickle.dump(resume, told)
+                told.seek(0)
+                answer, fds = self._ask(forking.START, lane, [bell, told.fileno(), permit])
+            if answer < 0:
+                raise OSError(-answer, os.strerror(-answer))
+            os.write(grant, forking.KNOWN)
+            return NewWorker(answer, fds[0])
+        finally:
+            os.close(grant)
+            os.close(permit)
 
     def reap(self, pid: int) -> int | None:
         """The exit code of a worker that ended (negative: the signal), None when it cannot be told."""
