@@ -10,6 +10,7 @@ from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
 from headrace.cache import words as W
+from headrace.cache.fingerprint import fingerprint
 from headrace.core.errors import CacheError
 from headrace.dataset import StoreDataset
 from headrace.engine.staging.lists import steps
@@ -90,6 +91,29 @@ class TestPrefix:
         assert parts.kept[0] is halve
         assert parts.kept[3]([1, 2]) == 2
         assert names(parts.rest) == ["RandomCrop"]
+
+    def test_a_mark_is_of_the_class_that_has_it(self):
+        @deterministic(version=1)
+        class Halve:
+            def __init__(self, by):
+                self.by = by
+
+            def __call__(self, value):
+                return value
+
+            @deterministic
+            def method(self, value):
+                return value
+
+        class Jittered(Halve):
+            def __call__(self, value):
+                return value * torch.rand(())
+
+        assert is_deterministic(Halve(1))
+        assert is_deterministic(Jittered(1).method)
+        assert not is_deterministic(Jittered(1))
+        assert fingerprint(Halve(1)) == fingerprint(Halve(2))
+        assert fingerprint(Jittered(1)) != fingerprint(Jittered(2))
 
     def test_sequences_of_modules(self):
         pipeline = torch.nn.Sequential(transforms.CenterCrop(3), transforms.RandomErasing())

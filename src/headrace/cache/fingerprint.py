@@ -129,7 +129,7 @@ class Reader:
             return self._attributes(value.values, value.kind.__name__)
         if isinstance(value, Method):
             return self.code.method(value, path)
-        version = getattr(value, "__headrace_version__", None)
+        version = state.said(value, "__headrace_version__")
         if version is not None and not isinstance(value, type):
             return self._joined("version", [code.title(value).encode(), self.digest(version, f"{path} version")])
         if self.code.knows(value):

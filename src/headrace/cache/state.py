@@ -3,6 +3,7 @@
 import copyreg
 import functools
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ HOW = (
 def title(kind: type) -> str:
     """A class's full name."""
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def said(value: Any, name: str) -> Any:
+    """What a mark of this name says of a thing, or of its class; not of one that the class derives from, which it need
+    not do as.
+    """
+    marked = value.__func__ if isinstance(value, types.MethodType) else value
+    return getattr(marked, "__dict__", {}).get(name, vars(type(marked)).get(name))
 
 
 def refused(value: Any, path: str, why: str = "a cache cannot tell whether it changed") -> CacheError:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import torch
 
+from headrace.cache.state import said
 from headrace.engine.staging.lists import known, steps
 
 MARK, VERSION = "__headrace_deterministic__", "__headrace_version__"
@@ -44,9 +45,9 @@ def deterministic(*, version: str | int | None = None) -> Callable[[_F], _F]: ..
 def deterministic(operation: _F | None = None, *, version: str | int | None = None) -> _F | Callable[[_F], _F]:
     """Say that an operation of one's own always gives the same for the same input; usable as a decorator.
 
-    A class marked so marks all its objects. What is returned stands for ``operation``, and is it where possible.
-    ``version`` tells a cache which operation it is, in place of its code and all that it holds: another one, another
-    version. It is for operations of which that cannot be told.
+    A class marked so marks all its objects, and not those of classes derived from it. What is returned stands for
+    ``operation``, and is it where possible. ``version`` tells a cache which operation it is, in place of its code and
+    all that it holds: another one, another version. It is for operations of which that cannot be told.
     """
     if operation is None:
         return lambda given: deterministic(given, version=version)
@@ -65,7 +66,7 @@ def _marked(operation: _F, version: str | int | None) -> _F:
 
 def is_deterministic(operation: Any) -> bool:
     """Whether an operation is known, or was said, to be deterministic. Unknown ones count as random."""
-    if getattr(operation, MARK, False):
+    if said(operation, MARK):
         return True
     kind = type(operation)
     name, module = kind.__name__, kind.__module__
@@ -96,7 +97,7 @@ def cut(transform: Any) -> PipelineParts:
 
 def _enlarges(operation: Any) -> bool:
     name = type(operation).__name__
-    if getattr(operation, MARK, False):
+    if said(operation, MARK):
         return False
     wanted = getattr(operation, "dtype", None)
     if name in {"ConvertImageDtype", "ToDtype"}:

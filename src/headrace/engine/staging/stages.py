@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from io import FileIO
 from itertools import accumulate
 from pathlib import Path
@@ -45,7 +46,8 @@ class Stage(NamedTuple):
     """Whether what it makes is worth keeping."""
 
 
-class OwnNumber(NamedTuple):
+@dataclass(frozen=True)
+class OwnNumber:
     """The number of a sample of a dataset that is no part of another: its index, from the front."""
 
     samples: int
