@@ -12,6 +12,7 @@ from headrace.cache.division import DivisionRecord, Rank, Sums
 from headrace.cache.options import Cache, open_share
 from headrace.cache.serving import Serving
 from headrace.cli.__main__ import main
+from headrace.cli.cache import bytes_text
 from tests.cache import servers
 from tests.cache.conftest import name  # noqa: F401  (a fixture)
 from tests.cache.places import described
@@ -56,6 +57,11 @@ def test_info(cache, capsys):
     assert found["forms"]["encoded"] == {"entries": 1, "bytes": 5120}
     assert found["bytes"] <= found["limit"] <= 2 << 20
     assert "9 KiB" in said(capsys, "info", f"shm://{cache}")
+
+
+def test_sizes_are_written_without_powers_of_ten():
+    shown = [bytes_text(count) for count in (0, 999, 1000, 1023, 1024, 1020 << 10, 999.4 * 2**20, 1023 << 30, 5 << 40)]
+    assert shown == ["0 B", "999 B", "1000 B", "1023 B", "1 KiB", "1020 KiB", "999 MiB", "1023 GiB", "5 TiB"]
 
 
 def check_division(each, shown):

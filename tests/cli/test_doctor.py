@@ -131,9 +131,13 @@ def test_a_dataset_that_is_none_is_told_in_a_line(monkeypatch, name, says):
         (["--dataset", "data"], "write it as module:name"),
         (["--dataset", "a:b", "--", "true"], "a program or --dataset, not both"),
         (["--", "/nowhere/at/all"], "cannot run /nowhere/at/all"),
-        (["--", "false"], "ended with exit code 1"),
     ],
 )
 def test_mistakes_are_told_in_a_line(capfd, arguments, says):
     assert main(["doctor", *arguments]) == 2
     assert says in capfd.readouterr().err
+
+
+def test_a_program_that_fails_gives_its_exit_code(capfd):
+    assert main(["doctor", "--", "sh", "-c", "exit 7"]) == 7
+    assert "with torch's loader the program ended with exit code 7" in capfd.readouterr().err

@@ -137,6 +137,6 @@ def bytes_text(count: float) -> str:
     """For people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
-            return f"{count:.3g} {unit}"
+            return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.3g} TiB"

@@ -46,12 +46,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look, run, say."""
+    from headrace.running.comparison import NothingToCompare
     from headrace.running.machine import Machine, concerns
 
     program = _program(options)
     machine = Machine.here()
     found = concerns(machine)
-    measured = _measured(program, options.seconds) if program else None
+    try:
+        measured = _measured(program, options.seconds) if program else None
+    except NothingToCompare as error:
+        _tell(str(error))
+        return error.code if options.dataset is None else 2  # a dataset's program is ours
     if options.json:
         print(json.dumps(_data(machine, found, measured), indent=1))
         return 0
@@ -78,24 +83,23 @@ def _program(options: argparse.Namespace) -> list[str]:
 
 def _measured(program: Sequence[str], seconds: float) -> tuple[BothLoaders, LoaderReport]:
     """Both loaders' figures, and what the trace of torch's says."""
-    from headrace.running.comparison import ORDER, NothingToCompare, compare
+    from headrace.running.comparison import ORDER, compare
     from headrace.trace.calibrate import calibrate
     from headrace.trace.reader import read
     from headrace.trace.report import report
 
-    def tell(line: str) -> None:
-        print(f"headrace doctor: {line}", file=sys.stderr)
-
     with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
         trace = str(Path(folder) / "torch.trace")
         try:
-            compared = compare(program, {"seconds": seconds / len(ORDER)}, tell, trace)
+            compared = compare(program, {"seconds": seconds / len(ORDER)}, _tell, trace)
         except OSError as error:
             raise UsageError(f"cannot run {program[0]}: {error.strerror}") from None
-        except NothingToCompare as error:
-            raise UsageError(str(error)) from None
         found = report(read(trace), calibrate(), len(os.sched_getaffinity(0)))
     return compared, max(found.loaders, key=lambda loader: loader.figures.batches)
+
+
+def _tell(line: str) -> None:
+    print(f"headrace doctor: {line}", file=sys.stderr)
 
 
 def _data(

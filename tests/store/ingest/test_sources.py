@@ -200,6 +200,7 @@ class TestManifests:
         path = manifest(folder / "m.csv", [{"path": "a.png", "key": "k1"}, {"path": "b.png", "key": "k2"}])
         ingest(str(path), url)
         assert sorted(contents(url)) == ["k1", "k2"]
+        assert ingest(str(path), url, ReadOptions(key="key")).present == 2
 
     def test_rows_of_one_file_are_apart_if_they_differ(self, folder, url):
         rows = [{"path": "a.png", "x": x} for x in (0, 1, 1, 2)]

@@ -140,7 +140,7 @@ class _Columns:
         self.classes = tuple(sorted(values)) if named or (reading.classes and self.label) else None
         self.labels = LabelKind.BLOB if reading.label_files else LabelKind.INTEGER if self.label else LabelKind.NONE
         self.key = reading.key or (KEY if KEY in guesses else None)
-        apart = {PATH, self.label, self.key, reading.label_files} - {reading.key}
+        apart = {PATH, self.label, self.key, reading.label_files} - ({reading.key} - {KEY})
         wanted = [column for column in guesses if column not in apart]
         if reading.columns is not None:
             wanted = [column for column in wanted if column in reading.columns]
