@@ -69,6 +69,7 @@ class Story:
         self._w, self._dims, self.log = words, dims, log
         self._groups: dict[int, Sequence[Any]] = {}  # by serial: their indices
         self._read: dict[int, int] = {}  # by lane: records that are in the log
+        self._gathering: dict[int, object] = {}  # under 0: whoever does
 
     def published(
         self, group: int, slot: int, indices: Sequence[Any], ahead: Sequence[int], when: int, *, free: bool
@@ -129,17 +130,26 @@ class Story:
         self.log.tell("loader", "begun again", why, indices)
 
     def gather(self) -> None:
-        """Put what lanes have told into the log."""
-        for lane in range(self._w[W.LANES]):
-            ring, read = self._dims.story(lane), self._read.get(lane, 0)
-            told = self._w[ring]
-            numbers = range(max(read, told - self._dims.told + 1), told)
-            records = [self._record(ring, number) for number in numbers]
-            whole = self._w[ring] - self._dims.told  # up to here, they may have been overwritten meanwhile
-            for number, record in zip(numbers, records, strict=True):
-                if number > whole:
-                    self._tell(lane, *record)
-            self._read[lane] = told
+        """Put what lanes have told into the log, unless another thread, or whom a handler interrupts, is at it."""
+        mine = object()
+        try:
+            if self._gathering.setdefault(0, mine) is mine:
+                for lane in range(self._w[W.LANES]):
+                    self._gather(lane)
+        finally:  # calls nothing, so no handler keeps it from being done
+            if 0 in self._gathering and self._gathering[0] is mine:
+                del self._gathering[0]
+
+    def _gather(self, lane: int) -> None:
+        ring, read = self._dims.story(lane), self._read.get(lane, 0)
+        told = self._w[ring]
+        numbers = range(max(read, told - self._dims.told + 1), told)
+        records = [self._record(ring, number) for number in numbers]
+        whole = self._w[ring] - self._dims.told  # up to here, they may have been overwritten meanwhile
+        for number, record in zip(numbers, records, strict=True):
+            self._read[lane] = number + 1  # before it is told: an interrupt has nothing told twice
+            if number > whole:
+                self._tell(lane, *record)
 
     def _record(self, ring: int, number: int) -> list[int]:
         at = ring + 1 + number % self._dims.told * W.TOLD
