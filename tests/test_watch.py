@@ -15,7 +15,7 @@ from pathlib import Path
 @pytest.mark.parametrize("number", range(3))
 def test_before(number): pass
 
-@pytest.mark.timeout(1)
+@pytest.mark.timeout(5)
 def test_hangs_with_the_interpreter_lock():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path("pid").write_text(str(child.pid))
@@ -48,7 +48,7 @@ def test_a_test_that_hangs_or_crashes_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text("def test_elsewhere(): pass")
     done = run(tmp_path, "-n", "2", "-rf")
     assert "2 failed, 8 passed" in done.stdout.splitlines()[-1], done.stdout + done.stderr
-    assert "test_hangs_with_the_interpreter_lock took longer than 1 s" in done.stdout
+    assert "test_hangs_with_the_interpreter_lock took longer than 5 s" in done.stdout
     assert "in test_hangs_with_the_interpreter_lock" in done.stdout, "where it hung"
     assert "in test_crashes" in done.stdout
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text())), "what it started went with it"
@@ -58,7 +58,7 @@ def test_one_process_says_what_hung_and_ends(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(PROGRAM)
     done = run(tmp_path)
     assert done.returncode < 0
-    assert "test_hangs_with_the_interpreter_lock took longer than 1 s" in done.stderr
+    assert "test_hangs_with_the_interpreter_lock took longer than 5 s" in done.stderr
     assert "in test_hangs_with_the_interpreter_lock" in done.stderr
 
 

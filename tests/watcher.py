@@ -38,10 +38,11 @@ def watch(pid: int, report: int) -> None:
 
 
 def _end(process: int, pid: int, report: int, running: str) -> None:
+    signal.pidfd_send_signal(process, signal.SIGSTOP)  # or it might start one more
     family = _descendants(pid)
     os.write(report, f"{running}\n".encode())
-    signal.pidfd_send_signal(process, signal.SIGCONT)
     signal.pidfd_send_signal(process, signal.SIGABRT)
+    signal.pidfd_send_signal(process, signal.SIGCONT)
     if not select.select([process], [], [], PATIENCE_S)[0]:
         signal.pidfd_send_signal(process, signal.SIGKILL)
     for child in family:
