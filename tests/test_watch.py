@@ -39,6 +39,7 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=240,
     )
 
 

@@ -88,14 +88,15 @@ class Serving:
     def saw(self, samples: Array) -> None:
         """These are served: others may know. Nobody is told while nobody else is there."""
         np.bitwise_or.at(self._mirror, samples >> 3, np.left_shift(1, samples & 7).astype(np.uint8))
-        began = time.monotonic()
-        if not self._company.others or self._backend.rests or began < self._again:
+        if not self._company.others or self._backend.rests or time.monotonic() < self._again:
             self._told = False
             return
+        clock = time.monotonic if self._backend.slow else time.thread_time  # a busy machine makes nothing expensive
+        began = clock()
         fresh = samples if self._told else np.flatnonzero(np.unpackbits(self._mirror, bitorder="little"))
         self._backend.saw(self._epoch, fresh, self._mirror)
-        self._told, done = True, time.monotonic()
-        self._again = done + SELDOM * (done - began - LITTLE) if done - began > LITTLE else 0.0
+        self._told, took = True, clock() - began
+        self._again = time.monotonic() + SELDOM * (took - LITTLE) if took > LITTLE else 0.0
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
         """As many samples as were asked for: those, or with ``remaining`` others of it. Marks nothing: see ``saw``."""

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,8 @@ class SqliteReader:
     def __init__(self, connection: sqlite3.Connection, labels: LabelKind) -> None:
         self._connection, self._turn = connection, threading.Lock()
         self.labels = labels
+        # Nobody closes a dataset: Python 3.13 warns of connections that end without it.
+        weakref.finalize(self, connection.close).atexit = False
 
     def rows(self, query: str, parameters: tuple[str, ...] = ()) -> list[Any]:
         with self._turn:
