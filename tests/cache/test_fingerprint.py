@@ -36,6 +36,16 @@ def closure(by):
     return lambda value: value * by
 
 
+class Measured(np.ndarray):
+    pass
+
+
+def measured(unit):
+    found = np.arange(4).view(Measured)
+    found.unit = unit
+    return found
+
+
 DIFFERENT = [
     None,
     0,
@@ -59,6 +69,10 @@ DIFFERENT = [
     np.arange(3.0),
     np.arange(4).reshape(2, 2),
     np.arange(4),
+    measured("mm"),
+    measured("cm"),
+    np.ma.array([1, 2], mask=[0, 1], fill_value=8),
+    np.ma.array([1, 2], mask=[0, 1], fill_value=9),
     {"a": 1, "b": 2},
     {"b": 2, "a": 1},  # who goes through it meets them in this order
     {f"{number:04}": 1 for number in range(2000)},

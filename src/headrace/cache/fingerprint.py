@@ -147,7 +147,8 @@ class Reader:
             return self._joined("told", [code.title(value).encode(), self.digest(told(), name) if self._asks else b""])
         content = state.array_of(value)
         if content is not None:
-            return self._joined("array", [named, repr(content[0]).encode(), self.hashed("content", *content[1:])])
+            facts, held = repr(content[0]).encode(), self._attributes(state.beside(value), path)
+            return self._joined("array", [named, facts, self.hashed("content", *content[1:]), held])
         made, attributes = state.of(value, path)
         return self._joined("object", [named, self.digest(made, path), self._attributes(attributes, path)])
 

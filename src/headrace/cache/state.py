@@ -103,6 +103,14 @@ def array_of(value: Any) -> tuple[Any, ...] | None:
     return facts, *([_bytes(np.ma.getmaskarray(value))] if facts[2] else ()), _bytes(np.asarray(value))
 
 
+def beside(value: Any) -> dict[str, Any]:
+    """What an array of a derived class holds beside its content."""
+    if isinstance(value, np.ma.MaskedArray):
+        return {"fill_value": value.fill_value}
+    derived = isinstance(value, np.ndarray) and not isinstance(value, np.memmap)
+    return dict(getattr(value, "__dict__", {})) if derived else {}
+
+
 def _tensor(value: Any, byte: Any) -> tuple[Any, ...] | None:
     if str(value.layout) != "torch.strided" or value.is_quantized or str(value.device) != "cpu":
         return None
