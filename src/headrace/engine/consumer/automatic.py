@@ -3,6 +3,7 @@
 import os
 import weakref
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,9 @@ _FOUND: dict[int, tuple["weakref.ref[Any]", int]] = {}
 
 def _reference(dataset: Any) -> "weakref.ref[Any] | None":
     """None for what cannot be referred to without keeping it alive, such as a list."""
-    number, forget = id(dataset), _FOUND.pop  # by its own name: this may be called when the module is gone
+    forget: Any = partial(_FOUND.pop, id(dataset))  # no Python code: a Ctrl-C that came in it would be lost
     try:
-        return weakref.ref(dataset, lambda _: forget(number, None))
+        return weakref.ref(dataset, forget)
     except TypeError:
         return None
 
