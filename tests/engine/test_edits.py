@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -256,10 +257,10 @@ def test_another_version_of_a_package_is_noticed(written, monkeypatch):
         (('["a", "b"]', "(each for each in 'ab')"), r"Pictures\.names is a builtins.generator"),
         (("self.factor = 13", "self.factor = memoryview"), None),
         (
-            ("self.step(encoded)", "functools.importlib.import_module('os')"),
-            r"Pictures\.decode calls import_module\(\)",
+            ("self.step(encoded)", "torch.importlib.import_module('os')"),
+            r"Pictures\.decode uses importlib\.import_module, .*cache_fingerprint",
         ),
-        (("self.step(encoded)", "exec('1')"), r"Pictures\.decode calls exec\(\)"),
+        (("self.step(encoded)", "exec('1')"), r"Pictures\.decode uses builtins\.exec, .*cache_fingerprint"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -273,6 +274,86 @@ def test_what_cannot_be_told_is_refused_by_name_at_construction(written, edit, s
         headrace.DataLoader(dataset, num_workers=0, cache=cache)
     with pytest.raises(CacheError, match="cache_fingerprint"):
         check_staged(torch.utils.data.Subset(dataset, [1]))
+
+
+HIDDEN = {
+    "sys.modules['edited_helpers']": "sys.modules",
+    "modules_of['edited_helpers']": "sys.modules",
+    "torch.sys.modules": "sys.modules",
+    "getattr(sys, 'modules')": "the whole of sys",
+    "sys._getframe(1)": "sys._getframe",
+    "load('edited_helpers')": "importlib.import_module",
+    "builtins.eval('1')": "builtins.eval",
+    "evaluated('1')": "builtins.eval",
+    "__builtins__['eval']('1')": "__builtins__",
+    "globals()": "builtins.globals",
+    "limited.__globals__": "__globals__",
+    "Base.__subclasses__()": "__subclasses__",
+    "type.__subclasses__(Base)": "__subclasses__",
+    "getattr(Base, '__subclasses__')()": "__subclasses__",
+    "gc.get_objects()": "gc.get_objects",
+    "inspect.getmodule(limited)": "inspect.getmodule",
+    "inspect.stack()": "inspect.stack",
+    "pkgutil.resolve_name('edited_helpers.limited')": "pkgutil.resolve_name",
+    "runpy.run_path('x.py')": "runpy.run_path",
+}
+IMPORTS = """
+    import builtins, gc, inspect, operator, pkgutil, runpy, sys
+    from importlib import import_module as load
+    from operator import attrgetter as attribute
+    from sys import modules as modules_of
+    evaluated = eval
+    read = getattr
+    picked = operator.attrgetter("step")
+    SIZE = 32
+"""
+
+
+@pytest.mark.parametrize("code", HIDDEN)
+def test_what_no_name_leads_to_is_refused(written, code):
+    data = DATA.replace("SIZE = 32", IMPORTS).replace("self.step(encoded)", f"[{code}]")
+    with pytest.raises(CacheError, match=f"Pictures.decode uses {re.escape(HIDDEN[code])}, .*cache_fingerprint"):
+        staged(written(data).Pictures())
+    imports = IMPORTS.replace("\n", "\n        ")
+    inside = DATA.replace("self.step(encoded)", f"[{code}]").replace('"""Decodes."""', imports)
+    with pytest.raises(CacheError, match=r"Pictures.decode uses .*cache_fingerprint"):
+        staged(written(inside).Pictures())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "read(self, 'st' + 'ep')",
+        "attribute('step')(self)",
+        "picked(self)",
+        "operator.methodcaller('step', 1)(self)",
+        "dict(inspect.getmembers(self))",
+        "object.__getattribute__(self, 'st' + 'ep')",
+        "functools.reduce(getattr, ['step'], self)",
+    ],
+)
+def test_members_that_are_reached_by_a_text_count(written, code):
+    data = DATA.replace("SIZE = 32", IMPORTS).replace("self.step(encoded)", code)
+    before = staged(written(data).Pictures()).scopes
+    assert staged(written(data).Pictures()).scopes == before
+    assert staged(written(data.replace("value + 47", "value + 48")).Pictures()).scopes[1] != before[1]
+
+
+def test_what_such_modules_say_of_the_machine_is_no_way_to_code(written):
+    code = "[sys.platform, inspect.signature(limited)]"
+    data = DATA.replace("SIZE = 32", IMPORTS).replace("self.step(encoded)", code)
+    whole = data.replace("edited_helpers.LIMIT", "getattr(edited_helpers, 'LIM' + 'IT')")
+    helpers = HELPERS.replace("import math", "import math, sys")
+    before = staged(written(whole, helpers).Pictures()).scopes
+    assert staged(written(whole, helpers.replace("LIMIT = 7", "LIMIT = 8")).Pictures()).scopes != before
+
+
+def test_what_is_wrapped_counts_where_the_wrapper_does_not_hold_it(written):
+    wrapped = "@functools.wraps(limited)\n    def kept(value):\n        return 1\n\n    SIZE = 32"
+    data = DATA.replace("SIZE = 32", wrapped).replace("limited(3)", "kept.__wrapped__(3)")
+    before = staged(written(data).Pictures()).scopes
+    helpers = HELPERS.replace("min(value, LIMIT)", "max(value, LIMIT)")
+    assert staged(written(data, helpers).Pictures()).scopes != before
 
 
 CONSTANTS = """

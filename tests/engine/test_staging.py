@@ -1,6 +1,9 @@
 """Stages: what a dataset's samples go through, and what of it is always alike."""
 
+import copy
+import functools
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -114,6 +117,37 @@ class TestPrefix:
         assert not is_deterministic(Jittered(1))
         assert fingerprint(Halve(1)) == fingerprint(Halve(2))
         assert fingerprint(Jittered(1)) != fingerprint(Jittered(2))
+
+    def test_a_mark_is_of_what_was_marked_and_not_of_what_wraps_it(self):
+        @deterministic(version=1)
+        def halve(value):
+            return value / 2
+
+        @functools.wraps(halve)
+        def jittered(value):
+            return halve(value) * torch.rand(())
+
+        @functools.wraps(halve)
+        def shifted(value):
+            return halve(value) + 1
+
+        class Held:
+            def __init__(self, operation):
+                functools.update_wrapper(self, operation)
+
+            def __call__(self, value):
+                return self.__wrapped__(value) * torch.rand(())
+
+        assert not any(map(is_deterministic, (jittered, shifted, Held(halve), functools.wraps(Mine())(jittered))))
+        assert fingerprint(jittered) != fingerprint(shifted), "the version is halve's"
+        assert is_deterministic(deterministic(shifted))
+        assert is_deterministic(halve)
+
+    def test_a_mark_goes_with_what_is_copied_or_sent(self):
+        marked = deterministic(Mine())
+        for copied in (pickle.loads(pickle.dumps(marked)), copy.deepcopy(marked)):
+            assert is_deterministic(copied)
+            assert fingerprint(copied) == fingerprint(marked)
 
     def test_sequences_of_modules(self):
         pipeline = torch.nn.Sequential(transforms.CenterCrop(3), transforms.RandomErasing())

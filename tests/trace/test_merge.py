@@ -11,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from headrace.core.errors import TraceError
-from headrace.trace import merge
+from headrace.trace import chrome
 from tests.trace.made import Made, now_ms
 
 TOLERANCE_US = 500
@@ -40,7 +40,7 @@ def both(tmp_path):
 
 def merged(trace, torch_trace, tmp_path):
     with (tmp_path / "merged.json").open("w") as file:
-        count = merge.write(trace, torch_trace, file)
+        count = chrome.write(trace, file, torch=torch_trace)
     found = json.loads((tmp_path / "merged.json").read_text())
     assert len(found["traceEvents"]) == count
     return found
@@ -56,7 +56,7 @@ def assert_aligned(found):
 
 def test_spans_of_both_fall_together(both, tmp_path):
     trace, path = both
-    torch_trace = merge.read_torch(str(path))
+    torch_trace = chrome.read_torch(str(path))
     assert torch_trace["baseTimeNanoseconds"] > 0
     found = merged(trace, torch_trace, tmp_path)
     assert_aligned(found)
@@ -65,7 +65,7 @@ def test_spans_of_both_fall_together(both, tmp_path):
 
 def test_older_traces_count_from_1970(both, tmp_path):
     trace, path = both
-    torch_trace = merge.read_torch(str(path))
+    torch_trace = chrome.read_torch(str(path))
     base = torch_trace.pop("baseTimeNanoseconds")
     for event in torch_trace["traceEvents"]:
         if "ts" in event:
@@ -76,7 +76,7 @@ def test_older_traces_count_from_1970(both, tmp_path):
 def test_torch_s_events_stay_as_they_are(both, tmp_path):
     trace, path = both
     theirs = json.loads(path.read_text())["traceEvents"]
-    found = merged(trace, merge.read_torch(str(path)), tmp_path)["traceEvents"]
+    found = merged(trace, chrome.read_torch(str(path)), tmp_path)["traceEvents"]
     assert found[-len(theirs) :] == theirs
     named = {event["pid"]: event for event in theirs if event["name"] == "process_name"}
     ours = [event for event in found[: -len(theirs)] if event["name"] == "process_name"]
@@ -85,20 +85,20 @@ def test_torch_s_events_stay_as_they_are(both, tmp_path):
 
 def test_threads_that_torch_shows_are_shown_beside(both, tmp_path):
     trace, path = both
-    found = merged(trace, merge.read_torch(str(path)), tmp_path)["traceEvents"]
+    found = merged(trace, chrome.read_torch(str(path)), tmp_path)["traceEvents"]
     here = (os.getpid(), threading.get_native_id())
     assert here in {(event.get("pid"), event.get("tid")) for event in found}
     waits = [event for event in found if event["name"].startswith("wait for batch")]
     assert len(waits) == 10
     assert {event["pid"] for event in waits} == {here[0]}
-    assert {event["tid"] for event in waits} == {here[1] + merge.BESIDE}
+    assert {event["tid"] for event in waits} == {here[1] + chrome.BESIDE}
 
 
 def test_a_gzipped_trace_is_read(both):
     _, path = both
     packed = path.with_suffix(".json.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert merge.read_torch(str(packed)) == merge.read_torch(str(path))
+    assert chrome.read_torch(str(packed)) == chrome.read_torch(str(path))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_anything_else_is_refused(tmp_path, content, says):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(TraceError, match=says) as caught:
-        merge.read_torch(str(path))
+        chrome.read_torch(str(path))
     assert str(path) in str(caught.value)
 
 
@@ -126,6 +126,6 @@ def test_a_list_of_events_is_a_trace_too(tmp_path):
     made = Made(tmp_path / "run.trace")
     made.run()
     made.batch(0, 0, 1)
-    found = merged(made.read(), merge.read_torch(str(path)), tmp_path)
+    found = merged(made.read(), chrome.read_torch(str(path)), tmp_path)
     (wait,) = [event for event in found["traceEvents"] if event["name"] == "wait for batch 0"]
     assert wait["ts"] > 1e15

@@ -9,10 +9,10 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from headrace.cache import reached
+from headrace.cache import hidden, reached
 from headrace.cache.origins import library
 from headrace.cache.reached import Named
-from headrace.cache.state import HOW
+from headrace.cache.state import HOW, MARK
 from headrace.core.errors import CacheError
 
 if TYPE_CHECKING:
@@ -23,17 +23,13 @@ _DESCRIPTORS = (types.WrapperDescriptorType, types.ClassMethodDescriptorType, ty
 _DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WRAPPED = (staticmethod, classmethod, functools.partialmethod, functools.cached_property, property)
 _CACHED = type(functools.lru_cache(lambda: None))
-_ANY = frozenset({"eval", "exec", "globals", "locals", "__import__"})
-"""Built-in functions after which anything may be reached."""
-_DYNAMIC = frozenset({"getattr", "vars", "dir", "type", "__dict__", "__class__", "methodcaller", "attrgetter"})
-"""Names after which any member of a class may be reached."""
 _ASIDE = frozenset(
     {
         *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"),
         *("__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
         *("__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__match_args__", "__type_params__"),
         "__slotnames__",  # which pickle leaves there
-        *("__dataclass_fields__", "__dataclass_params__", "__classcell__", "__headrace_deterministic__"),
+        *("__dataclass_fields__", "__dataclass_params__", "__classcell__", MARK),
     }
 )
 """Of a class: what does not tell what its objects do."""
@@ -73,6 +69,7 @@ class CodeReader:
         self._seen: set[int] = set()
         self._done: list[bytes] = []
         self._attributes: set[str] = set()
+        self._any_member = False
         self._partial: dict[type, set[str]] = {}
 
     def knows(self, value: Any) -> bool:
@@ -83,6 +80,7 @@ class CodeReader:
     def digest(self, value: Any, path: str) -> bytes:  # noqa: PLR0911  (one per kind)
         """Of a thing that is known."""
         reader = self._reader
+        self._goes(hidden.way(value), path)
         if isinstance(value, types.ModuleType):
             return self._module(value, path)
         if isinstance(value, types.CodeType):
@@ -108,6 +106,7 @@ class CodeReader:
     def named(self, value: Any, path: str) -> bytes:
         """The name stands for it; a library's is told by its version, what is the user's is read later."""
         name = title(value)
+        self._goes(hidden.way(value), path)
         if self._libraries(value):
             self._reader.uses(_home(value))
             return self._reader.hashed("library", name.encode())
@@ -140,8 +139,7 @@ class CodeReader:
 
     def _function(self, value: types.FunctionType, path: str) -> bytes:
         reader = self._reader
-        aside = {"__wrapped__", "__headrace_deterministic__", "__headrace_version__"}
-        more = {name: each for name, each in vars(value).items() if name not in aside}
+        more = {name: each for name, each in vars(value).items() if name != MARK}
         cells = self._cells(value)
         if reader.uses(_home(value)):  # a library's wrapper around something: its code is the version's
             inside = [getattr(value, "registry", None) or cells]
@@ -166,40 +164,42 @@ class CodeReader:
         """Of a function's code and that within it, with what its names stand for among these globals."""
         reader, found = self._reader, reached.read(value)
         reader.python()
+        texts = {step[1].value for step in found.steps if _is_text(step)}  # a name that getattr is given, say
+        self._goes(hidden.way_of_names(found.attributes | texts | {each.name for each in found.names}), path)
         self._attributes |= found.attributes
-        self._attributes |= {each.name for each in found.names if each.name in _DYNAMIC}
         parts = [self._step(step, path) for step in found.steps]
         parts += [self._code(inner, names, path) for inner in found.inner]
         parts += [self._named_value(each, names, path) for each in found.names]
         return reader.hashed("code", *parts)
 
     def _step(self, step: Any, path: str) -> bytes:
-        if len(step) == 2 and isinstance(step[1], reached.Constant):
+        if _is_constant(step):
             return self._reader.hashed(step[0], self._reader.digest(step[1].value, f"{path} constant"))
         return repr(step).encode()
 
     def _named_value(self, named: Named, names: dict[str, Any], path: str) -> bytes:
         label = ".".join((named.name, *named.attributes))
-        if "import_module" in label:
-            raise CacheError(f"{path} calls import_module(), and a cache cannot tell what that reaches: " + HOW)
-        value = self._global(named, names, path) if named.level is None else self._imported(named, names, path)
+        if named.level is None:
+            value = names.get(named.name, getattr(builtins, named.name, _MISSING))
+            self._goes(hidden.way(value, named.attributes), path)
+        else:
+            value = self._imported(named, names, path)
         if value is _MISSING:
             return self._reader.hashed("missing", label.encode())
         digest = self._follow(value, named.attributes, f"{path} -> {named.name}")
         return self._reader.hashed("named", label.encode(), digest)
 
-    def _global(self, named: Named, names: dict[str, Any], path: str) -> Any:
-        if named.name in names:
-            return names[named.name]
-        if named.name in _ANY:
-            raise CacheError(f"{path} calls {named.name}(), and a cache cannot tell what that reaches: " + HOW)
-        return getattr(builtins, named.name, _MISSING)
+    def _goes(self, way: hidden.Way | None, path: str) -> None:
+        if way is not None and way.everywhere:
+            raise CacheError(f"{path} uses {way.name}, and a cache cannot tell what that reaches: {HOW}")
+        self._any_member |= way is not None
 
     def _imported(self, named: Named, names: dict[str, Any], path: str) -> Any:
         name = named.name
         if named.level:
             package = names.get("__package__") or str(names.get("__name__", "")).rpartition(".")[0]
             name = importlib.util.resolve_name("." * named.level + name, package)
+        self._goes(hidden.way_of_import(name, named.attributes), path)
         if self._reader.uses(name):
             return f"the library {name}"  # imported or not yet
         try:
@@ -212,7 +212,7 @@ class CodeReader:
         for at, name in enumerate(attributes):
             if isinstance(value, types.ModuleType) and not self._reader.uses(value.__name__):
                 inner = getattr(value, name, _MISSING)
-                if inner is _MISSING:
+                if inner is _MISSING or name == "__dict__":
                     break
                 value, path = inner, f"{path}.{name}"
             elif isinstance(value, type) and not self._reader.uses(_home(value)) and not issubclass(value, enum.Enum):
@@ -221,8 +221,8 @@ class CodeReader:
                     break  # what it calls may use any of the class
                 value, path = inner, f"{path}.{name}"
             else:
-                rest = ".".join(attributes[at:])
-                return self._reader.hashed("of", rest.encode(), self._reader.digest(value, path))
+                read = self._module if isinstance(value, types.ModuleType) else self._reader.digest
+                return self._reader.hashed("of", ".".join(attributes[at:]).encode(), read(value, path))
         return self._reader.digest(value, path)
 
     def _class(self, value: type, path: str) -> bytes:
@@ -258,9 +258,14 @@ class CodeReader:
             return self._reader.hashed("module", value.__name__.encode())
         self._seen.add(id(value))
         members = {name: each for name, each in vars(value).items() if not name.startswith("__")}
+        libraries = [name for name, each in members.items() if self._is_library(each)]
+        members |= {name: f"the library {members[name].__name__}" for name in libraries}  # sys too: it is not handed on
         return self._reader.hashed(
             "module", value.__name__.encode(), self._reader.digest(members, f"{path} ({value.__name__})")
         )
+
+    def _is_library(self, value: Any) -> bool:
+        return isinstance(value, types.ModuleType) and self._reader.uses(value.__name__)
 
     def method(self, method: "Method", path: str) -> bytes:
         """One method of a class, and those of its members that are named by any code that is reached."""
@@ -299,8 +304,16 @@ class CodeReader:
         if library(_home(base)) is not None and name not in self._attributes:
             return False
         special = name.startswith("__") and name.endswith("__") and name not in _UNASKED
-        reached_by_name = name in self._attributes or not self._attributes.isdisjoint(_DYNAMIC)
+        reached_by_name = name in self._attributes or self._any_member
         return self._tells(name, member) and (special or reached_by_name)
+
+
+def _is_constant(step: Any) -> bool:
+    return len(step) == 2 and isinstance(step[1], reached.Constant)
+
+
+def _is_text(step: Any) -> bool:
+    return _is_constant(step) and type(step[1].value) is str
 
 
 def _attributes(value: types.CodeType) -> set[str]:

@@ -129,13 +129,14 @@ class Reader:
             return self._attributes(value.values, value.kind.__name__)
         if isinstance(value, Method):
             return self.code.method(value, path)
-        version = state.said(value, "__headrace_version__")
-        if version is not None and not isinstance(value, type):
-            return self._joined("version", [code.title(value).encode(), self.digest(version, f"{path} version")])
+        mark = state.marked(value)
+        if mark is not None and mark.version is not None and not isinstance(value, type):
+            return self._joined("version", [code.title(value).encode(), self.digest(mark.version, f"{path} version")])
         if self.code.knows(value):
             return self.code.digest(value, path)
         if isinstance(value, functools.partial):
-            return self.several("partial", (value.func, value.args, value.keywords, vars(value)), path)
+            beside = {name: each for name, each in vars(value).items() if name != state.MARK}
+            return self.several("partial", (value.func, value.args, value.keywords, beside), path)
         return self._object(value, path)
 
     def _object(self, value: Any, path: str) -> bytes:

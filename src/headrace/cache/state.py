@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace.core.errors import CacheError
 
+MARK = "__headrace_deterministic__"
 HOW = (
     "give the object that holds it a method `cache_fingerprint()` that returns a text or numbers to tell it by, or, if "
     "it is an operation, mark that with `headrace.deterministic(operation, version=...)`"
@@ -22,12 +23,23 @@ def title(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def said(value: Any, name: str) -> Any:
-    """What a mark of this name says of a thing, or of its class; not of one that the class derives from, which it need
-    not do as.
+class DeterministicMark:
+    """What a user says of an operation, in an attribute of it; and of which one, for ``functools.wraps`` copies
+    attributes to functions of which it was not said.
     """
-    marked = value.__func__ if isinstance(value, types.MethodType) else value
-    return getattr(marked, "__dict__", {}).get(name, vars(type(marked)).get(name))
+
+    def __init__(self, of: Any, version: str | int | None) -> None:
+        self.of, self.version = of, version
+
+
+def marked(value: Any) -> DeterministicMark | None:
+    """The mark of a thing, or of its class; not of one that the class derives from, which it need not do as."""
+    bare = value.__func__ if isinstance(value, types.MethodType) else value
+    for each in (bare, type(bare)):
+        found = getattr(each, "__dict__", {}).get(MARK)
+        if isinstance(found, DeterministicMark) and found.of is each:
+            return found
+    return None
 
 
 def refused(value: Any, path: str, why: str = "a cache cannot tell whether it changed") -> CacheError:
@@ -80,14 +92,14 @@ def _slots(kind: type) -> list[str]:
 
 
 def _lasting(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Without what follows from the rest: values of cached properties."""
-    cached = {
+    """Without what follows from the rest, values of cached properties, and what is said of it."""
+    aside = {
         name
         for base in kind.__mro__
         for name, each in vars(base).items()
         if isinstance(each, functools.cached_property)
     }
-    return {name: value for name, value in attributes.items() if name not in cached} if cached else attributes
+    return {name: value for name, value in attributes.items() if name not in aside and name != MARK}
 
 
 def array_of(value: Any) -> tuple[Any, ...] | None:

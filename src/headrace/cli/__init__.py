@@ -1,7 +1,5 @@
 """The ``headrace`` command: one module per subcommand, each with `configure` and `run`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Mapping

@@ -1,44 +1,16 @@
 """``headrace <command>``: parse, run, and turn a user's mistake into one line and exit code 2."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from headrace.cli import (
-    UsageError,
-    add_commands,
-    cache,
-    completion,
-    demo,
-    doctor,
-    ingest,
-    plan,
-    run,
-    split,
-    store,
-    top,
-    trace,
-)
+from headrace.cli import UsageError, add_commands
 from headrace.core.errors import HeadraceError
 
-COMMANDS = {
-    "cache": cache,
-    "completion": completion,
-    "demo": demo,
-    "doctor": doctor,
-    "ingest": ingest,
-    "plan": plan,
-    "run": run,
-    "split": split,
-    "store": store,
-    "top": top,
-    "trace": trace,
-}
+COMMANDS = ("cache", "completion", "demo", "doctor", "ingest", "plan", "run", "split", "store", "top", "trace")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names of files may be more than it can write
             stream.reconfigure(errors="backslashreplace")
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    named = next((word for word in words if not word.startswith("-")), None)
+    # Only the command that is called is imported: what others need would take longer than most commands.
+    options = parser([named] if named in COMMANDS else COMMANDS).parse_args(words)
     try:
         code = int(options.act(options))
         sys.stdout.flush()
@@ -62,12 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def parser() -> argparse.ArgumentParser:
-    """The argument parser with all commands; importing no command's heavy modules."""
+def parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The argument parser with these commands, whose modules are imported."""
     whole = argparse.ArgumentParser(prog="headrace", description="A data loader that never runs dry.")
     whole.add_argument("--version", action="version", version=f"headrace {_version()}")
     whole.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_commands(whole, COMMANDS)
+    add_commands(whole, {name: importlib.import_module(f"headrace.cli.{name}") for name in commands})
     return whole
 
 

@@ -1,16 +1,17 @@
 """Look at caches, and empty them."""
 
-from __future__ import annotations
-
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from headrace.cache import shm
+from headrace.cache.division import DivisionFacts, figures
+from headrace.cache.overview import clear, overview
 from headrace.cli import UsageError, add_command, answer
+from headrace.cli.screen import screen, table
 from headrace.core.errors import CacheError
-
-if TYPE_CHECKING:
-    from headrace.cache.division import DivisionFacts
+from headrace.plan.partition import FORMS as NAMES
+from headrace.plan.splitting import told
 
 FORMS = {1: "encoded", 2: "decoded", 3: "augmented"}
 
@@ -29,8 +30,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    from headrace.cache import shm
-
     found = []
     for name in shm.names():
         try:
@@ -54,8 +53,6 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _show_division(each: dict[str, Any]) -> None:
-    from headrace.plan.partition import FORMS as NAMES
-
     parts = ", ".join(f"{part} % {name}" for part, name in zip(each["split"], NAMES, strict=True) if part)
     print(f"{each['samples']:,} samples, {each['ranks']} ranks: {parts} ({each['why']})")
     measured = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in each["measured"].items()]
@@ -64,8 +61,6 @@ def _show_division(each: dict[str, Any]) -> None:
 
 
 def _clear(options: argparse.Namespace) -> int:
-    from headrace.cache.overview import clear
-
     cleared = clear(_url(options), options.namespace)
     done = {"url": cleared.url, "entries": cleared.entries, "bytes": cleared.bytes, "disk_bytes": cleared.disk}
     disk = f", {bytes_text(cleared.disk)} of them on disk" if cleared.disk else ""
@@ -84,8 +79,6 @@ def _url(options: argparse.Namespace) -> str:
 
 
 def _described(url: str, options: argparse.Namespace) -> dict[str, Any]:
-    from headrace.cache.overview import overview
-
     about = overview(url, getattr(options, "namespace", "cache"))
     return {
         "url": about.url,
@@ -99,9 +92,6 @@ def _described(url: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _division(facts: DivisionFacts) -> dict[str, Any]:
-    from headrace.cache.division import figures
-    from headrace.plan.splitting import told
-
     division = facts.division
     return {
         "samples": facts.samples,
@@ -114,8 +104,6 @@ def _division(facts: DivisionFacts) -> dict[str, Any]:
 
 
 def _show(found: list[dict[str, Any]]) -> None:
-    from headrace.cli.screen import screen, table
-
     if not found:
         print("there is no cache in the shared memory of this host")
         return

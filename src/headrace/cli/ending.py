@@ -1,7 +1,5 @@
 """A command that is asked to end ends as if it were interrupted: what it holds is put in order first."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

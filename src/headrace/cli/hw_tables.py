@@ -1,7 +1,5 @@
 """Tables of ``headrace trace hw`` and ``headrace trace study``."""
 
-from __future__ import annotations
-
 import re
 
 from rich.table import Table

@@ -5,20 +5,19 @@ metadata), WebDataset tars, torchvision:NAME?root=..., module:factory, a dataset
 store. Run it again after an interruption and it goes on; what is stored is not stored twice.
 """
 
-from __future__ import annotations
-
 import argparse
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError, answer
 from headrace.cli.ending import orderly
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from headrace.store.ingest.options import ReadOptions
-    from headrace.store.ingest.outcome import IngestTally, Outcome, Progress
+from headrace.cli.screen import bar, screen
+from headrace.store.base import Kind
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.outcome import IngestTally, Outcome, Progress
+from headrace.store.ingest.run import Working, ingest
+from headrace.store.pictures import Check, Encoding
+from headrace.store.wording import one_line
 
 MOST_FAILURES = 20
 """Lines of the report; `--json` has all of them."""
@@ -61,9 +60,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ingest with a bar on the terminal; exit code 1 where items failed, or differ from what is stored."""
-    from headrace.store.ingest.run import Working, ingest
-    from headrace.store.pictures import Encoding
-
     encoding = Encoding(_size(options.resize), _format(options.encode), options.quality)
     settings = dict(_pairs(options.spark_conf, "--spark-conf"))
     if settings and options.spark is None:
@@ -76,10 +72,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _reading(options: argparse.Namespace) -> ReadOptions:
-    from headrace.store.base import Kind
-    from headrace.store.ingest.options import ReadOptions
-    from headrace.store.pictures import Check
-
     types = {}
     for name, kind in _pairs(_listed(options.types), "--types"):
         if kind not in {each.value for each in Kind}:
@@ -128,8 +120,6 @@ def _format(text: str | None) -> str | None:
 @contextmanager
 def _bar() -> Iterator[Progress | None]:
     """On a terminal, how far it is and how fast; nothing where nobody looks."""
-    from headrace.cli.screen import bar
-
     with bar() as shown:
         if shown is None:
             yield None
@@ -146,9 +136,6 @@ def _bar() -> Iterator[Progress | None]:
 
 
 def _show(outcome: Outcome) -> None:
-    from headrace.cli.screen import screen
-    from headrace.store.wording import one_line
-
     out = screen()
     rate = (outcome.written + outcome.present) / max(outcome.seconds, 1e-9)
     out.print(

@@ -1,18 +1,19 @@
 """Predict how fast samples arrive from each form of a cache, and choose its split."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.cache.options import parse_size
 from headrace.cli import UsageError, answer
-
-if TYPE_CHECKING:
-    from headrace.plan.parameters import Parameters
-    from headrace.plan.partition import Split
+from headrace.cli.plan_trace import parameters
+from headrace.cli.screen import screen, table
+from headrace.plan import bottleneck, partition, splitting
+from headrace.plan.parameters import NVLink, Parameters, gradient_bytes
+from headrace.plan.partition import Split
+from headrace.trace.reader import read
 
 NAMES = {"a": "augmented", "d": "decoded", "e": "encoded", "s": "storage"}
 TABLE = """
@@ -53,14 +54,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _split(text: str) -> Split:
-    from headrace.plan.partition import Split
-
     return Split.parse(text)
 
 
 def _parameters(options: argparse.Namespace) -> Parameters:
-    from headrace.plan.parameters import NVLink, Parameters, gradient_bytes
-
     values = _given(options)
     source = options.params or options.trace
     if options.model_bytes is not None:
@@ -95,8 +92,6 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     if options.params is not None:
         values |= _read(options.params)
     if options.cache_size is not None:
-        from headrace.cache.options import parse_size
-
         values["s_cache"] = parse_size(options.cache_size, "--cache-size")
     if options.trace is not None and "s_cache" not in values:
         msg = "a trace does not say how large the cache shall be: add --cache-size 8GiB, say"
@@ -105,9 +100,6 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _traced(name: str) -> dict[str, Any]:
-    from headrace.cli.plan_trace import parameters
-    from headrace.trace.reader import read
-
     return dict(parameters(read(name), name))
 
 
@@ -129,8 +121,6 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _computed(given: Parameters, split: Split | None) -> dict[str, Any]:
-    from headrace.plan import bottleneck, partition
-
     equations, resources = partition.best(given), bottleneck.best(given)
     allowed = partition.limits(given)
     found: dict[str, Any] = {
@@ -163,8 +153,6 @@ def _computed(given: Parameters, split: Split | None) -> dict[str, Any]:
 
 def _loader(given: Parameters, jobs: int) -> dict[str, Any]:
     """What a loader's own planner makes of it: a cache that serves no augmented sample twice to a job."""
-    from headrace.plan import splitting
-
     if jobs < 1:
         msg = "--jobs takes a number of 1 or more"
         raise UsageError(msg)
@@ -181,8 +169,6 @@ def _loader(given: Parameters, jobs: int) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from headrace.cli.screen import screen, table
-
     out, other = screen(), found["bottleneck"]
     forms = table(
         "samples/s found in one form", "form", "held back by", "held back by ", "equations", "resources", left=3

@@ -1,15 +1,9 @@
 """Parameters of the cache models as a trace of a staged dataset has them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from headrace.cli import UsageError
-
-if TYPE_CHECKING:
-    from headrace.trace.reader import Trace
+from headrace.trace.reader import Trace
 
 STAGES = ("fetch", "decode", "augment")
 DEVICE = ("device decode", "device pixels")

@@ -1,7 +1,5 @@
 """A program that a command runs: what stands behind ``--`` on the command line."""
 
-from __future__ import annotations
-
 import argparse
 
 from headrace.cli import UsageError

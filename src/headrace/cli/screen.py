@@ -1,7 +1,5 @@
 """Where commands print tables to, and how far they are."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,18 +4,18 @@ Groups never straddle splits, class ratios are kept as closely as groups allow, 
 on any machine. Payloads are not read.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.table import Table
 
 from headrace.cli import UsageError, answer
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from headrace.store.splits.result import Splits
+from headrace.cli.screen import screen, table
+from headrace.store.splits.division import split
+from headrace.store.splits.file import check_free
+from headrace.store.splits.result import Splits
+from headrace.store.splits.stored import metadata, noted
 
 MOST_CLASSES = 20
 """Lines of the table; the rest are counted together."""
@@ -45,10 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the metadata, divide, write the file, print what came of it."""
-    from headrace.store.splits.division import split
-    from headrace.store.splits.file import check_free
-    from headrace.store.splits.stored import metadata, noted
-
     check_free(options.output, force=options.force)
     columns, source = metadata(options.url)
     made = split(
@@ -103,8 +99,6 @@ def _balance(text: str) -> Any:
 
 
 def _show(made: Splits, file: str) -> None:
-    from headrace.cli.screen import screen
-
     out = screen()
     counts = made.facts["counts"]
     out.print(_sizes(counts))
@@ -117,8 +111,6 @@ def _show(made: Splits, file: str) -> None:
 
 
 def _sizes(counts: Mapping[str, Any]) -> Table:
-    from headrace.cli.screen import table
-
     grouped = "groups" in counts["total"]
     made = table("splits", "", "samples", "share", "wanted", *(["groups"] if grouped else []))
     whole = sum(part["rows"] for part in counts["splits"].values())
@@ -135,8 +127,6 @@ def _sizes(counts: Mapping[str, Any]) -> Table:
 
 def _classes(counts: Mapping[str, Any]) -> Table:
     """Each class's part of every split: equal along a line where ratios are kept."""
-    from headrace.cli.screen import table
-
     names = list(counts["splits"])
     made = table("classes", "", "all", *names)
     whole = counts["total"]["classes"]

@@ -1,7 +1,5 @@
 """Look into a store, remove rows from it, write it out."""
 
-from __future__ import annotations
-
 import argparse
 
 from headrace.cli import add_commands, store_export, store_info, store_prune, store_rm

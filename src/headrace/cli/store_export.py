@@ -1,12 +1,13 @@
 """Write a store out as files: a folder with a manifest, or WebDataset tars, that can be ingested again."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
 from headrace.cli import UsageError, answer
-from headrace.cli.store_where import chosen
+from headrace.cli.screen import counting
+from headrace.cli.store_rm import chosen
+from headrace.store.export import export
+from headrace.store.locate import open_store
 
 SHARD = 1 << 30
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -23,10 +24,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write, with a bar on the terminal, and say how it is ingested again."""
-    from headrace.cli.screen import counting
-    from headrace.store.export import export
-    from headrace.store.locate import open_store
-
     if options.shard_size is not None and not options.tars:
         raise UsageError("--shard-size is about tars: --tars")
     size = _bytes(options.shard_size) if options.tars else None

@@ -1,14 +1,12 @@
 """Count samples, bytes, classes and metadata columns, without reading payloads."""
 
-from __future__ import annotations
-
 import argparse
-from typing import TYPE_CHECKING
 
 from headrace.cli import answer
-
-if TYPE_CHECKING:
-    from headrace.store.base import Info
+from headrace.cli.screen import screen, table
+from headrace.store.base import Info
+from headrace.store.locate import open_store
+from headrace.trace.words import size
 
 MOST_CLASSES = 30
 
@@ -20,8 +18,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask the store, print."""
-    from headrace.store.locate import open_store
-
     store = open_store(options.url)
     try:
         info = store.info()
@@ -43,9 +39,6 @@ def _data(info: Info) -> dict[str, object]:
 
 
 def _show(info: Info) -> None:
-    from headrace.cli.screen import screen, table
-    from headrace.trace.words import size
-
     out = screen()
     whole = "unknown" if info.payload_bytes is None else size(info.payload_bytes)
     mean = "" if not info.payload_bytes or not info.rows else f", {size(info.payload_bytes / info.rows)} each"

@@ -6,12 +6,15 @@ Without SOURCE the files of all rows are looked for. With it only rows that came
 are judged: those that it still names stay. Asks before it removes anything.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from headrace.cli import UsageError, answer
 from headrace.cli.store_rm import asking, removal, told
+from headrace.store.ingest.options import ReadOptions
+from headrace.store.ingest.source import open_source
+from headrace.store.locate import open_store
+from headrace.store.origin import TracingStore
+from headrace.store.pruning import WORDS, pruning, sources
 
 MOST_PLACES = 20
 """Lines of the list; `--json` has all of them."""
@@ -27,10 +30,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, ask, remove, say."""
-    from headrace.store.locate import open_store
-    from headrace.store.origin import TracingStore
-    from headrace.store.pruning import WORDS, pruning
-
     store = open_store(options.url)
     try:
         if not isinstance(store, TracingStore):
@@ -58,11 +57,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _named(store: object, options: argparse.Namespace) -> dict[str, set[str]]:
     """The places that the source names today."""
-    from headrace.store.ingest.options import ReadOptions
-    from headrace.store.ingest.source import open_source
-    from headrace.store.origin import TracingStore
-    from headrace.store.pruning import sources
-
     assert isinstance(store, TracingStore)
     source = open_source(options.source, ReadOptions(root=options.root))
     try:

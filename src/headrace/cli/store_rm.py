@@ -3,22 +3,20 @@
 Asks before it does so; --dry-run only says what would be removed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError, answer
 from headrace.cli.ending import orderly
-from headrace.cli.store_where import chosen
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from headrace.store.base import Store
+from headrace.cli.screen import counting
+from headrace.store.base import Store
+from headrace.store.locate import open_store
+from headrace.store.origin import RemovingStore
+from headrace.store.splits.filter import holds
+from headrace.store.splits.frame import framed
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +36,6 @@ def asking(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Choose, ask, remove, say; exit code 1 where a key was not there."""
-    from headrace.store.locate import open_store
-
     given = [*options.keys, *_listed(options.keys_from)]
     if bool(given) == (options.where is not None):
         raise UsageError("which rows? give keys, or --keys-from, or --where")
@@ -59,6 +55,12 @@ def run(options: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
+def chosen(store: Store, where: str) -> list[str]:
+    """The keys of rows that a condition holds for; none is an answer, too. No payload is read."""
+    columns = store.columns()
+    return sorted(columns["key"][holds(where, framed(columns))].tolist())
+
+
 def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace) -> str:
     """What was done, in a line."""
     would = options.dry_run and chosen_rows
@@ -67,9 +69,6 @@ def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace
 
 def removal(store: Store, keys: Collection[str], what: str, options: argparse.Namespace) -> int:
     """Removes them if that is what the user wants; how many."""
-    from headrace.cli.screen import counting
-    from headrace.store.origin import RemovingStore
-
     if not isinstance(store, RemovingStore):
         scheme = store.name.partition(":")[0]
         raise UsageError(f"{store.name}: rows of a store with the scheme {scheme}:// cannot be removed from here")

@@ -1,21 +1,19 @@
 """Show the loaders that run on this host, live."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
 
 from headrace.cli.cache import FORMS, bytes_text
+from headrace.cli.screen import screen
 from headrace.engine.consumer.page import CacheFigures, Snapshot, loaders
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-    from rich.table import Table
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "lost")
 """``over``: from which cost on a sample is slow; ``lost``: samples failed + workers died. The JSON has more."""
@@ -65,10 +63,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Until interrupted."""
-    from rich.live import Live
-
-    from headrace.cli.screen import screen
-
     console, before = screen(), _look(options.process)
     prints = options.once or options.json
     try:
@@ -111,8 +105,6 @@ def _print(
 def _tables(
     before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
 ) -> Group:
-    from rich.console import Group
-
     caches = _caches(before, now)
     loading = _table(before, now, seconds)
     return Group(loading) if caches is None else Group(loading, "", caches)
@@ -151,8 +143,6 @@ def _table(
 
 def _empty(columns: Sequence[str], title: str | None = None) -> Table:
     """For 80 columns, so that no figure is cut."""
-    from rich.table import Table
-
     table = Table(box=None, padding=(0, 1, 0, 0), title=title)
     for column in columns:
         table.add_column(column, justify="left" if column == "loader" else "right", no_wrap=True)

@@ -1,7 +1,5 @@
 """Look into a trace, and take one of a program."""
 
-from __future__ import annotations
-
 import argparse
 
 from headrace.cli import add_commands, trace_compare, trace_export, trace_hw, trace_merge, trace_report, trace_study

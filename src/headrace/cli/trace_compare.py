@@ -1,16 +1,15 @@
 """Hold two traces against each other: what differs by more than noise."""
 
-from __future__ import annotations
-
 import argparse
-from typing import TYPE_CHECKING
+
+from rich.table import Table
 
 from headrace.cli import answer
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from headrace.trace.compare import LoaderComparison, TraceComparison
+from headrace.cli.screen import screen, table
+from headrace.trace.compare import LoaderComparison, TraceComparison, compare
+from headrace.trace.reader import read
+from headrace.trace.select import chosen
+from headrace.trace.words import digits, seconds
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +21,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read both, compare, print."""
-    from headrace.trace.compare import compare
-    from headrace.trace.reader import read
-    from headrace.trace.select import chosen
-
     first, second = (chosen(read(file), loader=options.loader) for file in (options.first, options.second))
     found = compare(first, second)
     answer(options, found.data(), lambda: _show(found))
@@ -33,8 +28,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(found: TraceComparison) -> None:
-    from headrace.cli.screen import screen
-
     out = screen()
     out.print(f"A: {found.first}\nB: {found.second}")
     for loader in found.loaders:
@@ -50,9 +43,6 @@ def _show(found: TraceComparison) -> None:
 
 
 def _table(loader: LoaderComparison) -> Table:
-    from headrace.cli.screen import table
-    from headrace.trace.words import digits, seconds
-
     made = table(loader.loader, "", "A", "B", "change", "interval")
     for one in loader.differences:
         shown = [seconds(value) if one.unit == "s" else f"{digits(value)}/s" for value in (one.first, one.second)]

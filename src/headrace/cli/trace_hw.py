@@ -3,24 +3,22 @@
 Runs the program with its trace on, samples it, and shows the C functions and counters of every operation.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError, answer
+from headrace.cli import UsageError, answer, hw_tables
 from headrace.cli.program import required
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headrace.trace.hardware.profile import Profile
-    from headrace.trace.hardware.runner import ProgramRun
-    from headrace.trace.reader import Trace
+from headrace.trace.format import MAGIC
+from headrace.trace.hardware import callgrind_file, mapping, profile, records, runner, vendor
+from headrace.trace.hardware.events import event
+from headrace.trace.hardware.profile import Profile, beside
+from headrace.trace.hardware.runner import ProgramRun
+from headrace.trace.reader import Trace, read
+from headrace.trace.session import COUNTED
 
 FREQUENCY = 997
 LL_CACHE = "33554432,16,64"
@@ -85,8 +83,6 @@ def printed(options: argparse.Namespace) -> int | None:
 
 def events_of(options: argparse.Namespace) -> list[str] | None:
     """The events asked for; refused here when there are no such names."""
-    from headrace.trace.hardware.events import event
-
     if options.events is None:
         return None
     names = [name.strip() for name in options.events.split(",") if name.strip()]
@@ -101,9 +97,6 @@ def traced(ran: ProgramRun, output: Path) -> tuple[Path, Trace]:
 
     A script may name its own instead of the ``output`` it was told of.
     """
-    from headrace.trace.hardware import profile
-    from headrace.trace.reader import read
-
     if not ran.traces:
         profile.beside(output).unlink(missing_ok=True)
         raise UsageError(
@@ -114,8 +107,6 @@ def traced(ran: ProgramRun, output: Path) -> tuple[Path, Trace]:
 
 
 def _sampled(options: argparse.Namespace, program: list[str]) -> int:
-    from headrace.trace.hardware import runner
-
     output = Path(options.output).absolute()
     _make_way(output)
     ran = runner.sampled(program, output, events_of(options), options.frequency, printed(options))
@@ -134,8 +125,6 @@ def _sampled(options: argparse.Namespace, program: list[str]) -> int:
 
 def _lay_beside(traces: Sequence[Path], output: Path) -> None:
     """The samples of a run, beside each trace that was made in it, so that each can be shown again."""
-    from headrace.trace.hardware.profile import beside
-
     for path in traces:
         if path != output:
             shutil.copyfile(beside(output), beside(path))
@@ -145,8 +134,6 @@ def _lay_beside(traces: Sequence[Path], output: Path) -> None:
 
 def _make_way(output: Path) -> None:
     """A trace that is there from before must not be taken for the new one; any other file is left alone."""
-    from headrace.trace.format import MAGIC
-
     if not output.exists():
         return
     with output.open("rb") as file:
@@ -156,26 +143,16 @@ def _make_way(output: Path) -> None:
 
 
 def _joined(path: Path) -> Profile:
-    from headrace.trace.hardware import profile, records
-    from headrace.trace.reader import read
-
     return profile.profile(read(path), records.read(profile.beside(path)))
 
 
 def _show(options: argparse.Namespace, found: Profile) -> None:
-    from headrace.cli import hw_tables
-    from headrace.trace.hardware import mapping, profile
-
     if options.mapping:
         mapping.write(Path(options.mapping), mapping.mapping(found), found.primary)
     answer(options, profile.data(found), lambda: hw_tables.show_profile(found, options.top))
 
 
 def _counted(options: argparse.Namespace, program: list[str]) -> int:
-    from headrace.cli import hw_tables
-    from headrace.trace.hardware import callgrind_file, mapping, runner
-    from headrace.trace.session import COUNTED
-
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise UsageError("--callgrind needs valgrind: install the package of that name (apt-get install valgrind)")
@@ -201,9 +178,6 @@ def _counted(options: argparse.Namespace, program: list[str]) -> int:
 
 
 def _imported(options: argparse.Namespace) -> int:
-    from headrace.cli import hw_tables
-    from headrace.trace.hardware import mapping, vendor
-
     if not options.mapping:
         raise UsageError("--import needs --mapping FILE, written before by 'headrace trace hw --mapping FILE -- ...'")
     export = vendor.read(Path(options.vendor))

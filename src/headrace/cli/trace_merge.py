@@ -1,11 +1,10 @@
 """Put a trace and one of torch.profiler on one timeline."""
 
-from __future__ import annotations
-
 import argparse
-from pathlib import Path
 
-from headrace.cli import trace_export
+from headrace.cli.trace_export import add_options, run
+
+__all__ = ["configure", "run"]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,17 +13,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "torch", metavar="TORCH", help="what torch.profiler's export_chrome_trace wrote (.json, .json.gz)"
     )
-    trace_export.add_options(parser)
+    add_options(parser)
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="where to; compressed if it ends with .gz")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read both and write one."""
-    from headrace.trace import merge
-    from headrace.trace.reader import read
-
-    trace, torch = read(options.file), merge.read_torch(options.torch)
-    sources = [options.file, options.torch]
-    return trace_export.write(
-        options, Path(options.output), sources, lambda file: merge.write(trace, torch, file, coarse=options.coarse)
-    )

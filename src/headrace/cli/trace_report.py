@@ -1,19 +1,19 @@
 """Say where the time goes: the bottleneck, every operation, waits and delays, what to change."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError, answer
-
-if TYPE_CHECKING:
-    from headrace.trace.reader import Trace
-    from headrace.trace.report import Report
+from headrace.cli.screen import screen
+from headrace.cli.trace_tables import show
+from headrace.trace.calibrate import calibrate
+from headrace.trace.html import page
+from headrace.trace.reader import Trace, read
+from headrace.trace.report import Report, report
+from headrace.trace.select import chosen
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, analyse, print."""
-    from headrace.trace.calibrate import calibrate
-    from headrace.trace.reader import read
-    from headrace.trace.report import report
-    from headrace.trace.select import chosen
-
     trace = chosen(read(options.file), options.run, options.loader)
     found = report(trace, calibrate(), _cores(trace))
     if options.html:
-        from headrace.trace.html import page
-
         try:
             Path(options.html).write_text(page(trace, found, options.begin))
         except OSError as error:
@@ -50,9 +43,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(found: Report) -> None:
-    from headrace.cli.screen import screen
-    from headrace.cli.trace_tables import show
-
     show(found, screen())
 
 

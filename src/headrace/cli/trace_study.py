@@ -3,8 +3,6 @@
 Compared are elapsed time, and CPU seconds and counters of every operation.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource
@@ -12,16 +10,15 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError, answer
+from headrace.cli import UsageError, answer, hw_tables
 from headrace.cli.program import required
 from headrace.cli.trace_hw import FREQUENCY, events_of, printed, traced
-
-if TYPE_CHECKING:
-    from headrace.trace.hardware.profile import Profile
-    from headrace.trace.hardware.runner import ProgramRun
-    from headrace.trace.hardware.study import Study
+from headrace.core.errors import TraceError
+from headrace.trace.hardware import chart, profile, records, runner
+from headrace.trace.hardware.profile import Profile
+from headrace.trace.hardware.runner import ProgramRun
+from headrace.trace.hardware.study import Study, run_of
 
 PLACE = "{workers}"
 
@@ -46,8 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run, compare, show and write."""
-    from headrace.cli import hw_tables
-
     program = required(options)
     workers = _workers(options.workers)
     if options.frequency < 1:
@@ -78,10 +73,6 @@ def _workers(text: str) -> list[int]:
 
 def _studied(options: argparse.Namespace, program: list[str], workers: list[int]) -> tuple[Study, int]:
     """The study, or the exit code of the first run that failed."""
-    from headrace.core.errors import TraceError
-    from headrace.trace.hardware import profile, records, runner
-    from headrace.trace.hardware.study import Study, run_of
-
     found = Study()
     events = events_of(options)
     with tempfile.TemporaryDirectory(prefix="headrace-study-") as folder:
@@ -124,8 +115,6 @@ def _cpu() -> float:
 
 
 def _write(options: argparse.Namespace, found: Study, command: str) -> None:
-    from headrace.trace.hardware import chart
-
     if not options.output:
         return
     path = Path(options.output)

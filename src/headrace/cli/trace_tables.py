@@ -1,7 +1,5 @@
 """A report as tables for people."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from rich.console import Console

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from headrace.trace.reader import Table, Trace
 
+_COMMON = ("run", "batch", "stream", "start", "elapsed")
 FIELDS = [
     ("run", "i4"),
     ("batch", "i8"),
@@ -40,7 +41,7 @@ def delivered(trace: Trace) -> Table:
         table[field] = source[field]
     table["asked"], table["wait"] = source["start"], source["elapsed"]
     table["got"] = table["asked"] + table["wait"]
-    _make(table, _making(trace))
+    _make(table, making(trace))
     same = table["run"][1:] == table["run"][:-1]
     known = table["made"][1:] & table["made"][:-1]
     table["early"][1:] = same & known & (table["ready"][1:] < table["ready"][:-1])
@@ -48,37 +49,42 @@ def delivered(trace: Trace) -> Table:
     return table
 
 
-def _making(trace: Trace) -> Table:
-    """(run, batch, stream, start, end, length) of everything that contributed to a batch."""
+def making(trace: Trace) -> Table:
+    """Everything that contributed to a batch; ``samples`` is 1 for a sample, 0 for a write or a collation."""
     parts = []
-    for source in (trace.samples, trace.rows, trace.collations):
-        source = source[source["batch"] >= 0]  # noqa: PLW2901  (the rest landed nowhere)
-        part = np.zeros(len(source), [(n, "i8") for n in ("run", "batch", "stream", "start", "end", "length")])
-        for field in ("run", "batch", "stream", "start"):
+    for table in (trace.samples, trace.rows, trace.collations):
+        source = table[table["batch"] >= 0]  # the rest landed nowhere
+        part = np.zeros(len(source), [(name, "i8") for name in (*_COMMON, "end", "samples")])
+        for field in _COMMON:
             part[field] = source[field]
-        part["length"] = source["elapsed"]
-        part["end"] = source["start"] + source["elapsed"]
+        part["end"], part["samples"] = source["start"] + source["elapsed"], table is trace.samples
         parts.append(part)
     return np.concatenate(parts)
 
 
-def _make(table: Table, making: Table) -> None:
+def following(batches: Table) -> tuple[Table, Table]:
+    """Of every batch but the first of each epoch: the one delivered before it, and itself."""
+    later = batches["run"][1:] == batches["run"][:-1]
+    return batches[:-1][later], batches[1:][later]
+
+
+def _make(table: Table, parts: Table) -> None:
     """Fill in what the making of each batch says."""
-    if not len(making) or not len(table):
+    if not len(parts) or not len(table):
         return
-    identity, inverse = np.unique(_identity(making), return_inverse=True)
-    work = np.bincount(inverse, making["length"]).astype(np.int64)
-    by_end = np.lexsort((making["end"], inverse))
+    identity, inverse = np.unique(_identity(parts), return_inverse=True)
+    work = np.bincount(inverse, parts["elapsed"]).astype(np.int64)
+    by_end = np.lexsort((parts["end"], inverse))
     lasts = by_end[np.append(np.flatnonzero(np.diff(inverse[by_end])), len(by_end) - 1)]
     begun = np.full(len(identity), np.iinfo(np.int64).max)
-    np.minimum.at(begun, inverse, making["start"])
+    np.minimum.at(begun, inverse, parts["start"])
     wanted = _identity(table)
     at = np.minimum(np.searchsorted(identity, wanted), len(identity) - 1)
     made = identity[at] == wanted
     at, last = at[made], lasts[at[made]]
     table["made"] = made
     table["work"][made], table["begun"][made] = work[at], begun[at]
-    table["ready"][made], table["maker"][made] = making["end"][last], making["stream"][last]
+    table["ready"][made], table["maker"][made] = parts["end"][last], parts["stream"][last]
     # A maker may note the end of its work just after the consumer has the batch.
     table["ready"] = np.minimum(table["ready"], table["got"])
     table["delay"][made] = (table["got"] - table["ready"])[made]

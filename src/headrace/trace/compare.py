@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.core.errors import TraceError
-from headrace.trace.batches import delivered
+from headrace.trace.batches import delivered, following
 from headrace.trace.operations import by_operation
 from headrace.trace.reader import Trace
 from headrace.trace.select import loaders, of_runs
@@ -133,8 +133,7 @@ def difference(name: str, unit: str, first: Numbers, second: Numbers) -> Differe
 
 def _quantities(trace: Trace) -> Iterator[tuple[tuple[str, str], Numbers]]:
     batches = delivered(trace)
-    later = batches["run"][1:] == batches["run"][:-1]
-    before, after = batches[:-1][later], batches[1:][later]
+    before, after = following(batches)
     made = batches[batches["made"]]
     gaps = np.column_stack([(after["got"] - before["got"]) / SECOND, after["samples"]])
     yield ("throughput", "1/s"), gaps
@@ -145,9 +144,8 @@ def _quantities(trace: Trace) -> Iterator[tuple[tuple[str, str], Numbers]]:
     yield ("batch, first sample to ready", "s"), (made["ready"] - made["begun"]) / SECOND
     firsts = np.append(True, batches["run"][1:] != batches["run"][:-1]) if len(batches) else np.empty(0, bool)
     yield ("first batch of an epoch", "s"), batches["wait"][firsts] / SECOND
-    yield ("sample", "s"), trace.samples["elapsed"][np.argsort(trace.samples["start"])] / SECOND
-    for name, elapsed, start in by_operation(trace):
-        yield (f"operation {name}", "s"), elapsed[np.argsort(start)] / SECOND
+    for name, calls in (("sample", trace.samples), *((f"operation {n}", c) for n, c in by_operation(trace))):
+        yield (name, "s"), calls["elapsed"][np.argsort(calls["start"])] / SECOND
 
 
 def _mean(values: Numbers) -> float:

@@ -58,8 +58,11 @@ DEFINE, TEXT = 0xE10, 0xE11
 
 SLOW, FAILED, REPEATED, WIDE_INDEX, KEY = 1, 2, 4, 8, 16
 NO_INDEX = MASK32
-TIER_SHIFT = 5  # two bits: the form a cache had, 0 none, 1 encoded, 2 decoded, 3 augmented
+TIER_SHIFT = 5  # two bits: the form a cache had, 0 none, else its place in FORMS from 1 on
+FORMS = ("encoded", "decoded", "augmented")
 DIVIDED = "cache "  # how the name of an event begins that says how a cache is divided, and why
+FAR = 4
+"""A sample that took this many times the median is slow, whatever the loader's threshold was."""
 NETWORK = "network"
 """The span from asking a store for a row to having it."""
 RETRIES_SHIFT = 7  # five bits: how often fetching was tried again

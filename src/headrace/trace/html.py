@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.trace.batches import delivered
+from headrace.trace.decode import SCHEMAS
 from headrace.trace.reader import Table, Trace
 from headrace.trace.report import Report
 from headrace.trace.select import loaders, of_runs, within
@@ -33,13 +34,18 @@ def page(trace: Trace, report: Report, begin: float = 0.0) -> str:
 
 def timeline(trace: Trace, begin: float = 0.0) -> dict[str, Any]:
     """Slices of every stream as columns, from ``begin`` on and as many as can be shown."""
-    first = _first(trace) + int(begin * SECOND)
-    shown, end = _window(trace, first)
+    spans = [getattr(trace, name) for name, fields in SCHEMAS.items() if ("start", "i8") in fields]
+    starts = np.sort(np.concatenate([table["start"] for table in spans]))
+    zero = int(starts[0]) if len(starts) else 0
+    last = 1 + max((int((table["start"] + table["elapsed"]).max()) for table in spans if len(table)), default=0)
+    first = zero + int(begin * SECOND)
+    starts = starts[starts >= first]
+    end = int(starts[MOST_SLICES]) if len(starts) > MOST_SLICES else last
+    shown = within(trace, first, end)
     names: dict[str, int] = {}
     tracks: list[dict[str, Any]] = []
     of_stream: dict[int, int] = {}
-    order = sorted(range(len(trace.streams)), key=lambda stream: (trace.streams[stream].lane, stream))
-    for stream in order:
+    for stream in sorted(range(len(trace.streams)), key=lambda stream: (trace.streams[stream].lane, stream)):
         found = _columns(shown, stream, first, names)
         if found["start"]:
             of_stream[stream] = _place(tracks, title(trace, stream), trace.streams[stream].process, found)
@@ -52,9 +58,9 @@ def timeline(trace: Trace, begin: float = 0.0) -> dict[str, Any]:
         "tracks": tracks,
         "names": list(names),
         "arrows": arrows,
-        "begin": (first - _first(trace)) / SECOND,
+        "begin": (first - zero) / SECOND,
         "length": max(0, end - first),
-        "whole": max(0, _last(trace) - _first(trace)),
+        "whole": max(0, last - zero),
     }
 
 
@@ -65,12 +71,10 @@ def _columns(trace: Trace, stream: int, first: int, names: dict[str, int]) -> di
     for one in slices(trace, stream):
         while ends and ends[-1] <= one.start:
             ends.pop()
-        columns["depth"].append(len(ends))
+        values = (one.start - first, one.end - one.start, names.setdefault(one.name, len(names)), one.kind, len(ends))
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
         ends.append(one.end)
-        columns["start"].append(one.start - first)
-        columns["length"].append(one.end - one.start)
-        columns["name"].append(names.setdefault(one.name, len(names)))
-        columns["kind"].append(one.kind)
     return columns
 
 
@@ -88,52 +92,20 @@ def _place(tracks: list[dict[str, Any]], name: str, process: int, columns: dict[
     return len(tracks) - 1
 
 
-def _window(trace: Trace, first: int) -> tuple[Trace, int]:
-    """The trace from ``first`` until there would be too much to draw, and that moment."""
-    starts = np.concatenate([table["start"] for table in _tables(trace)])
-    starts = np.sort(starts[starts >= first])
-    end = int(starts[MOST_SLICES]) if len(starts) > MOST_SLICES else _last(trace)
-    return within(trace, first, end), end
-
-
-def _tables(trace: Trace) -> list[Table]:
-    return [
-        trace.samples,
-        trace.operations,
-        trace.rows,
-        trace.collations,
-        trace.batches,
-        trace.copies,
-        trace.spans,
-    ]
-
-
-def _first(trace: Trace) -> int:
-    return min((int(table["start"].min()) for table in _tables(trace) if len(table)), default=0)
-
-
-def _last(trace: Trace) -> int:
-    ends = (int((table["start"] + table["elapsed"]).max()) for table in _tables(trace) if len(table))
-    return max(ends, default=0) + 1
-
-
 def _points(batches: Table) -> dict[str, Any]:
     """Wait and delay of batches over time, in seconds, thinned out evenly; the longest of those left out stay."""
     begin = int(batches["asked"].min()) if len(batches) else 0
-    step = -(-len(batches) // MOST_POINTS)
+    step = max(1, -(-len(batches) // MOST_POINTS))
     if step > 1:
         edges = np.arange(0, len(batches), step)
         longest = [int(edge + np.argmax(batches["wait"][edge : edge + step])) for edge in edges]
         batches = batches[longest]
+    delays = zip((batches["delay"] / SECOND).tolist(), batches["made"].tolist(), strict=True)
     return {
         "batch": batches["batch"].tolist(),
         "run": batches["run"].tolist(),
         "time": ((batches["got"] - begin) / SECOND).tolist(),
         "wait": (batches["wait"] / SECOND).tolist(),
-        "delay": [value / SECOND if made else None for value, made in zip(*_delays(batches), strict=True)],
-        "every": max(1, step),
+        "delay": [delay if made else None for delay, made in delays],
+        "every": step,
     }
-
-
-def _delays(batches: Table) -> tuple[list[int], list[bool]]:
-    return batches["delay"].tolist(), batches["made"].tolist()

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headrace.trace.format import FAR
 from headrace.trace.reader import Table, Trace
-from headrace.trace.spread import Spread, ratio, share, spread
+from headrace.trace.spread import Spread, computed, ratio, share, spread
 
 Numbers = npt.NDArray[Any]
 
 WHOLE, OTHER, WRITE, COLLATE = "sample", "other (dataset code)", "write into the batch", "collate"
 MOST_SLOW = 10
-FAR = 4
-"""A sample that took this many times the median is slow, whatever the loader's threshold was."""
 
 
 @dataclass(frozen=True)
@@ -54,25 +53,23 @@ class SlowSample:
 class _Part(NamedTuple):
     name: str
     kind: str
-    elapsed: Numbers
-    cpu: Numbers
-    sample: Numbers
-    """The sample each call belongs to, -1 for work on a batch."""
-    start: Numbers
-    """When it began; for what is in no operation, when its sample did."""
+    calls: Table
+    """With ``start``, ``elapsed`` and ``cpu``; what is in no operation begins with its sample."""
+    sample: Numbers | None
+    """The position of the sample each call belongs to; None for work on a batch."""
 
 
 def operations(trace: Trace) -> tuple[OperationFigures, ...]:
     """All of them, in the order in which a sample meets them."""
     found = list(_parts(trace))
-    total = sum(int(part.elapsed.sum()) for part in found)
+    total = sum(int(part.calls["elapsed"].sum()) for part in found)
     return tuple(_row(part, total) for part in found)
 
 
-def by_operation(trace: Trace) -> Iterator[tuple[str, Numbers, Numbers]]:
-    """(name, lengths, starts) of the calls of each operation."""
+def by_operation(trace: Trace) -> Iterator[tuple[str, Table]]:
+    """Name and calls of each operation."""
     for part in _parts(trace):
-        yield part.name, part.elapsed, part.start
+        yield part.name, part.calls
 
 
 def slow_samples(trace: Trace) -> tuple[int, tuple[SlowSample, ...]]:
@@ -86,12 +83,13 @@ def slow_samples(trace: Trace) -> tuple[int, tuple[SlowSample, ...]]:
     culprit = np.full(len(samples), "", object)
     spent = np.zeros(len(samples), np.int64)
     for part in _parts(trace):
-        if part.kind != "operation" or not len(part.elapsed):
+        if part.sample is None or not len(part.calls):
             continue
-        over = part.elapsed - np.median(part.elapsed)
+        lengths = part.calls["elapsed"]
+        over = lengths - np.median(lengths)
         worse = over > excess[part.sample]
         at = part.sample[worse]
-        excess[at], culprit[at], spent[at] = over[worse], part.name, part.elapsed[worse]
+        excess[at], culprit[at], spent[at] = over[worse], part.name, lengths[worse]
     worst: dict[str, SlowSample] = {}
     at = np.flatnonzero(slow)
     keys = _keys(trace)
@@ -120,24 +118,25 @@ def _keys(trace: Trace) -> dict[str, str]:
 
 def _parts(trace: Trace) -> Iterator[_Part]:
     samples, calls = trace.samples, trace.operations
-    inside, computed = (np.zeros(len(samples), np.int64) for _ in range(2))
+    inside, computing = (np.zeros(len(samples), np.int64) for _ in range(2))
     np.add.at(inside, calls["sample"], calls["elapsed"])
-    np.add.at(computed, calls["sample"], np.maximum(0, calls["cpu"]))
+    np.add.at(computing, calls["sample"], np.maximum(0, calls["cpu"]))
     unknown = samples["cpu"] < 0
     unknown[calls["sample"][calls["cpu"] < 0]] = True
     for number in _in_order(calls):
         mine = calls[calls["name"] == number]
-        yield _Part(trace.names[number], "operation", mine["elapsed"], mine["cpu"], mine["sample"], mine["start"])
+        yield _Part(trace.names[number], "operation", mine, mine["sample"])
+    rest = samples.copy()
+    rest["elapsed"] = np.maximum(0, samples["elapsed"] - inside)
+    rest["cpu"] = np.where(unknown, -1, np.maximum(0, samples["cpu"] - computing))
     listed = samples["operations"] > 0
     for name, which in ((WHOLE, ~listed), (OTHER, listed)):
         at = np.flatnonzero(which)
         if len(at):
-            left = np.maximum(0, samples["elapsed"] - inside)[at]
-            cpu = np.where(unknown, -1, np.maximum(0, samples["cpu"] - computed))[at]
-            yield _Part(name, "operation", left, cpu, at, samples["start"][at])
+            yield _Part(name, "operation", rest[at], at)
     for name, table in ((WRITE, trace.rows), (COLLATE, trace.collations)):
         if table["elapsed"].any():  # else it only says where samples went
-            yield _Part(name, "loader", table["elapsed"], table["cpu"], np.full(len(table), -1), table["start"])
+            yield _Part(name, "loader", table, None)
 
 
 def _in_order(calls: Table) -> list[int]:
@@ -148,14 +147,13 @@ def _in_order(calls: Table) -> list[int]:
 
 
 def _row(part: _Part, total: int) -> OperationFigures:
-    known = part.cpu >= 0
-    cpu = ratio(part.cpu[known].sum(), part.elapsed[known].sum()) if known.any() else None
+    elapsed = part.calls["elapsed"]
     return OperationFigures(
         name=part.name,
         kind=part.kind,
-        time=spread(part.elapsed),
-        under_10ms=share(part.elapsed < 10_000_000),
-        under_100us=share(part.elapsed < 100_000),
-        share=ratio(part.elapsed.sum(), total),
-        cpu=cpu,
+        time=spread(elapsed),
+        under_10ms=share(elapsed < 10_000_000),
+        under_100us=share(elapsed < 100_000),
+        share=ratio(elapsed.sum(), total),
+        cpu=computed(part.calls),
     )

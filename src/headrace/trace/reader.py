@@ -76,6 +76,10 @@ class Trace:
     marks: Table
     """Events: worker deaths, hand-offs, repeats."""
 
+    def number(self, name: str) -> int:
+        """Of a name, as tables have it; -1 where nothing is called so."""
+        return self.names.index(name) if name in self.names else -1
+
     def records(self, table: str) -> Iterator[NamedTuple]:
         """The rows of a table ("samples", ...) as named tuples, with names instead of their numbers."""
         columns: Table = getattr(self, table)

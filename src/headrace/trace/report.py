@@ -7,16 +7,16 @@ import numpy as np
 
 from headrace.trace import format as F
 from headrace.trace.advice import Advice, advise
-from headrace.trace.batches import delivered
+from headrace.trace.batches import delivered, following
 from headrace.trace.calibrate import Calibration
 from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
 from headrace.trace.operations import operations, slow_samples
 from headrace.trace.reader import Table, Trace
 from headrace.trace.select import Loader, loaders, of_runs
-from headrace.trace.spread import SECOND, Spread, ratio, share, spread
+from headrace.trace.spread import SECOND, Spread, computed, ratio, share, spread
 from headrace.trace.verdict import Verdict, judge
 
-TIERS = ("not cached", "encoded", "decoded", "augmented")
+TIERS = ("not cached", *F.FORMS)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,6 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
     made = batches[batches["made"]]
     facts = trace.runs[loader.runs[0]].facts
     marks = {trace.names[name]: int((trace.marks["name"] == name).sum()) for name in set(trace.marks["name"].tolist())}
-    known = samples["cpu"] >= 0
     return Figures(
         name=loader.name,
         process=loader.process,
@@ -116,16 +115,14 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
         batches=len(batches),
         samples=len(samples),
         startup=firsts[0] if firsts else 0.0,
-        startup_idle=_idle(trace, batches[:1]),
-        startup_store=_without_rows(trace, batches[:1]),
-        startup_first=_first_samples(trace, batches[:1]),
+        **_startup(trace, batches),
         epoch_starts=sum(firsts[1:]),
         steady=_steady(batches),
         work=spread(made["work"]),
         span=spread(made["ready"] - made["begun"]),
         out_of_order=share(batches["early"]),
         lanes=_lanes(trace, seconds),
-        cpu=ratio(samples["cpu"][known].sum(), samples["elapsed"][known].sum()) if known.any() else None,
+        cpu=computed(samples),
         operations=operations(trace),
         slow=slow,
         slowest=slowest,
@@ -170,42 +167,27 @@ def _run(trace: Trace, batches: Table, run: int) -> RunFigures:
     )
 
 
-def _idle(trace: Trace, first: Table) -> float:
-    """Of the wait for the first batch, the time before a sample was begun."""
-    if not len(first) or not len(trace.samples):
-        return 0.0
-    begun = int(trace.samples["start"].min()) - int(first["asked"][0])
-    return min(max(0, begun), int(first["wait"][0])) / SECOND
-
-
-def _without_rows(trace: Trace, first: Table) -> float:
-    """Of the wait for the first batch, the time before a row of a store was here; 0 where none was brought."""
-    brought = trace.spans[trace.spans["name"] == _number(trace, F.NETWORK)]
-    if not len(first) or not len(brought):
-        return 0.0
-    here = int((brought["start"] + brought["elapsed"]).min()) - int(first["asked"][0])
-    return min(max(0, here), int(first["wait"][0])) / SECOND
-
-
-def _first_samples(trace: Trace, first: Table) -> float:
-    """Of the wait for the first batch, by how much a worker's first sample took longer than samples do."""
-    if not len(first) or not len(trace.samples):
-        return 0.0
-    early = trace.samples[trace.samples["start"] < int(first["got"][0])]
+def _startup(trace: Trace, batches: Table) -> dict[str, float]:
+    """Of the wait for the first batch: what came before the first sample, before the first row of a store where one
+    was brought, and by how much a worker's first sample took longer than samples do.
+    """
+    samples, brought = trace.samples, trace.spans[trace.spans["name"] == trace.number(F.NETWORK)]
+    if not len(batches) or not len(samples):
+        return {"startup_idle": 0.0, "startup_store": 0.0, "startup_first": 0.0}
+    asked, got = int(batches["asked"][0]), int(batches["got"][0])
+    early = samples[samples["start"] < got]
     _, firsts = np.unique(early["stream"], return_index=True)
-    longest = int(early["elapsed"][firsts].max()) if len(early) else 0
-    return max(0.0, min(longest - float(np.median(trace.samples["elapsed"])), int(first["wait"][0]))) / SECOND
-
-
-def _number(trace: Trace, name: str) -> int:
-    """Of a name; -1 where nothing is called so."""
-    return trace.names.index(name) if name in trace.names else -1
+    lengths = {
+        "startup_idle": int(samples["start"].min()) - asked,
+        "startup_store": int((brought["start"] + brought["elapsed"]).min()) - asked if len(brought) else 0,
+        "startup_first": max(early["elapsed"][firsts].tolist(), default=0) - float(np.median(samples["elapsed"])),
+    }
+    return {name: min(max(0, length), got - asked) / SECOND for name, length in lengths.items()}
 
 
 def _steady(batches: Table) -> Steady:
     """All but the first batch of each epoch, and the time from that one to the last."""
-    later = batches["run"][1:] == batches["run"][:-1]
-    before, after = batches[:-1][later], batches[1:][later]
+    before, after = following(batches)
     nanoseconds = int((after["got"] - before["got"]).sum())
     made = after[after["made"]]
     step = after["asked"] - before["got"]
@@ -231,21 +213,14 @@ def _steady(batches: Table) -> Steady:
 
 
 def _lanes(trace: Trace, seconds: float) -> tuple[Lane, ...]:
-    busy: dict[int, list[float]] = {}
-    for table in (trace.samples, trace.rows, trace.collations):
-        for stream in np.unique(table["stream"]).tolist():
-            mine = table[table["stream"] == stream]
-            known = busy.setdefault(trace.streams[stream].lane, [0.0, 0, 0.0, 0.0])
-            known[0] += float(mine["elapsed"].sum()) / SECOND
-            if table is trace.samples:
-                measured = mine["cpu"] >= 0
-                known[1] += len(mine)
-                known[2] += float(mine["cpu"][measured].sum())
-                known[3] += float(mine["elapsed"][measured].sum())
-    return tuple(
-        Lane(lane, ratio(spent, seconds), int(count), ratio(cpu, elapsed) if elapsed else None)
-        for lane, (spent, count, cpu, elapsed) in sorted(busy.items())
-    )
+    lanes = np.array([stream.lane for stream in trace.streams])
+    tables = [(table, lanes[table["stream"]]) for table in (trace.samples, trace.rows, trace.collations)]
+    found = []
+    for lane in np.unique(np.concatenate([of for _, of in tables])).tolist():
+        samples, rows, collations = (table[of == lane] for table, of in tables)
+        spent = sum(int(spans["elapsed"].sum()) for spans in (samples, rows, collations))
+        found.append(Lane(lane, ratio(spent / SECOND, seconds), len(samples), computed(samples)))
+    return tuple(found)
 
 
 def _cache(samples: Table) -> tuple[FormFigures, ...]:

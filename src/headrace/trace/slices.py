@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.trace.batches import delivered
+from headrace.trace import format as F
+from headrace.trace.batches import delivered, making
 from headrace.trace.operations import COLLATE, WRITE, label
 from headrace.trace.reader import Table, Trace
 
@@ -92,7 +93,7 @@ def values(trace: Trace) -> Iterator[Value]:
             for row in trace.batches[["start", "elapsed", "stream", name]].tolist():
                 yield Value(row[0] + row[1], row[2], name, row[3])
     main = next((number for number, stream in enumerate(trace.streams) if stream.role == "main"), 0)
-    for tier, form in enumerate(("encoded", "decoded", "augmented"), 1):
+    for tier, form in enumerate(F.FORMS, 1):
         mine = trace.samples[trace.samples["tier"] == tier]
         for count, time in enumerate(np.sort(mine["start"] + mine["elapsed"]).tolist(), 1):
             yield Value(time, main, f"hits ({form})", count)
@@ -104,61 +105,45 @@ def title(trace: Trace, stream: int) -> str:
     return f"worker {info.lane}" if info.role == "worker" else "consumer"
 
 
-def _spans(table: Table, stream: int) -> Table:
-    mine: Table = table[table["stream"] == stream]
-    return mine
+def _mine(table: Table, stream: int, *fields: str) -> Iterator[tuple[Any, ...]]:
+    """Start, end and these fields of a stream's spans."""
+    for start, length, *values in table[table["stream"] == stream][["start", "elapsed", *fields]].tolist():
+        yield start, start + length, *values
 
 
 def _consumed(trace: Trace, stream: int) -> Iterator[Slice]:
     """What the consumer and the user's program recorded."""
-    for row in _spans(trace.batches, stream):
-        start, length = int(row["start"]), int(row["elapsed"])
-        detail = {
-            "batch": int(row["batch"]),
-            "samples": int(row["samples"]),
-            "ready": int(row["ready"]),
-            **_run(trace, row),
-        }
-        yield Slice(start, start + length, f"wait for batch {row['batch']}", "wait", detail)
-    for row in _spans(trace.copies, stream):
-        start, length = int(row["start"]), int(row["elapsed"])
-        detail = {"batch": int(row["batch"]), "bytes": int(row["bytes"])}
-        yield Slice(start, start + length, f"copy batch {row['batch']}", "copy", detail)
-    for row in _spans(trace.spans, stream):
-        start, length = int(row["start"]), int(row["elapsed"])
-        yield Slice(start, start + length, trace.names[row["name"]], "span", {})
+    fields = ("batch", "samples", "ready", "run")
+    for start, end, batch, samples, ready, run in _mine(trace.batches, stream, *fields):
+        detail = {"batch": batch, "samples": samples, "ready": ready, **_run(trace, run)}
+        yield Slice(start, end, f"wait for batch {batch}", "wait", detail)
+    for start, end, batch, size in _mine(trace.copies, stream, "batch", "bytes"):
+        yield Slice(start, end, f"copy batch {batch}", "copy", {"batch": batch, "bytes": size})
+    for start, end, name in _mine(trace.spans, stream, "name"):
+        yield Slice(start, end, trace.names[name], "span", {})
 
 
-def _run(trace: Trace, row: Any) -> dict[str, Any]:
-    if row["run"] < 0:
-        return {}
-    run = trace.runs[row["run"]]
-    return {"loader": run.loader, "epoch": run.epoch}
+def _run(trace: Trace, run: int) -> dict[str, Any]:
+    return {"loader": trace.runs[run].loader, "epoch": trace.runs[run].epoch} if run >= 0 else {}
 
 
 def _parts(trace: Trace, stream: int) -> Iterator[Slice]:
     """A worker's part in a batch: as long as what it does is for the same one."""
-    parts = []
-    for table in (trace.samples, trace.rows, trace.collations):
-        mine = table[(table["stream"] == stream) & (table["batch"] >= 0)]
-        part = np.zeros(len(mine), [("run", "i8"), ("batch", "i8"), ("start", "i8"), ("end", "i8"), ("sample", "?")])
-        part["run"], part["batch"], part["start"] = mine["run"], mine["batch"], mine["start"]
-        part["end"], part["sample"] = mine["start"] + mine["elapsed"], table is trace.samples
-        parts.append(part)
-    every = np.concatenate(parts)
-    every = every[np.lexsort((every["end"], every["start"]))]
+    every = making(trace)
+    every = every[every["stream"] == stream]
     if not len(every):
         return
+    every = every[np.lexsort((every["end"], every["start"]))]
     other = (np.diff(every["batch"]) != 0) | (np.diff(every["run"]) != 0)
     for group in np.split(every, np.flatnonzero(other) + 1):
-        batch, count = int(group["batch"][0]), int(group["sample"].sum())
-        detail = {"batch": batch, "samples": count, **_run(trace, group[0])}
+        batch, count = int(group["batch"][0]), int(group["samples"].sum())
+        detail = {"batch": batch, "samples": count, **_run(trace, int(group["run"][0]))}
         yield Slice(int(group["start"].min()), int(group["end"].max()), f"batch {batch}", "batch", detail)
 
 
 def _made(trace: Trace, stream: int) -> Iterator[Slice]:
     """Samples, operations, writes and collations."""
-    for row in _spans(trace.samples, stream):
+    for row in trace.samples[trace.samples["stream"] == stream]:
         start, length = int(row["start"]), int(row["elapsed"])
         detail = {"index": label(trace, row), "batch": int(row["batch"])}
         if row["bytes_in"] or row["bytes_out"]:
@@ -167,8 +152,8 @@ def _made(trace: Trace, stream: int) -> Iterator[Slice]:
         if row["cpu"] >= 0:
             detail["cpu"] = round(float(row["cpu"] / length), 3) if length else 0.0
         yield Slice(start, start + length, f"sample {detail['index']}", "sample", detail)
-    for start, length, name in _spans(trace.operations, stream)[["start", "elapsed", "name"]].tolist():
-        yield Slice(start, start + length, trace.names[name], "operation", {})
-    for name, table in ((WRITE, trace.rows), (COLLATE, trace.collations)):
-        for start, length, batch in _spans(table, stream)[["start", "elapsed", "batch"]].tolist():
-            yield Slice(start, start + length, name, "loader", {"batch": batch})
+    for start, end, name in _mine(trace.operations, stream, "name"):
+        yield Slice(start, end, trace.names[name], "operation", {})
+    for what, table in ((WRITE, trace.rows), (COLLATE, trace.collations)):
+        for start, end, batch in _mine(table, stream, "batch"):
+            yield Slice(start, end, what, "loader", {"batch": batch})

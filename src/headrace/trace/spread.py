@@ -56,6 +56,12 @@ def spread(nanoseconds: npt.NDArray[Any]) -> Spread:
     )
 
 
+def computed(spans: npt.NDArray[Any]) -> float | None:
+    """Share of their time that the CPU clocks of their threads advanced; None where that was not recorded."""
+    known = spans[spans["cpu"] >= 0]
+    return ratio(known["cpu"].sum(), known["elapsed"].sum()) if len(known) else None
+
+
 def share(hits: npt.NDArray[Any]) -> float:
     """Part of the conditions that hold; 0 when there are none."""
     return float(np.mean(hits)) if len(hits) else 0.0

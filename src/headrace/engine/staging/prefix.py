@@ -5,10 +5,9 @@ from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import torch
 
-from headrace.cache.state import said
+from headrace.cache.state import MARK, DeterministicMark, marked
 from headrace.engine.staging.lists import known, steps
 
-MARK, VERSION = "__headrace_deterministic__", "__headrace_version__"
 KNOWN = frozenset(
     {
         *("CenterCrop", "ConvertBoundingBoxFormat", "ConvertImageDtype", "FiveCrop", "Grayscale", "Identity"),
@@ -58,15 +57,13 @@ def deterministic(operation: _F | None = None, *, version: str | int | None = No
 
 
 def _marked(operation: _F, version: str | int | None) -> _F:
-    setattr(operation, MARK, True)
-    if version is not None:
-        setattr(operation, VERSION, version)
+    setattr(operation, MARK, DeterministicMark(operation, version))
     return operation
 
 
 def is_deterministic(operation: Any) -> bool:
     """Whether an operation is known, or was said, to be deterministic. Unknown ones count as random."""
-    if said(operation, MARK):
+    if marked(operation) is not None:
         return True
     kind = type(operation)
     name, module = kind.__name__, kind.__module__
@@ -97,7 +94,7 @@ def cut(transform: Any) -> PipelineParts:
 
 def _enlarges(operation: Any) -> bool:
     name = type(operation).__name__
-    if said(operation, MARK):
+    if marked(operation) is not None:
         return False
     wanted = getattr(operation, "dtype", None)
     if name in {"ConvertImageDtype", "ToDtype"}:

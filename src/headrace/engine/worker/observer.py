@@ -14,7 +14,6 @@ from headrace.engine.worker.operations import Operations
 from headrace.plan import operations
 from headrace.trace import format as F
 from headrace.trace.file import Recording
-from headrace.trace.operations import FAR
 from headrace.trace.probe import Probe
 from headrace.trace.session import count_instructions
 from headrace.trace.stream import TraceStream
@@ -176,7 +175,7 @@ class Observer:
                 pending.extend(marks)
             sizes = min(probe.bytes_in, F.MASK32) << 32 | size_of(sample)
             # Half of the samples make it grow and half shrink, so it is about their median; it is low rather than high.
-            slow = elapsed > FAR * usual or flags & F.SLOW
+            slow = elapsed > F.FAR * usual or flags & F.SLOW
             usual = min(1.1 * usual or elapsed, elapsed) if elapsed > usual else max(0.9 * usual, elapsed)
             stream.sample(what, start, elapsed, cpu, sizes, *(self._named(what, flags) if slow else (flags, marks)))
             return sample
