@@ -1,7 +1,7 @@
 """JPEG files of mixed sizes to a ResNet on a GPU, decoded by workers or by the device.
 
 torchvision's ImageFolder with RandomResizedCrop(224), a flip, ToTensor and Normalize; files are in shared memory, and
-each is three samples of an epoch. ResNet-50 and ResNet-18 train in bfloat16 (autocast, channels last, SGD), batch 128.
+each is six samples of an epoch. ResNet-50 and ResNet-18 train in bfloat16 (autocast, channels last, SGD), batch 128.
 "The GPU's own rate" is that of steps on a batch that stays on the device, measured in each run before its epochs, once
 the loader is made. Loaders with PIL have two workers less than there are cores; with on_device=True there are two
 (four for ResNet-18), and batches arrive as bfloat16 in channels last. "In order" is in_order=True, where a worker
@@ -15,8 +15,8 @@ cache of encoded samples: its first epoch fills the cache, the second is the one
 once per epoch. DALI, FFCV and SPDL are named where they are installed. Without CUDA a sleep stands for the training,
 the twin for the kernels, and nothing said of a GPU holds.
 
-``python -m benchmarks.on_device OUT [SECONDS]`` runs the cases in the order of their weight, as many as end in that
-time, and writes each one's figures to a file in OUT as soon as they are known.
+``python -m benchmarks.on_device OUT [SECONDS]`` runs the cases once, in the order of their weight, as many as end in
+that time, and writes the report of those that have ended to OUT after each.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ from headrace.testing.scripted import ScriptedStore
 if TYPE_CHECKING:
     from benchmarks.report import Report
 
-BATCH, CROP, TIMES = 128, 224, 3
+BATCH, CROP, TIMES = 128, 224, 6
+SIDE = 419
+"""Pixels of a picture's longer side in the median: in the mean it has then as many pixels as one of 500 × 375."""
 MEANS, DEVIATIONS = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 DELAY = 0.15
-LEAST, MOST = 8.0, 45.0
+LEAST, MOST = 20.0, 75.0
 """Seconds that a case needs, and may take, where the time for all of them is short."""
 OTHERS = ("nvidia.dali", "ffcv", "spdl")
 
@@ -84,11 +86,11 @@ def contenders() -> list[Contender]:
     two, four, ordered = Arm("headrace", False, 2), Arm("headrace", False, 4), Arm("headrace", True, 2)
     return [
         Contender(two, "resnet50", on_device=True),
-        Contender(ordered, "resnet50", on_device=True),
         Contender(four, "resnet18", on_device=True),
         Contender(two, "resnet50", on_device=True, distant=True),
-        Contender(four, None, on_device=True),
         Contender(Arm("torch", True, many), "resnet50"),
+        Contender(ordered, "resnet50", on_device=True),
+        Contender(four, None, on_device=True),
         Contender(Arm("headrace", False, many), "resnet50"),
         Contender(Arm("headrace", False, many), "resnet18"),
     ]
@@ -116,7 +118,7 @@ def files(batches: int, say: Callable[[str], None]) -> Iterator[tuple[Path, int,
     count = batches * BATCH // TIMES
     with tempfile.TemporaryDirectory(prefix="headrace-on-device-", dir="/dev/shm") as name:
         say(f"writing {count} files")
-        size = pictures.write(Path(name), count, costs.cores())
+        size = pictures.write(Path(name), count, costs.cores(), side=SIDE)
         yield Path(name), count * TIMES // BATCH * BATCH, size // count
 
 
@@ -128,7 +130,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     if here() == "cpu":
         report.notes.append("no CUDA here: the step sleeps")
     report.notes.append(f"not installed: {absent()}")
-    with files((3 if quick else 9) if here() == "cpu" else 60 if quick else 150, say) as (folder, count, size):
+    with files((6 if quick else 12) if here() == "cpu" else 60 if quick else 300, say) as (folder, count, size):
         results = interleaved(
             {each.name: partial(measure, each, folder, count, here()) for each in contenders()},
             repeats=1 if quick else 2,
@@ -141,27 +143,30 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
 
 def main(out: Path, seconds: float) -> int:
     """See above; the exit code is the number of cases without figures."""
-    ends, missing = time.monotonic() + seconds, 0
+    from benchmarks.report import Report
+
+    ends, results = time.monotonic() + seconds, dict[str, Runs]()
     out.mkdir(parents=True, exist_ok=True)
-    print(f"not installed: {absent()}", flush=True)
-    with files(150 if here() == "cuda" else 3, partial(print, flush=True)) as (folder, count, _):
-        for number, each in enumerate(contenders()):
-            began, figures = time.monotonic(), dict[str, Any](failed="no time left")
-            if ends - began > LEAST:
-                limit = min(MOST, ends - began)
-                one = Isolated(partial(measure, each, folder, count, here()), method="spawn", limit=limit)
+    with files(300 if here() == "cuda" else 6, partial(print, flush=True)) as (folder, count, size):
+        for each in contenders():
+            runs, left = Runs(), ends - time.monotonic()
+            if left > LEAST:
+                one = Isolated(partial(measure, each, folder, count, here()), method="spawn", limit=min(MOST, left))
                 try:
-                    figures = one.result()
+                    runs.figures.append(one.result())
                 except RuntimeError as error:
-                    figures = {"failed": str(error)}
+                    runs.failures.append(str(error))
                 finally:
                     one.end()
-            missing += "failed" in figures
-            figures["seconds"] = time.monotonic() - began
-            (out / f"{number}.json").write_text(json.dumps({"case": each.name, **figures}, indent=1))
-            shown = {key: round(value, 3) for key, value in figures.items() if isinstance(value, float)}
-            print(each.name, figures.get("failed", shown), flush=True)
-    return missing
+            else:
+                runs.failures.append("no time left")
+            results[each.name] = runs
+            print(each.name, runs, flush=True)
+            report = Report("on_device", __doc__ or "", notes=[f"not installed: {absent()}"])
+            add(report, f"{count} samples of {size / 1e3:.0f} KB, batches of {BATCH}", results)
+            (out / "on_device.json").write_text(json.dumps(report.data(), indent=1) + "\n")
+            (out / "on_device.md").write_text(report.markdown())
+    return sum(not runs.figures for runs in results.values())
 
 
 class Distant(ScriptedStore):
@@ -241,6 +246,7 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
         "steady share": 100 * figures["later steady"] / own,
         "taken": 100 * (own / figures["later steady"] - 1),
         "next": 1e3 * statistics.median(spent),
+        "next mean": 1e3 * statistics.mean(spent),
         "next wall": 1e3 * statistics.median(waits),
         "others": meter.others,
     }
@@ -346,6 +352,7 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         "second, after a fifth",
         "CPU ms / image beyond the step's",
         "next() CPU ms P50",
+        "mean",
         "wall",
         "device: decode ms / batch",
         "pixels",
@@ -361,6 +368,7 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         "steady share",
         "later cpu",
         "next",
+        "next mean",
         "next wall",
         "decode",
         "pixels",
@@ -377,4 +385,6 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
 
 
 if __name__ == "__main__":
+    from benchmarks.on_device import main  # so that what is sent to other processes is found there
+
     sys.exit(main(Path(sys.argv[1]), float((sys.argv[2:] or ["inf"])[0])))

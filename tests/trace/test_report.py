@@ -302,6 +302,4 @@ def test_tracing_states_its_own_cost(tmp_path):
 
 def test_calibration_measures_something():
     found = calibrate()
-    assert found.sample > found.operation > 0
-    assert found.cpu > 0
-    assert found.other > 0
+    assert min(found.sample, found.operation, found.cpu, found.other) > 0

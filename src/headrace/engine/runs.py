@@ -18,7 +18,7 @@ from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.consumer.watch import Staffing
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.pieces import no_slab
-from headrace.engine.device.rendering import Rendering
+from headrace.engine.device.rendering import RENDERED, Rendering
 from headrace.engine.pixels.prepared import of
 from headrace.engine.resources import Early, Resources
 from headrace.engine.settings import Settings
@@ -170,7 +170,7 @@ def _sent(resources: Resources, run: EpochRun) -> EpochRun:
         made_by: Any = run
         prepared = of(resources.settings.dataset)
         resources.rendering = Rendering(prepared, resources.renderer, made_by.errors, resources.counters)
-        return Ahead(run, resources.rendering, flat, trace=trace, ahead=ahead)
+        return Ahead(run, resources.rendering, flat, trace=trace, ahead=1 if slab is None else RENDERED)
     if resources.accelerator is not None:
         return Ahead(run, resources.accelerator, flat, trace=trace, ahead=ahead)
     return run if resources.pinning is None else Ahead(run, resources.pinning, flat, ahead=ahead)

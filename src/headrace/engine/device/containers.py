@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 Change = Callable[[torch.Tensor], torch.Tensor]
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None), type(...)})
 
 
 def tensors(value: Any, *, pinning: bool = False) -> list[torch.Tensor]:
@@ -23,7 +24,7 @@ def _collect(value: Any, found: list[torch.Tensor], *, pinning: bool) -> None:
     elif kind is list or kind is tuple:  # asking whether it is a sequence costs more than all the rest
         for item in value:
             _collect(item, found, pinning=pinning)
-    elif isinstance(value, (str, bytes)) or (pinning and hasattr(value, "pin_memory")):
+    elif kind in _PLAIN or isinstance(value, (str, bytes)) or (pinning and hasattr(value, "pin_memory")):
         return
     elif isinstance(value, Mapping):
         for item in value.values():
@@ -33,7 +34,7 @@ def _collect(value: Any, found: list[torch.Tensor], *, pinning: bool) -> None:
             _collect(item, found, pinning=pinning)
 
 
-def mapped(value: Any, change: Change, *, pinning: bool = False) -> Any:
+def mapped(value: Any, change: Change, *, pinning: bool = False) -> Any:  # noqa: PLR0911  (one per kind)
     """``value`` with its tensors changed. Containers are rebuilt as ``torch.utils.data`` does when it pins a batch.
 
     ``pinning``: whatever has a ``pin_memory`` method of its own is pinned by it.
@@ -43,6 +44,8 @@ def mapped(value: Any, change: Change, *, pinning: bool = False) -> Any:
         return change(value)
     if kind is list:
         return [mapped(item, change, pinning=pinning) for item in value]
+    if kind in _PLAIN:  # keys of samples, say: as many as a batch has
+        return value
     if pinning and hasattr(value, "pin_memory"):
         return value.pin_memory()
     if isinstance(value, Mapping):

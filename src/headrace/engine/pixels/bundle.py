@@ -1,16 +1,19 @@
 """A batch as workers bring it: encoded pictures or pixels one after the other, a row of numbers for each, the rest."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from types import EllipsisType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data._utils import collate as torch_collate
 
 from headrace.core.errors import NotOnDevice
 from headrace.engine.pixels import view as V
 
 ALIGN = 64
+HOLE: Final = ...
+"""Stands in a sample, and in a batch, where picture, mask and boxes will: one thing, however large the batch is."""
 
 
 class Storing:
@@ -37,7 +40,7 @@ class Picture(NamedTuple):
     boxes: Any
     """A tensor, or None."""
     rest: Any
-    """The sample, with nothing to send where picture, mask and boxes stand: empty texts."""
+    """The sample, with a ``HOLE`` where picture, mask and boxes stand."""
 
 
 def named(index: Any, sample: Any) -> Any:
@@ -61,11 +64,8 @@ class Bundle(NamedTuple):
     """Collated."""
     mask: np.dtype[Any] | None
     """The type of masks' values, if there are masks."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of the results."""
-        return int(self.rows[0, V.OUT_H]), int(self.rows[0, V.OUT_W])
+    shape: tuple[int, int]
+    """Height and width of the results."""
 
 
 Allocate = Callable[[torch.Size, torch.dtype], torch.Tensor | None]
@@ -111,9 +111,15 @@ def bundled(samples: Sequence[Picture], allocate: Allocate) -> Bundle:
         table,
         [sample.index for sample in samples],
         None if first.boxes is None else [sample.boxes for sample in samples],
-        default_collate([sample.rest for sample in samples]),
+        torch_collate.collate([sample.rest for sample in samples], collate_fn_map=_with_holes()),
         None if first.mask is None else first.mask.dtype,
+        (int(sizes[0, 0]), int(sizes[0, 1])),
     )
+
+
+def _with_holes() -> dict[Any, Any]:
+    """How torch collates, with whatever the user has registered there."""
+    return {**torch_collate.default_collate_fn_map, EllipsisType: lambda _batch, **_: HOLE}
 
 
 def _memory(shape: tuple[int, ...], dtype: torch.dtype, allocate: Allocate) -> torch.Tensor:

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 from headrace.core.errors import NotOnDevice
 from headrace.engine.pixels import view as V
-from headrace.engine.pixels.bundle import Bundle, Picture, Storing, bundled
+from headrace.engine.pixels.bundle import HOLE, Bundle, Picture, Storing, bundled
 from headrace.engine.pixels.header import header
 from headrace.engine.pixels.options import OnDevice, Pixels
 from headrace.engine.pixels.recipe import OTHERWISE, Recipe, recipe
@@ -150,13 +150,13 @@ class Prepared(Dataset[Picture]):
         pixels, mask, boxes = self.pixels, None, None
         if pixels.mask is not None:
             mask = _mask(_item(sample, pixels.mask), numbers)
-            sample = replaced(sample, pixels.mask, "")
+            sample = replaced(sample, pixels.mask, HOLE)
         if pixels.boxes is not None:
             boxes = _moved(_item(sample, pixels.boxes), numbers)
-            sample = replaced(sample, pixels.boxes, "")
+            sample = replaced(sample, pixels.boxes, HOLE)
         if pixels.label is not None and isinstance(sample, (tuple, list)):
             sample = replaced(sample, 1, pixels.label(sample[1]))
-        rest = replaced(sample, pixels.picture, "")
+        rest = replaced(sample, pixels.picture, HOLE)
         return Picture(None, PickleBuffer(data), storing, V.PACKED.pack(*numbers), mask, boxes, rest)
 
 
@@ -178,7 +178,7 @@ def first_bundle(dataset: Prepared) -> Bundle | None:
     files = [plain_jpeg(256, 320), plain_jpeg(320, 256)]
     return bundled(
         [
-            Picture(None, file, Storing.JPEG, V.PACKED.pack(*row), None, None, "")
+            Picture(None, file, Storing.JPEG, V.PACKED.pack(*row), None, None, HOLE)
             for file, row in zip(files, rows, strict=True)
         ],
         lambda _shape, _dtype: None,
