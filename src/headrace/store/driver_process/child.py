@@ -14,9 +14,7 @@ from typing import Any
 
 from headrace.core.errors import StoreError
 from headrace.store import disposable
-from headrace.store.base import Session
 from headrace.store.channel import Channel
-from headrace.store.driver_process.direct import DirectStore, DirectWriter
 
 LOOK_SECONDS = 1.0
 HUNG_SECONDS = 30.0
@@ -57,11 +55,11 @@ class _Calls:
     """Answers them, each in a task of its own: calls of the store, or of the session or writer that was opened."""
 
     channel: Channel
-    _store: DirectStore
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._opened: Session | DirectWriter | None = None
+        self._store: Any = None
+        self._opened: Any = None
         self._refused: Exception | None = None
 
     def taken(self, number: int, message: Any) -> None:
@@ -88,9 +86,9 @@ class _Calls:
         if self._refused is not None:
             raise self._refused
         if name == "connect":
-            session = self._opened = await self._store.connect()
-            return session.connections()
+            self._opened = await self._store.connect()
+            return self._opened.connections()
         if name == "writer":
-            writer = self._opened = await self._store.writer()
-            return writer.schema
+            self._opened = await self._store.writer()
+            return self._opened.schema
         return await getattr(self._opened or self._store, name)(*arguments)

@@ -1,18 +1,29 @@
 """A store whose driver runs elsewhere, with every ability of a store."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.store import disposable
 from headrace.store.background import Background, run_here
-from headrace.store.base import Columns, Info, Record, RemoteStore, Row, Schema, Session
+from headrace.store.base import Columns, Info, Kind, LabelKind, Record, RemoteStore, Row, Schema, Session
 from headrace.store.columns import check_record, check_schema, column, describe, own_columns
-from headrace.store.driver_process.direct import DirectStore, Listing
 from headrace.store.driver_process.process import DriverProcess
 from headrace.store.origin import Stored, removed
 from headrace.store.provenance import Provenance
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Metadata as lists of plain values, ``key`` first, in the order of the keys."""
+
+    labels: LabelKind
+    kinds: Mapping[str, Kind]
+    """Of every column there is."""
+    values: Mapping[str, list[Any]]
+    """Of those that were asked for."""
 
 
 class ServedStore(RemoteStore):
@@ -22,12 +33,17 @@ class ServedStore(RemoteStore):
     """
 
     @abstractmethod
-    def direct(self) -> DirectStore:
-        """The store itself, for a process that is disposable: the driver is loaded now."""
+    def direct(self) -> Any:
+        """The store itself, for a process that is disposable: the driver is loaded now.
+
+        All of it is asynchronous, and nothing of it is closed: ``columns``, which gives a ``Listing``, ``provenance``,
+        ``create``, ``connect``, and ``writer``, with a ``schema``, ``put``, ``present``, ``stored`` and ``remove``.
+        """
 
     async def connect(self) -> Session:
         if disposable.here():
-            return await self.direct().connect()
+            session: Session = await self.direct().connect()
+            return session
         return ServedSession(await _opened(self, "connect"))
 
     def keys(self) -> list[str]:
