@@ -112,18 +112,18 @@ class ObjectStore(UrlNamed, RemoteStore):
             raise StoreRefused(f"{self.name}: there is no {ABOUT}: nothing was stored there yet", server=self.name)
         return found
 
-    async def _about(self) -> "_About":
+    async def _about(self) -> "_StoreSays":
         """What the store says of itself."""
         found = await self._bucket.get(ABOUT)
         if found is None:
-            return _About(None, None)
+            return _StoreSays(None, None)
         try:
             about: dict[str, Any] = json.loads(bytes(found[0]))
             if about["format"] != FORMAT:
                 message = f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}"
                 raise StoreRefused(message, server=self.name)
             columns = {str(name): Kind(kind) for name, kind in about["columns"].items()}
-            return _About(about.get("identity"), Schema(LabelKind(about["labels"]), columns))
+            return _StoreSays(about.get("identity"), Schema(LabelKind(about["labels"]), columns))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise StoreRefused(f"{self.name}: {ABOUT} makes no sense: {error}", server=self.name) from error
 
@@ -142,7 +142,7 @@ class ObjectStore(UrlNamed, RemoteStore):
         return found
 
 
-class _About(NamedTuple):
+class _StoreSays(NamedTuple):
     identity: str | None
     schema: Schema | None
     """None where nothing was stored yet."""
