@@ -1,7 +1,9 @@
+import os
+
 import pytest
 
 from headrace import store
-from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
+from headrace.core.errors import BadRow, MissingKey, StoreRefused, StoreUnavailable
 from headrace.store import Kind, LabelKind, Record
 from headrace.testing.stores import StoreConformance
 
@@ -61,6 +63,11 @@ class TestFlat:
         for key in ("../a.JPG", str(folder / "a.JPG"), "", ".", "x/y", "\0"):
             with pytest.raises(MissingKey):
                 opened.get(key)
+
+    def test_what_is_no_file_is_called_so(self, folder):
+        os.mkfifo(folder / "pipe")
+        with pytest.raises(BadRow, match="'pipe' is a FIFO"):
+            store.open_store(f"file://{folder}").get("pipe")
 
     def test_links_are_followed_but_not_in_circles(self, folder):
         (folder / "sub").mkdir()

@@ -152,5 +152,6 @@ class TestReading:
             opened.create(Schema())
 
     def test_metadata_is_read_without_payloads(self, made):
-        plan = made._select("EXPLAIN QUERY PLAN SELECT key, label FROM metadata ORDER BY key")
+        with made._reading() as connection:
+            plan = connection.execute("EXPLAIN QUERY PLAN SELECT key, label FROM metadata ORDER BY key").fetchall()
         assert not any("samples" in str(row) for row in plan)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from headrace.cache.options import Cache
-from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.ordering.members import members
 from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.ordering.saved import is_over, members_of, pending
@@ -27,6 +26,7 @@ from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
 from headrace.sched.acts import Arrangement
+from headrace.sched.groups import Groups
 from headrace.sched.resume import Resume
 
 

@@ -48,9 +48,7 @@ class LoaderFigures:
             first=statistics.median(report.first for report in slowest),
             rate=statistics.median(rates),
             wait=statistics.median(report.wait / report.seconds for report in slowest),
-            cpu=statistics.median(
-                sum(r.cpu for r in ran.reports) / sum(r.batches for r in ran.reports) for ran in runs
-            ),
+            cpu=statistics.median(ran.cpu for ran in runs),
             spread=max(rates) / min(rates),
             workers=max(report.workers for report in slowest),
         )

@@ -49,7 +49,7 @@ class Machine:
             memory=free_memory(),
             shm=shutil.disk_usage(SHM).free if SHM.is_dir() else None,
             files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-            processes=_processes(),
+            processes=cgroup.processes(cgroup.controller("pids")),
             gpus=len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
             cuda=torch.cuda.is_available(),
         )
@@ -116,15 +116,3 @@ def _gpu(machine: Machine) -> Advice | None:
     if machine.cuda or not machine.gpus:
         return None
     return Advice("torch with CUDA", f"There are {machine.gpus} GPUs, and this torch cannot use them.")
-
-
-def _processes() -> int | None:
-    found = cgroup.controller("pids")
-    for group in found.groups if found is not None else ():
-        try:
-            most, now = (group / "pids.max").read_text().strip(), (group / "pids.current").read_text()
-        except OSError:
-            continue
-        if most != "max":
-            return int(most) - int(now)
-    return None

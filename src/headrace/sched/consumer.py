@@ -158,12 +158,10 @@ class ConsumerLedger(ConsumerView):
 
     def present(self, slot: int) -> list[int]:
         """Rows of a complete slot that hold a sample."""
-        w, first, at = self.w, self.dims.row_state(slot), self.dims.slot(slot)
-        expected = w[at + W.S_EXPECTED]
-        if w[at + W.S_DONE] == expected and not w[W.FAILURES]:
+        expected = self.expected(slot)
+        if self.w[self.dims.slot(slot) + W.S_DONE] == expected and not self.w[W.FAILURES]:
             return list(range(expected))
-        states = w[first : first + expected].tolist()
-        return [row for row, state in enumerate(states) if E.kind(state) in (W.IN_PLACE, W.AS_OBJECT)]
+        return super().present(slot)
 
     def tickets(self, slot: int) -> list[int]:
         """Of each of a slot's rows that holds a sample, its ticket: a ``pair`` of group and position."""

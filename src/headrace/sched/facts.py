@@ -124,12 +124,6 @@ class LaneFacts(SlotView):
         """It collates nothing."""
         self.w[self.lane + W.L_COLLATE] = 0
 
-    def present(self, slot: int) -> list[int]:
-        """Rows of a slot that hold a sample."""
-        states = self.dims.row_state(slot)
-        rows = self.w[states : states + self.expected(slot)].tolist()
-        return [row for row, state in enumerate(rows) if E.kind(state) in (W.IN_PLACE, W.AS_OBJECT)]
-
     def ticket(self, slot: int, row: int) -> tuple[int, int]:
         """The group and the position of the sample that a row holds."""
         return E.parts(E.which(self.w[self.dims.row_ticket(slot) + row]))

@@ -39,6 +39,12 @@ class SlotView:
         state = self.w[self.dims.row_state(slot) + row]
         return E.offset(state) if E.kind(state) == W.AS_OBJECT else -1
 
+    def present(self, slot: int) -> list[int]:
+        """Rows of it that hold a sample."""
+        first = self.dims.row_state(slot)
+        states = self.w[first : first + self.expected(slot)].tolist()
+        return [row for row, state in enumerate(states) if E.kind(state) in (W.IN_PLACE, W.AS_OBJECT)]
+
     def result(self, slot: int) -> int:
         """Where what was collated stands; -1 where nothing was."""
         at = self.dims.slot(slot)

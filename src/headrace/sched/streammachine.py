@@ -17,7 +17,7 @@ from headrace.sched.acts import END, GO_ON, WAIT, End, GoOn, Ring, Wait
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.repair import end_claims
 from headrace.sched.resume import Resume, SlotContents
-from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams, StreamOutcome
+from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams, StreamBatch
 
 
 class StreamProgress(NamedTuple):
@@ -35,7 +35,7 @@ class Made(NamedTuple):
 
     lane: int
     slot: int
-    outcome: StreamOutcome
+    outcome: StreamBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,17 +112,6 @@ class LaneStream:
         return waiting
 
 
-class StreamOutcome(NamedTuple):
-    """What a lane left in a slot."""
-
-    items: int
-    failed: bool
-    note: int
-    """Where what the stream can be taken up from after it stands; -1: nowhere."""
-    last: bool
-    """The stream ended with it."""
-
-
 class ConsumerStreams:
     """The consumer's view of all streams."""
 
@@ -157,11 +146,12 @@ class ConsumerStreams:
         """Whoever makes a batch or ends wakes the consumer."""
         self.w[W.AWAITED] = W.ANY
 
-    def outcome(self, slot: int) -> StreamOutcome:
+    def outcome(self, slot: int) -> StreamBatch:
         """What became of a slot that is ready, or of one whose stream ended over it."""
         w, at = self.w, self.dims.slot(slot)
         note, last = E.which(w[at + W.S_STATE]), bool(w[at + W.S_LAST])
-        return StreamOutcome(w[at + W.S_ITEMS], bool(w[at + W.S_FAILED]), note, last)
+        items, offset, size = w[at + W.S_ITEMS], w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES]
+        return StreamBatch(items, offset, size, bool(w[at + W.S_FAILED]), note, last)
 
     def count_made(self, lane: int, queue: Sequence[int]) -> int:
         """How many of the slots in its ``queue`` a dead lane, whose claims were ended, has made, and counts as made.

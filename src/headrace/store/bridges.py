@@ -20,6 +20,8 @@ class Blocking(Forwarded, LocalStore):
     Each process that reads has a session of its own, in a thread of its own, until ``close``.
     """
 
+    _store: RemoteStore
+
     def __init__(self, store: RemoteStore, in_flight: int = 64) -> None:
         self._store = store
         self._in_flight = in_flight
@@ -65,6 +67,8 @@ class _HeldConnection:
 
 class Threaded(Forwarded, RemoteStore):
     """A local store for an event loop: blocking reads in ``threads`` threads."""
+
+    _store: LocalStore
 
     def __init__(self, store: LocalStore, threads: int = 4) -> None:
         self._store = store

@@ -1,22 +1,21 @@
 """Both ends of a socket between a process and one that it started: numbered messages, none of them waited for.
 
-A message is a head of plain values and any number of bytes behind it: a length, a number, the head's length, the head
-as JSON, the bytes.
+A message is a length, a number, and one value, pickled: only what these two processes wrote comes this way.
 """
 
 import asyncio
-import json
+import pickle
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-_FRAME = struct.Struct("<QQI")
-"""Bytes behind this, number, bytes of the head."""
+_FRAME = struct.Struct("<QQ")
+"""Bytes behind this, number."""
 _CHUNK = 1 << 18
 
-Taken = Callable[[int, dict[str, Any], memoryview], None]
+Taken = Callable[[int, Any], None]
 
 
 class Channel:
@@ -30,10 +29,10 @@ class Channel:
         self._incoming, self._outgoing = bytearray(), bytearray()
         self._loop.add_reader(connection, self._read)
 
-    def send(self, number: int, head: dict[str, Any], parts: Iterable[bytes | memoryview] = ()) -> None:
-        """Sent as soon as the socket takes it."""
-        text, body = json.dumps(head).encode(), b"".join(parts)
-        self._outgoing += _FRAME.pack(len(text) + len(body), number, len(text)) + text
+    def send(self, number: int, message: object) -> None:
+        """Sent as soon as the socket takes it. Raises where it cannot be pickled."""
+        body = pickle.dumps(message)
+        self._outgoing += _FRAME.pack(len(body), number)
         self._outgoing += body
         self._write()
 
@@ -60,12 +59,12 @@ class Channel:
             return
         self._incoming += data
         while len(self._incoming) >= _FRAME.size:
-            size, number, head = _FRAME.unpack_from(self._incoming)
+            size, number = _FRAME.unpack_from(self._incoming)
             if len(self._incoming) < _FRAME.size + size:
                 break
-            body = memoryview(bytes(memoryview(self._incoming)[_FRAME.size : _FRAME.size + size]))
+            body = bytes(memoryview(self._incoming)[_FRAME.size : _FRAME.size + size])
             del self._incoming[: _FRAME.size + size]
-            self._taken(number, json.loads(bytes(body[:head])), body[head:])
+            self._taken(number, pickle.loads(body))  # noqa: S301  (from the process that this one started, or the reverse)
 
     def _end(self) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""A file read whole: a file, and nothing that would have to be waited for."""
+"""A file read whole, or a piece of it: a file, and nothing that would have to be waited for."""
 
 import os
 import stat
@@ -25,6 +25,27 @@ def read_file(path: str | Path) -> bytes:
     with open(handle, "rb") as file:  # noqa: PTH123  (a descriptor)
         _check(os.fstat(handle))  # it may be another one by now
         return file.read()
+
+
+def read_at(path: Path, offset: int, size: int) -> bytes:
+    """A piece of a file; no position is shared, so any thread of any process may read.
+
+    Raises ``OSError`` also where the file ends too early, before any memory is taken. Opening anew costs ten
+    microseconds and holds nothing.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if offset + size > os.fstat(descriptor).st_size:
+            raise OSError(f"the file ends within what should be at {offset}")
+        found = os.pread(descriptor, size, offset)
+        while len(found) < size:
+            more = os.pread(descriptor, size - len(found), offset + len(found))
+            if not more:
+                raise OSError(f"the file ends within what should be at {offset}")
+            found += more
+        return found
+    finally:
+        os.close(descriptor)
 
 
 def _check(status: os.stat_result) -> None:

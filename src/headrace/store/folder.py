@@ -57,10 +57,10 @@ class FolderStore(UrlNamed, LocalStore):
             if not _NO_PART.isdisjoint(parts) or (classes and (first not in classes or not others)):
                 raise FileNotFoundError
             payload = read_file(self._root + key)
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
-            raise MissingKey(f"{self.name} has no file {key!r}", server=self.name, key=key) from None
         except NoFile as error:
             raise BadRow(f"{self.name}: {key!r} {error}", server=self.name, key=key) from None
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
+            raise MissingKey(f"{self.name} has no file {key!r}", server=self.name, key=key) from None
         except PermissionError as error:
             raise StoreRefused(f"{self.name}: {key!r} may not be read: {error}", server=self.name, key=key) from None
         except OSError as error:

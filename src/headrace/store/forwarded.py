@@ -1,37 +1,32 @@
 """Another store's catalogue, passed on: what every store around a store has in common."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from headrace.core.errors import StoreError
-from headrace.store.base import Columns, Info
+from headrace.store.base import Columns, Info, Store
 from headrace.store.provenance import Identified, Provenance
 
 
 class Forwarded:
     """Stands before the kind of store it is in a class's bases, whose methods it is the implementation of."""
 
-    _store: Any
+    _store: Store
 
     @property
     def name(self) -> str:
-        found: str = self._store.name
-        return found
+        return self._store.name
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
 
     def keys(self) -> list[str]:
-        found: list[str] = self._store.keys()
-        return found
+        return self._store.keys()
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
-        found: Columns = self._store.columns(names)
-        return found
+        return self._store.columns(names)
 
     def info(self) -> Info:
-        found: Info = self._store.info()
-        return found
+        return self._store.info()
 
     def provenance(self) -> Provenance:
         """Raises ``StoreError`` where the store within does not know."""

@@ -26,6 +26,11 @@ class Origin(NamedTuple):
     run: str
     """Which ingest wrote it."""
 
+    @property
+    def shown(self) -> str:
+        """The place as people know it: up to a NUL, behind which stands what tells two rows of one file apart."""
+        return self.place.partition("\0")[0]
+
 
 class Stored(NamedTuple):
     """What a store has under a key, without the payload."""

@@ -97,13 +97,6 @@ def names(path: Path) -> list[str]:
         return list(parquet.read_schema(path).names)
 
 
-def count(path: Path) -> int:
-    """The number of rows. Raises ``NotParquet`` or ``OSError``."""
-    _, parquet = _pyarrow()
-    with _translated():
-        return int(parquet.read_metadata(path).num_rows)
-
-
 def rows(path: Path) -> Iterator[dict[str, Any]]:
     """One row after the other, a few thousand in memory at once. Raises ``NotParquet`` or ``OSError``."""
     _, parquet = _pyarrow()

@@ -60,9 +60,9 @@ class Perseverance:
         raise AssertionError("a retry allows at least one attempt")
 
 
-async def each(work: Callable[[Any], Awaitable[T]], items: Sequence[Any]) -> list[T]:
+async def each(work: Callable[[Any], Awaitable[T]], items: Sequence[Any], at_once: int = IN_FLIGHT) -> list[T]:
     """Work on all of them, some at once, results in their order; the first error ends the rest."""
-    turns = asyncio.Semaphore(IN_FLIGHT)
+    turns = asyncio.Semaphore(at_once)
 
     async def one(item: Any) -> T:
         async with turns:

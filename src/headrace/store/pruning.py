@@ -75,7 +75,7 @@ def pruning(
         found.unknown += named is None and there is None
         if there:
             same.setdefault((origin.source, origin.place), []).append((key, origin))
-        found.places[key] = origin.place.partition("\0")[0]
+        found.places[key] = origin.shown
         if reason is not None:
             found.keys[key] = reason
     for rows_of_place in (several for several in same.values() if len(several) > 1):
@@ -103,7 +103,7 @@ def _reason(origin: Origin, named: set[str] | None, exists: Callable[[Path], boo
 
 
 def _path(origin: Origin) -> Path:
-    return Path(origin.root or "") / origin.place.partition("\0")[0]
+    return Path(origin.root or "") / origin.shown
 
 
 def _hashed(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.core.errors import BadRow, BadStoreUrl, MissingKey, StoreError, StoreRefused
 from headrace.store.base import Columns, Info, Kind, Label, LabelKind, LocalStore, Row
 from headrace.store.columns import OWN, chosen, column, describe, own_columns
-from headrace.store.pread import read_at
+from headrace.store.files import read_at
 from headrace.store.provenance import Provenance, of_files
 from headrace.store.tar import BadTar
 from headrace.store.tar_index import Piece, TarIndex

@@ -16,25 +16,19 @@ from headrace.store.perseverance import Perseverance
 
 
 class Wrapper(Forwarded, RemoteStore):
-    """A remote store around another one; its sessions are the other's."""
+    """A remote store around another one: what its sessions add is said by ``connect``."""
 
     _store: RemoteStore
 
     def __init__(self, store: RemoteStore) -> None:
         self._store = store
 
-    async def connect(self) -> Session:
-        return await self._store.connect()
-
 
 class WrappedSession:
-    """Another session, passed on."""
+    """Another session, passed on but for its rows."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-
-    async def get(self, key: str) -> Row:
-        return await self._session.get(key)
 
     def connections(self) -> int:
         return self._session.connections()

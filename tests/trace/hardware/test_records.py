@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import TraceError
 from headrace.trace.hardware.records import note, parse, read
-from headrace.trace.hardware.spaces import Spaces
+from headrace.trace.hardware.symbols import Spaces
 from tests.trace.hardware.support import execed, fork, lost, mmap2, sample
 
 EVENTS = note(json.dumps({"events": {"5": "cpu-clock", "6": "page-faults"}, "kernel": False, "frequency": 99}).encode())

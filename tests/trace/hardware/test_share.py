@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.trace.hardware.share import share
+from headrace.trace.hardware.profile import share
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000))

@@ -11,7 +11,6 @@ from typing import Any
 
 from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands, NotYet
-from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
@@ -22,6 +21,7 @@ from headrace.engine.worker.collator import COLLATION
 from headrace.engine.worker.fitting import LeftOut, fitted
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
+from headrace.sched.groups import Groups
 
 
 def collated(

@@ -194,9 +194,13 @@ class FetchLoop:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  (raised again where the sample is asked for)
-            self._place(number, began, Row(key, json.dumps(failures.described(error)).encode(), None), failed=True)
+            self._fail(number, began, key, error)
         else:
             self._place(number, began, row, failed=False)
+
+    def _fail(self, number: int, began: int, key: str, error: Exception) -> None:
+        """The reason is put where the row would be."""
+        self._place(number, began, Row(key, json.dumps(failures.described(error)).encode(), None), failed=True)
 
     def _place(self, number: int, began: int, row: Row, *, failed: bool) -> None:
         now = time.monotonic_ns()
@@ -223,7 +227,7 @@ class FetchLoop:
                 f"{self._store.name}: the row {row.key!r} has {size} bytes and finds no room among the payloads "
                 f"that are needed with it; use a larger Prefetch(memory=...)"
             )
-            self._place(number, began, Row(row.key, _words(words, self._store.name, row.key), None), failed=True)
+            self._fail(number, began, row.key, StoreError(words, server=self._store.name, key=row.key))
             return
         assert offset is not None, "an error message finds room: payloads never fill the arena to its end"
         retries = min(31, self._retried.pop(row.key, 0))
@@ -257,7 +261,3 @@ class FetchLoop:
             data, self._outbox = self._outbox, bytearray()
             await loop.sock_sendall(self._connection, data)
         self._sending = None
-
-
-def _words(message: str, server: str, key: str) -> bytes:
-    return json.dumps({"error": "StoreError", "message": message, "server": server, "key": key}).encode()

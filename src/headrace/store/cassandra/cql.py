@@ -125,12 +125,6 @@ def write_metadata(tables: Tables, columns: Sequence[str]) -> str:
     return _insert(table(tables.keyspace, tables.metadata), [tables.metadata_id_column, *columns])
 
 
-def is_present(tables: Tables) -> str:
-    """Whether a row is there, without looking at its payload."""
-    id_column = quoted(tables.metadata_id_column)
-    return f"SELECT {id_column} FROM {table(tables.keyspace, tables.metadata)} WHERE {id_column} = ?"
-
-
 def read_metadata(tables: Tables, columns: Sequence[str]) -> str:
     """Of one row, in the order of ``columns``."""
     wanted = ", ".join(map(quoted, columns))

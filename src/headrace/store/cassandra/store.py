@@ -1,10 +1,10 @@
 """Cassandra as a store."""
 
 import importlib.util
+from typing import Any
 
 from headrace.core.errors import MissingDriver
 from headrace.store.cassandra.options import options
-from headrace.store.driver_process.direct import DirectStore
 from headrace.store.driver_process.store import ServedStore
 from headrace.store.url import StoreUrl, UrlNamed
 
@@ -18,7 +18,7 @@ class CassandraStore(UrlNamed, ServedStore):
         if importlib.util.find_spec("acsylla") is None:
             raise MissingDriver("cassandra:// needs the package acsylla: pip install 'headrace[cassandra]'")
 
-    def direct(self) -> DirectStore:
+    def direct(self) -> Any:
         from headrace.store.cassandra.tables import CassandraTables  # noqa: PLC0415  (it loads the driver)
 
         return CassandraTables(self._url)

@@ -1,6 +1,5 @@
 """The tables themselves, read and written through the driver: for a process that may be killed."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,8 +13,8 @@ from headrace.store.cassandra.options import options
 from headrace.store.cassandra.session import CassandraSession, TableShape, agreed, column_types, settled, shape_of
 from headrace.store.cassandra.writer import CassandraWriter
 from headrace.store.columns import check_kinds, check_labels, chosen
-from headrace.store.driver_process.direct import Listing
-from headrace.store.perseverance import Perseverance
+from headrace.store.driver_process.store import Listing
+from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance
 from headrace.store.url import StoreUrl
 
@@ -121,23 +120,15 @@ class CassandraTables:
             )
             raise StoreRefused(message, server=self.name)
         text = cql.write_times(cql.table(tables.keyspace, source), id_column, column)
-        prepared = await connection.create_prepared(text)
-        turns, again = asyncio.Semaphore(ARCS_AT_ONCE), Perseverance(self.name, Retry(), None)
-
-        async def execute(marks: tuple[int, int]) -> tuple[int, int]:
-            try:
-                count, latest = (
-                    (await connection.execute(prepared.bind([*marks], page_size=LABEL_PAGE))).first().as_tuple()
-                )
-            except driver.Failure as error:
-                raise driver.told(error, self.name) from error
-            return count, latest or 0
+        prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
 
         async def arc(marks: tuple[int, int]) -> tuple[int, int]:
-            async with turns:
-                return await again.run(None, partial(execute, marks))
+            statement = prepared.bind([*marks], page_size=LABEL_PAGE)
+            result = await again.run(None, partial(self._executed, connection, statement))
+            count, latest = result.first().as_tuple()
+            return count, latest or 0
 
-        found = await asyncio.gather(*map(arc, cql.arcs(COUNTED_ARCS)))
+        found = await each(arc, cql.arcs(COUNTED_ARCS), ARCS_AT_ONCE)
         return f"{sum(count for count, _ in found)} rows up to {max(latest for _, latest in found)}"
 
     async def _connect(self, *, wide: bool = False) -> driver.Connection:
@@ -157,31 +148,28 @@ class CassandraTables:
             names = [tables.label_column] if labelled else []
             page = LABEL_PAGE if labelled else BLIND_PAGE
         text = cql.scan(cql.table(tables.keyspace, source), id_column, names)
-        prepared = await connection.create_prepared(text)
-        turns = asyncio.Semaphore(ARCS_AT_ONCE)
-        again = Perseverance(self.name, Retry(), None)
+        prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
 
-        async def execute(statement: Any) -> Any:
-            try:
-                return await connection.execute(statement)
-            except driver.Failure as error:
-                raise driver.told(error, self.name) from error
+        async def arc(marks: tuple[int, int]) -> list[tuple[Any, ...]]:
+            statement = prepared.bind([*marks], page_size=page)
+            statement.set_is_idempotent(True)
+            rows: list[tuple[Any, ...]] = []
+            while True:
+                result = await again.run(None, partial(self._executed, connection, statement))
+                rows += [tuple(row.as_tuple()) for row in result.all()]
+                if not result.has_more_pages():
+                    return rows
+                statement.set_page_state(result.page_state())
 
-        async def arc(after: int, up_to: int) -> list[tuple[Any, ...]]:
-            async with turns:
-                statement = prepared.bind([after, up_to], page_size=page)
-                statement.set_is_idempotent(True)
-                rows: list[tuple[Any, ...]] = []
-                while True:
-                    result = await again.run(None, partial(execute, statement))
-                    rows += [tuple(row.as_tuple()) for row in result.all()]
-                    if not result.has_more_pages():
-                        return rows
-                    statement.set_page_state(result.page_state())
-
-        parts = await asyncio.gather(*(arc(*marks) for marks in cql.arcs(ARCS)))
+        parts = await each(arc, cql.arcs(ARCS), ARCS_AT_ONCE)
         rows = [row for part in parts for row in part]
         return rows if shape.has_metadata else [row[: 1 + len(wanted)] for row in rows]
+
+    async def _executed(self, connection: driver.Connection, statement: Any) -> Any:
+        try:
+            return await connection.execute(statement)
+        except driver.Failure as error:
+            raise driver.told(error, self.name) from error
 
     async def create(self, schema: Schema) -> None:
         try:

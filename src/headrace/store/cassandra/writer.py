@@ -31,7 +31,6 @@ class CassandraWriter:
         self._again = Perseverance(store, Retry(), None)
         self._row: Any = None
         self._metadata: Any = None
-        self._present: Any = None
         self._read: Any = None
         self._revision: Any = None
         self._remove: list[Any] = []
@@ -40,7 +39,6 @@ class CassandraWriter:
         """Raises what the driver raises."""
         self._row = await self._connection.create_prepared(cql.write_row(tables, self._shape.labels))
         self._metadata = await self._connection.create_prepared(cql.write_metadata(tables, self._columns))
-        self._present = await self._connection.create_prepared(cql.is_present(tables))
         self._read = await self._connection.create_prepared(cql.read_metadata(tables, self._columns))
         with suppress(driver.NotThere):  # tables of an older release: their rows' write times tell
             self._revision = await self._connection.create_prepared(cql.write_revision(tables))
@@ -61,8 +59,7 @@ class CassandraWriter:
             await self._run("", self._revision, [next_revision("")])
 
     async def present(self, keys: Sequence[str]) -> set[str]:
-        found = await each(self._is_present, keys)
-        return {key for key, there in zip(keys, found, strict=True) if there}
+        return set(await self.stored(keys))
 
     async def stored(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The metadata, label and size among them, of those that are there."""
@@ -99,12 +96,6 @@ class CassandraWriter:
         own: dict[str, object] = {"label": record.label, "bytes": len(record.payload)}
         values = [own[name] if name in own else record.metadata.get(name) for name in self._columns]
         await self._run(record.key, self._metadata, [key, *values])
-
-    async def _is_present(self, key: str) -> bool:
-        bound = bound_id(key, self._shape.id_type)
-        if bound is None:
-            return False
-        return (await self._run(key, self._present, [bound])).first() is not None
 
     async def _run(self, key: str, prepared: Any, values: list[object]) -> Any:
         async def attempt() -> Any:

@@ -8,15 +8,13 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.core.errors import StoreError
 from headrace.store import disposable
-from headrace.store.base import Session
 from headrace.store.channel import Channel
-from headrace.store.driver_process import messages
-from headrace.store.driver_process.direct import DirectStore, DirectWriter
-from headrace.store.failures import described
 
 LOOK_SECONDS = 1.0
 HUNG_SECONDS = 30.0
@@ -54,61 +52,43 @@ def _leave() -> None:
 
 
 class _Calls:
-    """Answers them, each in a task of its own."""
+    """Answers them, each in a task of its own: calls of the store, or of the session or writer that was opened."""
 
     channel: Channel
-    _store: DirectStore
-    _session: Session
-    _writer: DirectWriter
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._store: Any = None
+        self._opened: Any = None
         self._refused: Exception | None = None
 
-    def taken(self, number: int, head: dict[str, Any], body: memoryview) -> None:
-        task = asyncio.create_task(self._answer(number, head, body))
+    def taken(self, number: int, message: Any) -> None:
+        task = asyncio.create_task(self._answer(number, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, number: int, head: dict[str, Any], body: memoryview) -> None:
+    async def _answer(self, number: int, message: Any) -> None:
         if number == 0:
             try:
-                self._store = pickle.loads(body).direct()  # noqa: S301  (from the process that started this one)
+                self._store = pickle.loads(message).direct()  # noqa: S301  (from the process that started this one)
             except Exception as error:  # noqa: BLE001  (raised by every call)
                 self._refused = error
             return
         try:
-            answer, parts = await self._called(head, body)
+            answer = await self._called(*message)
+        except StoreError as error:
+            answer = error
         except Exception as error:  # noqa: BLE001  (raised again where the call was made)
-            answer, parts = described(error), []
-        self.channel.send(number, answer, parts)
+            answer = StoreError(f"{type(error).__name__}: {error}")
+        self.channel.send(number, answer)
 
-    async def _called(self, head: dict[str, Any], body: memoryview) -> tuple[dict[str, Any], list[bytes | memoryview]]:
+    async def _called(self, name: str, arguments: Sequence[Any]) -> Any:
         if self._refused is not None:
             raise self._refused
-        answer: dict[str, Any] = {}
-        match head["call"]:
-            case "get":
-                return messages.row(await self._session.get(head["key"]))
-            case "put":
-                await self._writer.put(messages.read_records(head, body))
-            case "present":
-                answer["present"] = sorted(await self._writer.present(head["keys"]))
-            case "stored":
-                answer["stored"] = await self._writer.stored(head["keys"])
-            case "remove":
-                answer["removed"] = await self._writer.remove(head["keys"])
-            case "columns":
-                return messages.listing(await self._store.columns(head["names"]))
-            case "provenance":
-                found = await self._store.provenance()
-                return {"identity": found.identity, "revision": found.revision}, []
-            case "create":
-                await self._store.create(messages.read_schema(head))
-            case "read":
-                self._session = await self._store.connect()
-                answer["connections"] = self._session.connections()
-            case "write":
-                self._writer = await self._store.writer()
-                answer = messages.schema(self._writer.schema)
-        return answer, []
+        if name == "connect":
+            self._opened = await self._store.connect()
+            return self._opened.connections()
+        if name == "writer":
+            self._opened = await self._store.writer()
+            return self._opened.schema
+        return await getattr(self._opened or self._store, name)(*arguments)

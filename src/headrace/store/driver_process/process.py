@@ -4,19 +4,17 @@ import asyncio
 import pickle
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from headrace.core.errors import StoreUnavailable
+from headrace.core.errors import StoreError, StoreUnavailable
 from headrace.store.channel import Channel
-from headrace.store.failures import rebuilt
 from headrace.store.interpreter import started
 
 _PROGRAM = "import sys; from headrace.store.driver_process.child import main; main(int(sys.argv[1]))"
 DEATHS_ALLOWED = 3
 """Processes that may die over one call before it counts as failed."""
 
-Answer = tuple[dict[str, Any], memoryview]
 T = TypeVar("T")
 
 
@@ -36,32 +34,32 @@ class _Process:
             except BaseException:
                 ours.close()
                 raise
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
         self.exit_code: int | None = None
         self._channel = Channel(ours, self._taken, self.end)
-        self._channel.send(0, {}, [told])
+        self._channel.send(0, told)
 
-    async def call(self, name: str, head: dict[str, Any], parts: Iterable[bytes | memoryview]) -> Answer:
+    async def call(self, name: str, arguments: tuple[Any, ...]) -> Any:
         if self.exit_code is not None:
             raise _Died(self.exit_code)
         self._number += 1
         number = self._number
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            self._channel.send(number, {"call": name, **head}, parts)
+            self._channel.send(number, (name, arguments))
             return await answer
         finally:
             self._waiting.pop(number, None)
 
-    def _taken(self, number: int, head: dict[str, Any], body: memoryview) -> None:
+    def _taken(self, number: int, message: Any) -> None:
         answer = self._waiting.get(number)  # None: nobody waits for it any more
         if answer is not None and not answer.done():
-            if "error" in head:
-                answer.set_exception(rebuilt(head))
+            if isinstance(message, StoreError):
+                answer.set_exception(message)
             else:
-                answer.set_result((head, body))
+                answer.set_result(message)
 
     def end(self) -> None:
         """Idempotent. Whoever waits for an answer hears that there is none."""
@@ -85,13 +83,12 @@ class DriverProcess:
         self._store, self._opening = store, opening
         self._process: _Process | None = None
         self._starting = asyncio.Lock()
-        self.opened: dict[str, Any] = {}
+        self.opened: Any = None
         """What the opening call was answered."""
 
-    async def call(self, name: str, head: dict[str, Any], parts: Iterable[bytes | memoryview] = ()) -> Answer:
+    async def call(self, name: str, *arguments: Any) -> Any:
         """What it is answered; raises the ``StoreError`` that it raised there."""
-        sent = list(parts)
-        return await self._survived(lambda process: process.call(name, head, sent))
+        return await self._survived(lambda process: process.call(name, arguments))
 
     async def open(self) -> None:
         """Has what it is for opened ahead of the first call. Raises what the store refuses."""
@@ -117,7 +114,7 @@ class DriverProcess:
             process = self._process = _Process(self._store)
             try:
                 if self._opening is not None:
-                    self.opened, _ = await process.call(self._opening, {}, ())
+                    self.opened = await process.call(self._opening, ())
             except BaseException:
                 self.close()
                 raise

@@ -1,18 +1,29 @@
 """A store whose driver runs elsewhere, with every ability of a store."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from headrace.store import disposable
 from headrace.store.background import Background, run_here
-from headrace.store.base import Columns, Info, Record, RemoteStore, Row, Schema, Session
+from headrace.store.base import Columns, Info, Kind, LabelKind, Record, RemoteStore, Row, Schema, Session
 from headrace.store.columns import check_record, check_schema, column, describe, own_columns
-from headrace.store.driver_process import messages
-from headrace.store.driver_process.direct import DirectStore, Listing
 from headrace.store.driver_process.process import DriverProcess
 from headrace.store.origin import Stored, removed
 from headrace.store.provenance import Provenance
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Metadata as lists of plain values, ``key`` first, in the order of the keys."""
+
+    labels: LabelKind
+    kinds: Mapping[str, Kind]
+    """Of every column there is."""
+    values: Mapping[str, list[Any]]
+    """Of those that were asked for."""
 
 
 class ServedStore(RemoteStore):
@@ -22,42 +33,46 @@ class ServedStore(RemoteStore):
     """
 
     @abstractmethod
-    def direct(self) -> DirectStore:
-        """The store itself, for a process that is disposable: the driver is loaded now."""
+    def direct(self) -> Any:
+        """The store itself, for a process that is disposable: the driver is loaded now.
+
+        All of it is asynchronous, and nothing of it is closed: ``columns``, which gives a ``Listing``, ``provenance``,
+        ``create``, ``connect``, and ``writer``, with a ``schema``, ``put``, ``present``, ``stored`` and ``remove``.
+        """
 
     async def connect(self) -> Session:
         if disposable.here():
-            return await self.direct().connect()
-        process = DriverProcess(self, "read")
-        await process.open()
-        return ServedSession(process)
+            session: Session = await self.direct().connect()
+            return session
+        return ServedSession(await _opened(self, "connect"))
 
     def keys(self) -> list[str]:
-        found: list[str] = run_here(self._listing([])).values["key"]
+        found: list[str] = self._listing([]).values["key"]
         return found
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
-        return _columns(run_here(self._listing(names)))
+        return _columns(self._listing(names))
 
     def info(self) -> Info:
-        listing = run_here(self._listing(None))
+        listing = self._listing(None)
         return describe(self.name, _columns(listing), listing.labels, own_columns(listing.kinds))
 
     def provenance(self) -> Provenance:
-        return run_here(self._provenance())
+        found: Provenance = run_here(self._asked("provenance"))
+        return found
 
     def close(self) -> None:
         """Nothing is held open between calls; sessions belong to whoever asked for them."""
 
     def create(self, schema: Schema) -> None:
         check_schema(schema, self.name)
-        run_here(self._create(schema))
+        run_here(self._asked("create", schema))
 
     @contextmanager
     def writer(self) -> "Iterator[ServedWriter]":
         background = Background()
         try:
-            process = background.run(_opened(self))
+            process = background.run(_opened(self, "writer"))
             try:
                 yield ServedWriter(process, background, self.name)
             finally:
@@ -68,31 +83,20 @@ class ServedStore(RemoteStore):
     def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
         return removed(self.writer(), keys)
 
-    async def _listing(self, names: Sequence[str] | None) -> Listing:
-        process = DriverProcess(self)
-        try:
-            return messages.read_listing(*await process.call("columns", {"names": None if names is None else [*names]}))
-        finally:
-            process.close()
+    def _listing(self, names: Sequence[str] | None) -> Listing:
+        found: Listing = run_here(self._asked("columns", None if names is None else list(names)))
+        return found
 
-    async def _provenance(self) -> Provenance:
+    async def _asked(self, name: str, *arguments: Any) -> Any:
         process = DriverProcess(self)
         try:
-            found, _ = await process.call("provenance", {})
-            return Provenance(found["identity"], found["revision"])
-        finally:
-            process.close()
-
-    async def _create(self, schema: Schema) -> None:
-        process = DriverProcess(self)
-        try:
-            await process.call("create", messages.schema(schema))
+            return await process.call(name, *arguments)
         finally:
             process.close()
 
 
-async def _opened(store: ServedStore) -> DriverProcess:
-    process = DriverProcess(store, "write")
+async def _opened(store: ServedStore, opening: str) -> DriverProcess:
+    process = DriverProcess(store, opening)
     await process.open()
     return process
 
@@ -113,10 +117,11 @@ class ServedSession:
         self._open = True
 
     async def get(self, key: str) -> Row:
-        return messages.read_row(key, *await self._process.call("get", {"key": key}))
+        found: Row = await self._process.call("get", key)
+        return found
 
     def connections(self) -> int:
-        found: int = self._process.opened["connections"]
+        found: int = self._process.opened
         return found if self._open else 0
 
     async def close(self) -> None:
@@ -129,24 +134,27 @@ class ServedWriter:
 
     def __init__(self, process: DriverProcess, background: Background, store: str) -> None:
         self._process, self._background, self._store = process, background, store
-        self._schema = messages.read_schema(process.opened)
+        self._schema: Schema = process.opened
 
     def put(self, records: Sequence[Record]) -> None:
         for record in records:
             check_record(record, self._schema.labels, self._schema.columns, self._store)
-        self._background.run(self._process.call("put", *messages.records(records, self._store)))
+        self._asked("put", [record._replace(payload=bytes(record.payload), origin=None) for record in records])
 
     def present(self, keys: Sequence[str]) -> set[str]:
-        return set(self._background.run(self._process.call("present", {"keys": [*keys]}))[0]["present"])
+        found: set[str] = self._asked("present", list(keys))
+        return found
 
     def stored(self, keys: Sequence[str]) -> dict[str, Stored]:
-        rows = self._background.run(self._process.call("stored", {"keys": [*keys]}))[0]["stored"]
         return {
             key: Stored(values.pop("label", None), values.pop("bytes", None), values, None)
-            for key, values in rows.items()
+            for key, values in self._asked("stored", list(keys)).items()
         }
 
     def remove(self, keys: Sequence[str]) -> int:
         """Takes rows out; how many there were."""
-        gone: int = self._background.run(self._process.call("remove", {"keys": [*keys]}))[0]["removed"]
+        gone: int = self._asked("remove", list(keys))
         return gone
+
+    def _asked(self, name: str, *arguments: Any) -> Any:
+        return self._background.run(self._process.call(name, *arguments))

@@ -41,10 +41,10 @@ class Comparison:
         differences = _differences(stored, label, size, metadata, origin)
         before = stored.origin
         mine = before is not None and before.run == self._run
-        place = origin.place.partition("\0")[0]
+        place = origin.shown
         if differences and mine and before is not None:
-            other = before.place.partition("\0")[0]
-            self.tally.failures.append(IngestFailure(place, twice(key, other, place, " and ".join(differences))))
+            told = twice(key, before.shown, place, " and ".join(differences))
+            self.tally.failures.append(IngestFailure(place, told))
         elif differences:
             self.tally.differ += 1
             for what in differences:
@@ -62,7 +62,7 @@ class Comparison:
         """Notes it where the store has a row that was just written under another key, too."""
         if self._remembering is None:
             return
-        place = origin.place.partition("\0")[0]
+        place = origin.shown
         for other in self._remembering.alike(origin):
             before = other.origin
             if other.key == key:
@@ -76,7 +76,7 @@ class Comparison:
                     self.tally.doubled.note("content", place)
                     return
             elif before.content == origin.content:
-                self.tally.doubled.note("place", f"{place}, which was {before.place.partition(chr(0))[0]}")
+                self.tally.doubled.note("place", f"{place}, which was {before.shown}")
                 return
 
 

@@ -211,7 +211,7 @@ class Ingester:
                 continue
             tally.written += 1
             tally.payload_bytes += len(record.payload)
-            tally.forms.note(form_of(record.payload).value, record.origin.place.partition("\0")[0])
+            tally.forms.note(form_of(record.payload).value, record.origin.shown)
             comparison.doubled(record.key, record.origin)
 
     def _described(self, ready: _Ready) -> tuple[Any, dict[str, Scalar]]:

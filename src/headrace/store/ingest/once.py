@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
+from headrace.store.columns import plain
 from headrace.store.ingest.comparing import twice
 from headrace.store.ingest.identity import digest
 from headrace.store.ingest.outcome import IngestFailure, IngestTally
@@ -65,7 +65,7 @@ class Once:
     def _differences(self, first: Item, second: Item) -> list[str]:
         found = ["label"] if first.label != second.label else []
         names = dict.fromkeys([*first.metadata, *second.metadata])
-        found += [name for name in names if not _same(first.metadata.get(name), second.metadata.get(name))]
+        found += [name for name in names if plain(first.metadata.get(name)) != plain(second.metadata.get(name))]
         if first.place != second.place and self._content(first) != self._content(second):
             found.append("content")
         return found
@@ -76,10 +76,6 @@ class Once:
             loaded = self._source.load(item)
             return digest(content for content in loaded[:2] if content is not None and not isinstance(content, str))
         return None
-
-
-def _same(first: Any, second: Any) -> bool:
-    return bool(first == second) or (first != first and second != second)  # noqa: PLR0124  (NaN is missing)
 
 
 def _shown(item: Item) -> str:

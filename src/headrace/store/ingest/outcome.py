@@ -1,7 +1,7 @@
 """What came of an ingest, part by part and in all. Values."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 MOST_EXAMPLES = 3
@@ -78,17 +78,13 @@ class IngestTally:
         return self.written + self.present + self.repeated + len(self.failures) + self.differ
 
     def add(self, other: "IngestTally") -> None:
-        self.written += other.written
-        self.present += other.present
-        self.unseen += other.unseen
-        self.repeated += other.repeated
-        self.replaced += other.replaced
-        self.payload_bytes += other.payload_bytes
-        self.failures += other.failures
-        self.differ += other.differ
-        self.differing.add(other.differing)
-        self.doubled.add(other.doubled)
-        self.forms.add(other.forms)
+        for each in fields(self):
+            mine, more = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, Notes):
+                mine.add(more)
+            else:
+                mine += more
+                setattr(self, each.name, mine)
 
 
 _DOUBLED = {

@@ -6,7 +6,7 @@ uint32, of those columns whose size varies, followed by the columns themselves.
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace.store.base import Kind, Scalar
-from headrace.store.pread import read_at
+from headrace.store.files import read_at
 
 NUMBERS = {
     "int": "<i8",
@@ -38,6 +38,10 @@ class Shard:
     names: tuple[str, ...]
     encodings: tuple[str, ...]
     sizes: tuple[int | None, ...]
+
+    def kinds(self) -> Iterator[tuple[str, Kind | None]]:
+        """What each column holds; None where that is no metadata."""
+        return zip(self.names, map(kind_of, self.encodings), strict=True)
 
     def where(self, number: int) -> tuple[int, int]:
         """The first byte of a sample, and that after it."""

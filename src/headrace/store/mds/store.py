@@ -31,6 +31,7 @@ class MdsStore(UrlNamed, LocalStore):
         self._url = url
         self._shards: list[Shard] | None = None
         self._starts: list[int] = []
+        self._holds: dict[str, Kind | None] = {}  # by column, as in the first shard; None: what is no metadata
         self._stamp: tuple[int, int] | None = None  # of the index that was read
         self._looked = False  # whether that is the one that is there
 
@@ -94,6 +95,7 @@ class MdsStore(UrlNamed, LocalStore):
                 if self._shards is None or self._stamp != (found.st_size, found.st_mtime_ns):
                     self._shards = read_index(folder)
                     self._starts = list(accumulate((shard.samples for shard in self._shards), initial=0))
+                    self._holds = dict(self._shards[0].kinds()) if self._shards else {}
                     self._stamp = found.st_size, found.st_mtime_ns
             except (DamagedShard, OSError) as error:
                 raise StoreRefused(f"{self.name}: no MDS shards can be read: {error}", server=self.name) from error
@@ -111,15 +113,14 @@ class MdsStore(UrlNamed, LocalStore):
 
     def _roles(self) -> tuple[str, str | None]:
         """The columns of the payload and of the label."""
-        shards = self._all()
-        encodings = dict(zip(shards[0].names, shards[0].encodings, strict=True)) if shards else {}
+        self._all()
         asked = [self._url.options.get(role) for role in ("data", "label")]
         for name in asked:
-            if name is not None and name not in encodings:
-                has = ", ".join(encodings)
+            if name is not None and name not in self._holds:
+                has = ", ".join(self._holds)
                 raise StoreRefused(f"{self.name}: there is no column {name!r}; there are {has}", server=self.name)
-        label = asked[1] or ("label" if "label" in encodings else None)
-        blobs = (name for name, encoding in encodings.items() if kind_of(encoding) is None and name != label)
+        label = asked[1] or ("label" if "label" in self._holds else None)
+        blobs = (name for name, kind in self._holds.items() if kind is None and name != label)
         data = asked[0] or next(blobs, None)
         if data is None:
             raise StoreRefused(f"{self.name}: no column looks like a payload; name it with ?data=", server=self.name)
@@ -128,35 +129,26 @@ class MdsStore(UrlNamed, LocalStore):
     def _label_kind(self, label: str | None) -> LabelKind:
         if label is None:
             return LabelKind.NONE
-        shard = self._all()[0]
-        encoding = shard.encodings[shard.names.index(label)]
-        return LabelKind.INTEGER if kind_of(encoding) is Kind.INTEGER else LabelKind.BLOB
+        return LabelKind.INTEGER if self._holds[label] is Kind.INTEGER else LabelKind.BLOB
 
     def _label(self, shard: Shard, name: str, raw: bytes) -> Label:
-        value = decoded(raw, self._encoding(shard, name)) if self._integer(name) else raw
-        return value if isinstance(value, (int, bytes)) else raw
+        if self._label_kind(name) is LabelKind.BLOB:
+            return raw
+        value = decoded(raw, self._encoding(shard, name))
+        return value if isinstance(value, int) else raw
 
     def _encoding(self, shard: Shard, name: str) -> str:
         """Of a column, in the shard that has the sample: it holds what the column holds in all of them."""
         found = shard.encodings[shard.names.index(name)]
-        first = self._all()[0]
-        if kind_of(found) is not kind_of(first.encodings[first.names.index(name)]):
+        if kind_of(found) is not self._holds[name]:
             raise DamagedShard(
                 f"column {name!r} is {found!r} in {shard.path.name!r} and another kind in the first shard"
             )
         return found
 
-    def _integer(self, label: str) -> bool:
-        return self._label_kind(label) is LabelKind.INTEGER
-
     def _kinds(self) -> dict[str, Kind]:
         data, label = self._roles()
-        shard = self._all()[0]
-        kinds = {"key": Kind.TEXT}
-        if label is not None and self._integer(label):
-            kinds["label"] = Kind.INTEGER
-        for name, encoding in zip(shard.names, shard.encodings, strict=True):
-            kind = kind_of(encoding)
-            if kind is not None and name not in (data, label, "key", "bytes"):
-                kinds[name] = kind
-        return kinds
+        label_kind = {"label": Kind.INTEGER} if self._label_kind(label) is LabelKind.INTEGER else {}
+        apart = (data, label, "key", "bytes")
+        others = {name: kind for name, kind in self._holds.items() if kind is not None and name not in apart}
+        return {"key": Kind.TEXT, **label_kind, **others}

@@ -1,6 +1,8 @@
 """The only module that knows the client: objects by name, its errors in our words."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +18,7 @@ except ImportError as error:
     message = "s3:// needs the package obstore: pip install 'headrace[s3]'"
     raise MissingDriver(message) from error
 
+NOT_THERE = (FileNotFoundError, exceptions.NotFoundError)
 OPTIONS = ["endpoint", "region", "password_file", "timeout"]
 
 _used: set[int] = set()
@@ -39,46 +42,33 @@ class Bucket:
 
     async def get(self, path: str) -> tuple[memoryview, dict[str, str]] | None:
         """The bytes and attributes of an object; None where there is none."""
-        try:
+        with self._telling(), suppress(*NOT_THERE):
             found = await obstore.get_async(self._held.get(), path)
             return memoryview(await found.bytes_async()), dict(found.attributes)
-        except (FileNotFoundError, exceptions.NotFoundError):
-            return None
-        except exceptions.BaseError as error:
-            raise self._told(error) from error
+        return None
 
     async def put(self, path: str, payload: bytes | memoryview, attributes: dict[str, str] | None = None) -> None:
         """Writes an object whole, or not at all."""
-        try:
+        with self._telling():
             await obstore.put_async(self._held.get(), path, bytes(payload), attributes=attributes or {})
-        except (FileNotFoundError, exceptions.BaseError) as error:
-            raise self._told(error) from error
 
     async def delete(self, path: str) -> None:
         """Removes an object; one that is not there is removed already."""
-        try:
+        with self._telling(), suppress(*NOT_THERE):
             await obstore.delete_async(self._held.get(), path)
-        except (FileNotFoundError, exceptions.NotFoundError):
-            return
-        except exceptions.BaseError as error:
-            raise self._told(error) from error
 
     async def names(self, prefix: str) -> list[str]:
         """The objects below a prefix, sorted."""
-        try:
-            listed = obstore.list(self._held.get(), prefix)
-            return sorted([entry["path"] async for part in listed for entry in part])
-        except (FileNotFoundError, exceptions.BaseError) as error:
-            raise self._told(error) from error
+        return sorted([entry["path"] for entry in await self._listed(prefix)])
 
     async def states(self, prefix: str) -> list[str]:
         """The objects below a prefix, sorted, each with its size and what tells one content of it from another."""
-        try:
-            listed = obstore.list(self._held.get(), prefix)
-            found = [entry async for part in listed for entry in part]
-        except (FileNotFoundError, exceptions.BaseError) as error:
-            raise self._told(error) from error
+        found = await self._listed(prefix)
         return sorted(f"{each['path']} {each['size']} {each['e_tag'] or each['last_modified']}" for each in found)
+
+    async def _listed(self, prefix: str) -> list[Any]:
+        with self._telling():
+            return [entry async for part in obstore.list(self._held.get(), prefix) for entry in part]
 
     def close(self) -> None:
         """Lets go of this process's connections."""
@@ -104,7 +94,7 @@ class Bucket:
             "connect_timeout": timedelta(seconds=5),
             "allow_http": bool(endpoint and endpoint.startswith("http://")),
         }
-        try:
+        with self._telling():
             return S3Store(
                 url.hosts[0][0],
                 prefix=url.path.strip("/") or None,
@@ -113,14 +103,20 @@ class Bucket:
                 retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=self._timeout)},
                 **{name: value for name, value in given.items() if value is not None},
             )
-        except exceptions.BaseError as error:
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What the client raises is raised in our words."""
+        try:
+            yield
+        except (FileNotFoundError, exceptions.BaseError) as error:
             raise self._told(error) from error
 
     def _told(self, error: Exception) -> StoreError:
         said = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return StoreRefused(f"{self._name}: {said} (credentials or permission)", server=self._name)
-        if isinstance(error, (FileNotFoundError, exceptions.NotFoundError)):
+        if isinstance(error, NOT_THERE):
             return StoreRefused(f"{self._name}: there is no such bucket: {said}", server=self._name)
         kind = StoreUnavailable if isinstance(error, exceptions.GenericError) else StoreRefused
         return kind(f"{self._name}: {said}", server=self._name)

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
@@ -84,54 +84,46 @@ class ObjectStore(UrlNamed, RemoteStore):
 
     async def _provenance(self) -> Provenance:
         again = Perseverance(self.name, Retry(), None)
-        about = await again.run(None, self._told_about) or {}
+        identity = (await again.run(None, self._about)).identity
         where = f"s3:{self._url.options.get('endpoint', '')}:{self._url.hosts[0][0]}:{self._url.path.strip('/')}"
         states = await again.run(None, lambda: self._bucket.states(metadata.FOLDER))
-        return Provenance(str(about.get("identity", where)), digest_of("\n".join(states)))
+        return Provenance(identity or where, digest_of("\n".join(states)))
 
     async def _create(self, schema: Schema) -> None:
-        there = await self._about()
-        known = {} if there is None else dict(there.columns)
-        if there is not None:
-            check_labels(schema.labels, there.labels, self.name)
+        about = await self._about()
+        known: dict[str, Kind] = {}
+        if about.schema is not None:
+            check_labels(schema.labels, about.schema.labels, self.name)
+            known = dict(about.schema.columns)
         missing = check_kinds(schema.columns, known, self.name)
-        if there is None or missing:
+        if about.schema is None or missing:
             columns = known | {name: schema.columns[name] for name in missing}
-            about = {
+            told = {
                 "format": FORMAT,
-                "identity": (await self._told_about() or {}).get("identity", new_identity()),
+                "identity": about.identity or new_identity(),
                 "labels": schema.labels.value,
                 "columns": {name: kind.value for name, kind in columns.items()},
             }
-            await self._bucket.put(ABOUT, json.dumps(about).encode())
+            await self._bucket.put(ABOUT, json.dumps(told).encode())
 
     async def _schema(self) -> Schema:
-        found = await self._about()
+        found = (await self._about()).schema
         if found is None:
             raise StoreRefused(f"{self.name}: there is no {ABOUT}: nothing was stored there yet", server=self.name)
         return found
 
-    async def _told_about(self) -> dict[str, Any] | None:
+    async def _about(self) -> "_StoreSays":
+        """What the store says of itself."""
         found = await self._bucket.get(ABOUT)
         if found is None:
-            return None
+            return _StoreSays(None, None)
         try:
             about: dict[str, Any] = json.loads(bytes(found[0]))
-            about.get("identity")
-        except (ValueError, AttributeError) as error:
-            raise StoreRefused(f"{self.name}: {ABOUT} makes no sense: {error}", server=self.name) from error
-        return about
-
-    async def _about(self) -> Schema | None:
-        about = await self._told_about()
-        if about is None:
-            return None
-        try:
             if about["format"] != FORMAT:
                 message = f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}"
                 raise StoreRefused(message, server=self.name)
             columns = {str(name): Kind(kind) for name, kind in about["columns"].items()}
-            return Schema(LabelKind(about["labels"]), columns)
+            return _StoreSays(about.get("identity"), Schema(LabelKind(about["labels"]), columns))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise StoreRefused(f"{self.name}: {ABOUT} makes no sense: {error}", server=self.name) from error
 
@@ -148,6 +140,12 @@ class ObjectStore(UrlNamed, RemoteStore):
         async for row in metadata.rows(self._bucket, self.name):
             found.note([row["key"]], there=metadata.REMOVED not in row)
         return found
+
+
+class _StoreSays(NamedTuple):
+    identity: str | None
+    schema: Schema | None
+    """None where nothing was stored yet."""
 
 
 class ObjectSession:

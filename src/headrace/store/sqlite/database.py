@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,6 @@ from urllib.parse import quote
 from headrace.core.errors import BadStoreUrl, StoreError, StoreRefused, StoreUnavailable
 from headrace.store.base import Kind, LabelKind, Schema
 from headrace.store.columns import check_kinds, check_labels, check_schema
-from headrace.store.origin import Origin
 from headrace.store.provenance import new_identity, next_revision
 from headrace.store.sqlite import origins, soundness
 from headrace.store.url import StoreUrl
@@ -53,35 +52,18 @@ class SqliteReader:
     """
 
     def __init__(self, connection: sqlite3.Connection, labels: LabelKind) -> None:
-        self._connection, self._turn = connection, threading.Lock()
+        self.connection, self.turn = connection, threading.Lock()
         self.labels = labels
         # Nobody closes a dataset: Python 3.13 warns of connections that end without it.
         weakref.finalize(self, connection.close).atexit = False
 
     def rows(self, query: str, parameters: tuple[str, ...] = ()) -> list[Any]:
-        with self._turn:
-            return self._connection.execute(query, parameters).fetchall()
-
-    def kinds(self) -> dict[str, Kind]:
-        with self._turn:
-            return kinds_of(self._connection)
-
-    def about(self) -> dict[str, str]:
-        with self._turn:
-            return about(self._connection)
-
-    def origins(self) -> list[tuple[str, Origin]]:
-        with self._turn:
-            return list(origins.listed(self._connection)) if origins.there(self._connection) else []
-
-    def class_numbers(self) -> dict[str, int]:
-        with self._turn:
-            known = origins.there(self._connection)
-            return dict(self._connection.execute("SELECT name, number FROM classes")) if known else {}
+        with self.turn:
+            return self.connection.execute(query, parameters).fetchall()
 
     def close(self) -> None:
-        with self._turn:
-            self._connection.close()
+        with self.turn:
+            self.connection.close()
 
 
 class Database:
@@ -105,10 +87,12 @@ class Database:
         if self._immutable:
             raise BadStoreUrl(f"{self.name}: what is written to is not immutable; leave the option out")
         self._check_file()
-        try:
+        with self.telling():
             connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, factory=SqliteConnection)
-        except sqlite3.Error as error:
-            raise self.told(error) from error
+            return self._prepared(connection)
+
+    def _prepared(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        """Ready to be written through; closed where it is no store's."""
         try:
             if not ours(connection) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise StoreRefused(f"{self.name}: {self.path} is a database of somebody else's", server=self.name)
@@ -118,9 +102,6 @@ class Database:
             connection.execute(f"PRAGMA page_size = {PAGE}")
             _begin_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
-        except sqlite3.Error as error:
-            connection.close()
-            raise self.told(error) from error
         except BaseException:
             connection.close()
             raise
@@ -135,11 +116,8 @@ class Database:
         if connection is None:
             if not self.log.exists():
                 return True
-            connection = self.writing()
-            try:
-                return self.settle(connection)
-            finally:
-                connection.close()
+            with closing(self.writing()) as opened:
+                return self.settle(opened)
         try:
             connection.execute(f"PRAGMA busy_timeout = {round(SETTLE_S * 1000)}")
             busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -219,8 +197,7 @@ class Database:
         """Makes the tables and columns that are not there yet; ``StoreError`` where others are."""
         check_schema(schema, self.name)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = self.writing()
-        try:
+        with self.telling(), closing(self.writing()) as connection:
             with transaction(connection):
                 if not ours(connection):
                     _create_tables(connection, schema.labels)
@@ -231,10 +208,14 @@ class Database:
                     declared = DECLARED[schema.columns[name]]
                     connection.execute(f"ALTER TABLE metadata ADD COLUMN {quoted(name)} {declared}")
             self.settle(connection)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """What SQLite raises is raised in our words."""
+        try:
+            yield
         except sqlite3.Error as error:
             raise self.told(error) from error
-        finally:
-            connection.close()
 
     def told(self, error: sqlite3.Error, key: str | None = None) -> StoreError:
         """A driver's error in our words: only a lock that is not let go of may pass."""

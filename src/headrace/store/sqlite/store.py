@@ -2,8 +2,7 @@
 
 import sqlite3
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
 
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row, Schema
@@ -17,6 +16,7 @@ from headrace.store.sqlite.database import (
     REVISION,
     Database,
     SqliteReader,
+    about,
     kinds_of,
     labels_of,
     ours,
@@ -56,18 +56,20 @@ class SqliteStore(LocalStore):
         return soundness.checked_row(key, label, data, self._reader.get().labels, self.name)
 
     def keys(self) -> list[str]:
-        with soundness.sensible(self.name):
-            found = [key for (key,) in self._select("SELECT key FROM metadata ORDER BY key")]
+        with self._reading() as connection:
+            found = [key for (key,) in connection.execute("SELECT key FROM metadata ORDER BY key")]
             soundness.check_column("key", Kind.TEXT, found)
         return found
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
-        there = self._kinds()
-        wanted = chosen(names, there, self.name)
-        rows = self._select(f"SELECT {', '.join(map(quoted, wanted))} FROM metadata ORDER BY key")
+        with self._reading() as connection:
+            there = kinds_of(connection)
+            wanted = chosen(names, there, self.name)
+            query = f"SELECT {', '.join(map(quoted, wanted))} FROM metadata ORDER BY key"
+            rows = connection.execute(query).fetchall()
         values = zip(*rows, strict=True) if rows else ([] for _ in wanted)
         made = {}
-        with soundness.sensible(self.name):
+        with soundness.sensible(self.name):  # other threads need not wait for that
             for name, several in zip(wanted, values, strict=True):
                 found = list(several)
                 soundness.check_column(name, there[name], found)
@@ -75,29 +77,28 @@ class SqliteStore(LocalStore):
         return made
 
     def info(self) -> Info:
-        kinds, labels = self._kinds(), self.labels()
-        [(rows, size)] = self._select("SELECT count(*), sum(max(0, CAST(bytes AS INTEGER))) FROM metadata")
-        by = next((name for name in (CLASS, "label") if name in kinds), None)
-        counted = self._select(f"SELECT {quoted(by)}, count(*) FROM metadata GROUP BY 1 ORDER BY 1") if by else []
+        with self._reading() as connection:
+            kinds = kinds_of(connection)
+            size_of = "SELECT count(*), sum(max(0, CAST(bytes AS INTEGER))) FROM metadata"
+            [(rows, size)] = connection.execute(size_of).fetchall()
+            by = next((name for name in (CLASS, "label") if name in kinds), None)
+            counts = f"SELECT {quoted(by)}, count(*) FROM metadata GROUP BY 1 ORDER BY 1" if by else None
+            counted = [] if counts is None else connection.execute(counts).fetchall()
         classes = {"" if value is None else str(value): count for value, count in counted}
-        return Info(self.name, rows, size or 0, labels, classes, own_columns(kinds))
+        return Info(self.name, rows, size or 0, self.labels(), classes, own_columns(kinds))
 
     def close(self) -> None:
         self._reader.close()
 
     def labels(self) -> LabelKind:
         """What the labels of this store are."""
-        try:
+        with self._database.telling():
             return self._reader.get().labels
-        except sqlite3.Error as error:
-            raise self._database.told(error) from error
 
     def provenance(self) -> Provenance:
         """As the file says; of one that an older release made and nobody wrote to since, as the system says."""
-        try:
-            known = self._reader.get().about()
-        except sqlite3.Error as error:
-            raise self._database.told(error) from error
+        with self._reading() as connection:
+            known = about(connection)
         if isinstance(known.get(IDENTITY), str) and isinstance(known.get(REVISION), str):
             return Provenance(known[IDENTITY], known[REVISION])
         return of_file(self._database.path, self._database.log)
@@ -112,19 +113,17 @@ class SqliteStore(LocalStore):
         return removed(self.writer(), keys)
 
     def origins(self) -> Iterator[tuple[str, Origin]]:
-        try:
-            yield from self._reader.get().origins()
-        except sqlite3.Error as error:
-            raise self._database.told(error) from error
+        with self._reading() as connection:
+            found = list(origins.listed(connection)) if origins.there(connection) else []
+        return iter(found)
 
     def class_numbers(self) -> dict[str, int]:
-        try:
-            with soundness.sensible(self.name):
-                found = self._reader.get().class_numbers()
-                soundness.check_column("classes", Kind.INTEGER, list(found.values()))
-                return found
-        except sqlite3.Error as error:
-            raise self._database.told(error) from error
+        with self._reading() as connection:
+            if not origins.there(connection):
+                return {}
+            found = dict(connection.execute("SELECT name, number FROM classes"))
+            soundness.check_column("classes", Kind.INTEGER, list(found.values()))
+            return found
 
     def name_classes(self, numbers: Mapping[str, int]) -> None:
         with self._writing() as connection, transaction(connection):
@@ -139,31 +138,21 @@ class SqliteStore(LocalStore):
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        connection = self._database.writing()
-        try:
-            if not ours(connection):
-                raise StoreRefused(f"{self.name}: nothing has been created there yet", server=self.name)
-            if not origins.there(connection):
-                with transaction(connection):
-                    origins.make_tables(connection)
-            yield connection
-        except sqlite3.Error as error:
-            raise self._database.told(error) from error
-        finally:
+        with self._database.telling(), closing(self._database.writing()) as connection:
             try:
-                self._database.settle(connection)
+                if not ours(connection):
+                    raise StoreRefused(f"{self.name}: nothing has been created there yet", server=self.name)
+                if not origins.there(connection):
+                    with transaction(connection):
+                        origins.make_tables(connection)
+                yield connection
             finally:
-                connection.close()
+                self._database.settle(connection)
 
-    def _select(self, query: str) -> list[Any]:
-        try:
-            return self._reader.get().rows(query)
-        except sqlite3.Error as error:
-            raise self._database.told(error) from error
-
-    def _kinds(self) -> dict[str, Kind]:
-        try:
-            with soundness.sensible(self.name):
-                return self._reader.get().kinds()
-        except sqlite3.Error as error:
-            raise self._database.told(error) from error
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """This process's connection, while it is the turn of this thread."""
+        with self._database.telling():
+            reader = self._reader.get()
+            with reader.turn, soundness.sensible(self.name):
+                yield reader.connection

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,32 @@ import numpy.typing as npt
 from headrace.trace.hardware import events as E
 from headrace.trace.hardware import records as R
 from headrace.trace.hardware.join import join
-from headrace.trace.hardware.share import MeasuredShare, share
 from headrace.trace.hardware.symbols import Function, Symbols
 from headrace.trace.reader import Trace
 
 Counters = dict[str, float]
+Z = 1.96
+"""Of the normal distribution: 95 % lie within."""
+
+
+class MeasuredShare(NamedTuple):
+    """A part of a whole and the 95 % interval it was measured to lie in."""
+
+    value: float
+    low: float
+    high: float
+
+
+def share(part: int, whole: int) -> MeasuredShare:
+    """``part`` of ``whole`` samples: Wilson's interval, which is right for few samples and for all or none too."""
+    if whole == 0:
+        return MeasuredShare(0.0, 0.0, 1.0)
+    p = part / whole
+    middle = (p + Z * Z / (2 * whole)) / (1 + Z * Z / whole)
+    reach = Z / (1 + Z * Z / whole) * sqrt(p * (1 - p) / whole + Z * Z / (4 * whole * whole))
+    return MeasuredShare(
+        p, 0.0 if part == 0 else max(0.0, middle - reach), 1.0 if part == whole else min(1.0, middle + reach)
+    )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 import re
 import shutil
 import subprocess
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -12,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.trace.hardware.elf import opened
-from headrace.trace.hardware.records import Records
-from headrace.trace.hardware.spaces import Spaces
+from headrace.trace.hardware.records import Change, Records
 
 PYTHON, NATIVE, KERNEL, UNKNOWN = "python", "native", "kernel", "unknown"
 _INTERPRETER = re.compile(r"^(python[0-9.]*t?|libpython[0-9.]*.*\.so.*)$")
@@ -26,6 +27,38 @@ class Function(NamedTuple):
     name: str
     library: str
     part: str
+
+
+class Spaces:
+    """The address spaces of all processes, as they changed. A forked process begins with its parent's."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        """``changes`` in order of time."""
+        self._mappings: dict[int, list[Change]] = defaultdict(list)
+        self._execs: dict[int, list[int]] = defaultdict(list)
+        self._before: dict[int, list[list[Change]]] = defaultdict(list)
+        for change in changes:
+            if change.kind == "fork":
+                self._mappings[change.process] = list(self._mappings[change.parent])
+            elif change.kind == "exec":
+                self._before[change.process].append(self._mappings[change.process])
+                self._execs[change.process].append(change.time)
+                self._mappings[change.process] = []
+            else:
+                self._mappings[change.process].append(change)
+
+    def program(self, process: int, time: int) -> int:
+        """How many programs the process had executed by then."""
+        return bisect_right(self._execs[process], time) if process in self._execs else 0
+
+    def find(self, process: int, program: int, address: int) -> Change | None:
+        """The mapping that an address was in, the latest where several were."""
+        past = self._before.get(process, [])
+        mappings = past[program] if program < len(past) else self._mappings.get(process, [])
+        for mapping in reversed(mappings):
+            if mapping.start <= address < mapping.end:
+                return mapping
+        return None
 
 
 class Symbols:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.engine.consumer.hand import NOT_YET, NotYet
-from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
@@ -12,6 +11,7 @@ from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.staging.plans import Allotted, Plan, pack
 from headrace.sched.acts import Arrangement
 from headrace.sched.arrivals import Arrivals, ArrivedGroup
+from headrace.sched.groups import Groups
 
 AHEAD = 2
 """Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""

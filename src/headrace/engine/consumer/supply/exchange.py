@@ -9,10 +9,10 @@ from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Answer
 from headrace.cache.words import NOWHERE, Array
 from headrace.core.errors import StateMismatch
-from headrace.engine.consumer.ordering.groups import Groups
 from headrace.engine.consumer.ordering.saved import bitmap
 from headrace.engine.consumer.supply.membership import Hits
 from headrace.engine.staging.plans import LOOK, Allotted, Plan
+from headrace.sched.groups import Answers, Groups
 
 
 class Answering(Protocol):
@@ -91,16 +91,6 @@ class Pending(list[list[Any]]):
         self.done, self.strayed = done, strayed
 
 
-class _ExchangePlace(NamedTuple):
-    """Changed by one store."""
-
-    head: list[Any] | None
-    answered: list[Any] | None
-    """The group of the order that the newest head stands for; it may still be the order's head."""
-    served: int
-    """Samples so far."""
-
-
 class ExchangedGroups:
     """``Groups`` with a cache between the sampler and the workers.
 
@@ -123,7 +113,8 @@ class ExchangedGroups:
 
         ``job``: what a state says of whose it is. ``strayed``: others than those drawn were served of this epoch.
         """
-        self._groups, self._place, self._numbering, self._hits, self._job = groups, place, numbering, hits, job
+        self._place, self._numbering, self._hits, self._job = place, numbering, hits, job
+        self._answers = Answers(groups)
         self._done = _NOTHING if done is None else done
         self._exchanges, self._strayed = done is not None, strayed
         members = numbering.members
@@ -145,29 +136,24 @@ class ExchangedGroups:
         self._served = np.empty(  # in the order served
             0 if members is None or done is None else len(members), np.int32 if small else np.int64
         )
-        self._at = _ExchangePlace(None, None, 0)
         self._remaining: Remaining | None = None
         self._begun = False
 
     def head(self) -> list[Any] | None:
         """The next group, or None at the end of the epoch; the same one until it was ``taken``."""
-        at = self._at
+        at = self._answers.at
         if at.head is not None:
             return at.head
-        drawn = self._groups.head()
-        if drawn is not None and drawn is at.answered:
-            self._groups.taken()
-            drawn = self._groups.head()
+        drawn = self._answers.following()
         if drawn is None:
             return None
         if not self._begun:
             self._place.begin(self._outside())
             self._begun = True
         head, served = self._answered(drawn)
-        end = at.served + len(served)
-        self._served[at.served : end] = served
+        self._served[at.served : at.served + len(served)] = served
         remaining, self._remaining = self._remaining, None  # until it agrees with what is noted
-        self._at = _ExchangePlace(head, drawn, end)
+        self._answers.answer(drawn, head, len(served))
         if remaining is not None:
             remaining.take(self._numbering.samples(served))
             self._remaining = remaining
@@ -186,7 +172,7 @@ class ExchangedGroups:
 
     def _so_far(self) -> Array:
         """All that was served."""
-        found: Array = np.concatenate([self._done, self._served[: self._at.served].astype(np.int64)])
+        found: Array = np.concatenate([self._done, self._served[: self._answers.at.served].astype(np.int64)])
         return found
 
     def _left(self) -> Remaining:
@@ -237,7 +223,7 @@ class ExchangedGroups:
     @property
     def drawn(self) -> list[Any] | None:
         """The head, if it was drawn."""
-        return self._at.head
+        return self._answers.at.head
 
     def waited_for(self) -> tuple[int, int]:
         """Nothing announces itself."""
@@ -248,23 +234,21 @@ class ExchangedGroups:
 
     def taken(self) -> None:
         """The head is in somebody else's care."""
-        self._at = self._at._replace(head=None)
+        self._answers.taken()
 
     def again(self, pending: list[list[Any]]) -> "ExchangedGroups":
         """The same, but ``pending`` first, which ``progress`` gave: they are asked for again."""
-        groups = self._groups.again(pending)
+        groups = self._answers.again(pending)
         done, strayed = (pending.done(), pending.strayed) if isinstance(pending, Pending) else (None, False)
         return ExchangedGroups(groups, self._place, self._numbering, self._hits, done, self._job, strayed=strayed)
 
     def progress(self, held: list[list[Any]], besides: list[list[Any]] | None = None) -> dict[str, Any]:
         """For a resume: ``held``, served and not delivered, and what waits here; not the head if it is ``besides``."""
-        at = self._at
+        at = self._answers.at
         head = [list(at.head)] if at.head and not any(at.head is group for group in besides or ()) else []
-        rest = self._groups.progress([], [] if at.answered is None else [at.answered])
-        pending = held + head + rest["pending"]
-        rest |= {"job": self._job} if self._job else {}
+        found = self._answers.progress(at, held + head) | ({"job": self._job} if self._job else {})
         if not self._exchanges:
-            return rest | {"pending": pending}
+            return found
 
         def done() -> Array:
             delivered = np.zeros(self._numbering.length, bool)
@@ -273,7 +257,7 @@ class ExchangedGroups:
             delivered[[index for group in held + head for index in group]] = False
             return np.flatnonzero(delivered)
 
-        found = rest | {"pending": Pending(pending, done, strayed=self._strayed)}
+        found["pending"] = Pending(found["pending"], done, strayed=self._strayed)
         # As long as nothing but what was drawn came, what was delivered follows from the order.
         return found | {"exchanged": bitmap(done())} if self._strayed else found
 

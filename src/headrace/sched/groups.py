@@ -1,8 +1,24 @@
-"""The batches of indices that an epoch makes: what a resumed one still owes, then what its order gives."""
+"""The groups of indices that an epoch makes: what a resumed one still owes, then what its order gives.
 
-from typing import Any, NamedTuple
+A signal handler may raise, or ask for the state, between any two steps. So what was drawn and not handed out is one
+value, which changes by one store: a group is in one place at any moment.
+"""
 
-from headrace.engine.consumer.ordering.order import Order
+from typing import Any, NamedTuple, Protocol
+
+
+class Drawing(Protocol):
+    """An order of indices, or of batches of them."""
+
+    @property
+    def first(self) -> int:
+        """The number of the item that is drawn next."""
+
+    def item(self, number: int) -> Any:
+        """The item of that number; the same one when it is asked for again. Raises ``StopIteration`` at the end."""
+
+    def state(self, number: int) -> dict[str, Any]:
+        """Where it stands after that many items."""
 
 
 class _At(NamedTuple):
@@ -19,7 +35,7 @@ class _At(NamedTuple):
 class Groups:
     """Batches of indices to make: first what a resumed epoch had drawn and not delivered, then what the order gives."""
 
-    def __init__(self, order: Order, pending: list[list[Any]], batch_size: int | None, *, batched: bool) -> None:
+    def __init__(self, order: Drawing, pending: list[list[Any]], batch_size: int | None, *, batched: bool) -> None:
         """``batch_size``: pending samples are regrouped to it, since out of order they are parts of several batches."""
         self._order, self._batched = order, batched
         self._size = batch_size
@@ -82,3 +98,51 @@ class Groups:
         head = [list(at.head)] if at.head and not any(at.head is group for group in besides or ()) else []
         waiting = [list(group) for group in at.kept] + ([list(at.flat)] if at.flat else [])
         return {"pending": held + head + waiting, "order": self._order.state(at.drawn)}
+
+
+class _AnsweredAt(NamedTuple):
+    """Changed by one store."""
+
+    head: list[Any] | None
+    answered: list[Any] | None
+    """The group of the order that the newest head stands for; it may still be the order's head."""
+    served: int
+    """Samples so far that were noted with their heads."""
+
+
+class Answers:
+    """Groups for each of which another one is handed out, which somebody answered it with.
+
+    A group was answered from the store on that notes the head; until then it is the order's, and is answered again.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        """``groups``: nobody else takes any of them."""
+        self._groups = groups
+        self.at = _AnsweredAt(None, None, 0)
+        """As it is now; does not change any more."""
+
+    def following(self) -> list[Any] | None:
+        """The group to be answered next, None at the end of the epoch; once the head was ``taken``."""
+        drawn = self._groups.head()
+        if drawn is not None and drawn is self.at.answered:
+            self._groups.taken()
+            drawn = self._groups.head()
+        return drawn
+
+    def answer(self, drawn: list[Any], head: list[Any], served: int) -> None:
+        """``head`` is handed out for ``drawn``, with so many samples that are noted."""
+        self.at = _AnsweredAt(head, drawn, self.at.served + served)
+
+    def taken(self) -> None:
+        """The head is in somebody else's care."""
+        self.at = self.at._replace(head=None)
+
+    def progress(self, at: _AnsweredAt, held: list[list[Any]]) -> dict[str, Any]:
+        """For a resume, as it was ``at`` a moment: ``held``, drawn and not delivered, and what waits here."""
+        rest = self._groups.progress([], [] if at.answered is None else [at.answered])
+        return rest | {"pending": held + rest["pending"]}
+
+    def again(self, pending: list[list[Any]]) -> Groups:
+        """What is drawn from, but ``pending`` first."""
+        return self._groups.again(pending)
