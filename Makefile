@@ -5,6 +5,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 SPARK := $(VENV)/.spark-done
+JAX   := $(VENV)/.jax-done
 DEMO  := $(VENV)/.demo-done
 PEERS := $(VENV)/.bench-done
 STREAMERS := .venv-peers/.done
@@ -56,6 +57,10 @@ $(SPARK): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pyspark
 	@touch $@
 
+$(JAX): $(STAMP)
+	$(INSTALL) jax
+	@touch $@
+
 native:  ## compile the ledger's native twin again, where there is a compiler (setup does it too)
 	$(BIN)/python hatch_build.py
 
@@ -88,7 +93,7 @@ test: lint tools  ## check and run every test but those for soak
 	wait $$types; types=$$?; cat $(VENV)/types.log; exit $$((tests | types))
 
 MINUTES ?= 60
-soak: setup tools $(SPARK)  ## every case, opcode and example that test leaves out, for so long: make soak MINUTES=60
+soak: setup tools $(SPARK) $(JAX)  ## every case, opcode and example that test leaves out, for so long: make soak MINUTES=60
 	$(PYTEST) --soak --minutes $(MINUTES) $(ARGS)
 
 wheel: setup  ## build dist/headrace-*.whl: the package and its native part, for every Python it runs on

@@ -18,7 +18,7 @@ from functools import partial
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
-from benchmarks.measure import Figures, interleaved
+from benchmarks.measure import Figures, check_time, interleaved
 from benchmarks.overhead import exhaust
 from benchmarks.report import Report, Table
 
@@ -62,7 +62,8 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
                 base.median("restart") / restart,
             )
         report.add(title, table, results)
-    report.notes.append(f"importing headrace.DataLoader once, torch being there: {import_time():.0f} ms, not included")
+    once = import_time()
+    report.notes.append(f"importing headrace.DataLoader once, torch being there: {once:.0f} ms, not included")
     return report
 
 
@@ -72,7 +73,10 @@ def import_time() -> float:
         "import time, numpy, torch.utils.data as _; began = time.perf_counter(); "
         "from headrace import DataLoader; print((time.perf_counter() - began) * 1e3)"
     )
-    times = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(5)]
+    times = []
+    for _ in range(5):
+        check_time()
+        times.append(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     return statistics.median(float(text) for text in times)
 
 

@@ -29,6 +29,13 @@ def test_examples_run(example, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.soak
+def test_batches_are_jaxs_without_a_copy(tmp_path):
+    pytest.importorskip("jax")
+    done = programs.run(ROOT / "examples" / "arrays.py", tmp_path, strict=False)
+    assert "jax: no copy" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("page", [ROOT / "README.md", *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):

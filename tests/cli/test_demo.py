@@ -1,10 +1,15 @@
 """``headrace demo``: store, splits, cache and trace in one run, and every sample counted."""
 
+import contextlib
 import json
 
 import pytest
+from PIL import Image
 
 from headrace.cli.__main__ import main
+from headrace.store.ingest import ingest
+from headrace.store.locate import open_store
+from tests.services.redis import PASSWORD, USER
 
 
 def test_the_whole_is_shown(tmp_path, monkeypatch, capsys):
@@ -20,6 +25,29 @@ def test_the_whole_is_shown(tmp_path, monkeypatch, capsys):
         assert (tmp_path / "headrace-demo" / file).stat().st_size > 1000
     assert main(["cache", "ls", "--json"]) == 0
     assert "headrace-demo" not in capsys.readouterr().out
+
+
+@pytest.mark.service
+def test_what_it_wrote_to_servers_is_gone_afterwards(
+    tmp_path, monkeypatch, capsys, cassandra_server, keyspace, redis_server
+):
+    monkeypatch.chdir(tmp_path)
+    url, redis = cassandra_server.url(keyspace), f"redis://{USER}:{PASSWORD}@127.0.0.1:{redis_server.ports['redis']}"
+    small = ["demo", "--images", "48", "--epochs", "2", "--workers", "1", "--batch-size", "8", "--cassandra", url]
+    assert main([*small, "--redis", redis, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [loader["complete"] for loader in facts["loaders"]] == [True, True]
+    assert f"{keyspace}/samples" in facts["left"]
+    with contextlib.closing(open_store(url)) as store:
+        assert store.keys() == []
+    picture = tmp_path / "mine" / "cat" / "tom.png"
+    picture.parent.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(picture)
+    ingest(str(tmp_path / "mine"), url)
+    assert main(small) == 2
+    assert "it has 1 rows, and the demo wants a table of its own" in capsys.readouterr().err
+    with contextlib.closing(open_store(url)) as store:
+        assert len(store.keys()) == 1
 
 
 @pytest.mark.parametrize(

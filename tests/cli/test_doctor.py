@@ -128,6 +128,7 @@ def test_a_dataset_that_is_none_is_told_in_a_line(monkeypatch, name, says):
     ("arguments", "says"),
     [
         (["--seconds", "0"], "must be positive"),
+        (["--seconds", "nan"], "must be positive"),
         (["--dataset", "data"], "write it as module:name"),
         (["--dataset", "a:b", "--", "true"], "a program or --dataset, not both"),
         (["--", "/nowhere/at/all"], "cannot run /nowhere/at/all"),

@@ -59,6 +59,19 @@ def slowly_collated(samples: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(samples)
 
 
+def far_away(monkeypatch: Any) -> None:
+    """The device ``meta`` is reached over a slow bus from now on. A real one is not needed to be waited for."""
+    reach: Any = torch.Tensor.to
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        there: torch.Tensor = reach(self, *args, **kwargs)
+        if there.device.type == "meta":
+            waits(0.1)
+        return there
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+
+
 def begins_slowly(_: int) -> None:
     waits(0.6)
 
@@ -165,6 +178,16 @@ def test_pictures_that_a_device_could_decode(tmp_path):
     if found.figures.cpu < COMPUTING:
         pytest.skip("other programs have the cores")
     assert "device='cuda', on_device=True" in [advice.setting for advice in found.advice], found
+
+
+def test_copies_to_a_device_that_are_waited_for(tmp_path, monkeypatch):
+    far_away(monkeypatch)
+    trace = tmp_path / "torch.trace"
+    for batch in headrace.traced(DataLoader(Samples(lambda index, _: None, 96), 8, num_workers=1), trace):
+        batch.to("meta")
+    (found,) = report(read(trace), calibrate(), CORES).loaders
+    assert found.verdict.bottleneck == "transfer", found
+    assert "pin_memory=True, non_blocking=True" in [advice.setting for advice in found.advice], found
 
 
 def test_workers_that_die(tmp_path):

@@ -152,7 +152,8 @@ FIGURES = LoaderFigures(batches=100, first=0.2, rate=10.0, wait=0.5, cpu=0.01, s
         ({"spread": 2.5}, {"rate": 20.0}, "but runs of one loader differ by 2.50"),
         ({"wait": 0.01}, {"wait": 0.0}, "nothing is gained: the program waited 1% of the time with torch's"),
         ({"wait": 0.9}, {"wait": 0.9}, "both are bound by the same thing"),
-        ({}, {"rate": 5.0}, "2.00 times as slow"),
+        ({}, {"rate": 5.0}, "2.00 times as slow: the program waited"),
+        ({"spread": 2.5}, {"rate": 5.0}, "2.00 times as slow, but runs of one loader differ by 2.50"),
     ],
 )
 def test_the_verdict_says_what_was_measured(torch, ours, says):
@@ -166,6 +167,7 @@ def test_the_verdict_says_what_was_measured(torch, ours, says):
         (["--compare", "-1", "--", "true"], "--compare takes a number of batches"),
         (["--compare", "5", "--trace", "a", "--", "true"], "leave --loader and --trace out"),
         (["--trace", "/nowhere/at/all", "--", "true"], "there is no such folder"),
+        (["--trace", "/", "--", "true"], "--trace /: this is a folder"),
         (["--", "/nowhere/at/all"], "cannot run /nowhere/at/all: No such file"),
         (["--compare", "3", "--", "true"], "fewer than two batches"),
     ],
@@ -178,3 +180,5 @@ def test_mistakes_are_told_in_a_line(capfd, arguments, says):
 def test_a_program_without_loaders_is_told_so(capfd):
     assert main(["run", "--", "true"]) == 0
     assert "no DataLoader of torch's was iterated" in capfd.readouterr().err
+    assert main(["run", "--", "sh", "-c", "exit 5"]) == 5
+    assert "the program ended with exit code 5 before it iterated a DataLoader" in capfd.readouterr().err

@@ -89,11 +89,12 @@ def test_nothing_to_see_is_said(capsys):
     assert "no loader" in capsys.readouterr().out
 
 
-def test_a_senseless_interval_is_refused(capsys):
+@pytest.mark.parametrize("interval", ["0", "soon", "nan"])
+def test_a_senseless_interval_is_refused(capsys, interval):
     with pytest.raises(SystemExit) as ended:
-        main(["top", "--interval", "0"])
+        main(["top", "--interval", interval])
     assert ended.value.code == 2
-    assert "between 0.01" in capsys.readouterr().err
+    assert f"between 0.01 and 3600 seconds, not {interval}" in capsys.readouterr().err
 
 
 def test_rates_come_from_two_looks():

@@ -8,6 +8,7 @@ from headrace.trace import advice
 from headrace.trace.figures import Figures, FormFigures, Lane, RunFigures, Steady
 from headrace.trace.operations import OperationFigures
 from headrace.trace.spread import Spread
+from headrace.trace.verdict import judge
 
 
 def time(mean, count=100, std=0.0):
@@ -90,6 +91,32 @@ def idle(busy=0.1, **changes):
 def setting(rule, figures):
     found = rule(figures)
     return None if found is None else found.setting
+
+
+COPIES = {"copies": Spread(count=100, total=6.0, mean=0.06), "copied_bytes": 600_000_000}
+
+
+class TestTransfer:
+    def test_copies_that_the_consumer_makes_are_told(self):
+        figures = idle(**COPIES, facts={"torch": True})
+        assert figures.transfer == 6.0 / figures.steady.seconds
+        assert setting(advice.transfer, figures) == "pin_memory=True, non_blocking=True"
+        assert setting(advice.transfer, idle(**COPIES, facts={"torch": True, "pin_memory": True})) == (
+            "non_blocking=True"
+        )
+        assert judge(figures).bottleneck == "transfer"
+        assert "600 MB at 100 MB/s" in " ".join(judge(figures).evidence)
+
+    def test_those_of_a_loader_run_beside_it(self):
+        figures = idle(**COPIES)
+        assert setting(advice.transfer, figures) is None
+        assert judge(figures).bottleneck == "consumer"
+
+    def test_few_are_no_matter(self):
+        assert setting(advice.transfer, idle(facts={"torch": True})) is None
+        quick = idle(copies=Spread(count=100, total=0.1), copied_bytes=1, facts={"torch": True})
+        assert setting(advice.transfer, quick) is None
+        assert judge(quick).bottleneck == "consumer"
 
 
 class TestWorkers:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
     from rich.progress import Progress
@@ -76,12 +76,16 @@ def _outcome(options: argparse.Namespace, folder: Path, output: Path, bar: Progr
     import torch
 
     from headrace.cli.contest import Contest
+    from headrace.store.locate import open_store
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with _cache(options) as cache:
-            dataset = _dataset(options, folder, bar)
+        with (
+            _cache(options) as cache,
+            _store(options, folder) as url,
+            _dataset(options, url, folder, bar) as dataset,
+        ):
             contest = Contest(dataset, options.batch_size, options.device)
             bar.add_task("measuring samples alone", total=1, completed=1)
             ideal, reason = contest.bound()
@@ -95,10 +99,43 @@ def _outcome(options: argparse.Namespace, folder: Path, output: Path, bar: Progr
         "ideal_reason": reason,
         "loaders": [entry.data() for entry in entries],
         "files": _looked_at(output),
+        "left": None if options.cassandra is None else f"{open_store(options.cassandra).name}, without rows",
     }
 
 
-def _dataset(options: argparse.Namespace, folder: Path, bar: Progress) -> Any:
+@contextmanager
+def _store(options: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """Where the samples go. Rows that the demo wrote to a server are gone afterwards; one with others is refused."""
+    from headrace.core.errors import StoreRefused
+    from headrace.store.locate import open_store
+    from headrace.store.origin import RemovingStore
+
+    if options.cassandra is None:
+        yield f"sqlite:///{folder}/demo.db"
+        return
+    store = open_store(options.cassandra)
+    if not isinstance(store, RemovingStore):
+        raise UsageError(f"--cassandra {store.name}: no rows can be written there, or removed")
+
+    def keys() -> Sequence[str]:
+        try:
+            return store.keys()
+        except StoreRefused:  # there is no table yet; whatever else is refused, ingesting will say
+            return ()
+        finally:
+            store.close()
+
+    if found := len(keys()):
+        raise UsageError(f"--cassandra {store.name}: it has {found} rows, and the demo wants a table of its own")
+    try:
+        yield options.cassandra
+    finally:
+        mine = keys()
+        for _ in store.remove(mine) if mine else ():
+            pass
+
+
+def _dataset(options: argparse.Namespace, url: str, folder: Path, bar: Progress) -> Any:
     """The training split of a store that was filled just now."""
     from torchvision import transforms  # type: ignore[import-untyped]
 
@@ -109,14 +146,13 @@ def _dataset(options: argparse.Namespace, folder: Path, bar: Progress) -> Any:
     task = bar.add_task("making images", total=options.images)
     for _ in pictures.write(folder, options.images):
         bar.update(task, advance=1, refresh=True)
-    url = options.cassandra or f"sqlite:///{folder}/demo.db"
     task = bar.add_task("ingesting them", total=1)
     outcome = ingest(str(folder / "manifest.csv"), url)
     if outcome.failures:
         raise UsageError(f"{url} did not take all images: {outcome.failures[0]}")
     bar.update(task, advance=1, refresh=True)
-    whole = headrace.StoreDataset(url)
-    frame = {"key": list(whole.keys), "label": whole.labels, "patient_id": whole.metadata["patient_id"]}
+    with headrace.StoreDataset(url) as whole:
+        frame = {"key": list(whole.keys), "label": whole.labels, "patient_id": whole.metadata["patient_id"]}
     splits = headrace.split(frame, {"train": 0.8, "test": 0.2}, group_by="patient_id", stratify="label", seed=7)
     augment = transforms.Compose(
         [
@@ -235,6 +271,8 @@ def _show(outcome: dict[str, Any], out: Console) -> None:
     )
     for line in _remarks(outcome, torch, ours):
         out.print(line)
+    if outcome["left"]:
+        out.print(f"Its table stays: {outcome['left']}; remove it with DROP TABLE.")
     out.print(f"Report: {outcome['files']['report']}. Timeline for ui.perfetto.dev: {outcome['files']['timeline']}.")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -68,7 +69,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _program(options: argparse.Namespace) -> list[str]:
     program = given(options)
-    if options.seconds <= 0 or options.batch_size < 1 or (options.workers is not None and options.workers < 0):
+    if (
+        not 0 < options.seconds < math.inf
+        or options.batch_size < 1
+        or (options.workers is not None and options.workers < 0)
+    ):
         raise UsageError("--seconds and --batch-size must be positive, --workers not negative")
     if options.dataset is None:
         return program

@@ -68,6 +68,8 @@ def _once(options: argparse.Namespace, program: list[str]) -> int:
     trace = options.trace or ("torch.trace" if options.loader == "torch" else None)
     if trace is not None and not Path(trace).absolute().parent.is_dir():
         raise UsageError(f"--trace {trace}: there is no such folder")
+    if trace is not None and Path(trace).is_dir():
+        raise UsageError(f"--trace {trace}: this is a folder; name a file in it")
     with tempfile.TemporaryDirectory(prefix="headrace-run-") as folder:
         try:
             ran = program_run(program, RunOrders(folder, options.loader), trace, quiet=options.json)
@@ -86,6 +88,8 @@ def _once(options: argparse.Namespace, program: list[str]) -> int:
 def _said(ran: Ran, loader: str, trace: str | None) -> list[str]:
     used = [report.loaders for report in ran.reports if report.loaders]
     made = sum(used)
+    if not made and ran.code:
+        return [f"the program ended with exit code {ran.code} before it iterated a DataLoader of torch's"]
     if not made:
         return [NONE]
     lines = [f"{made} loader{'s' * (made > 1)} in {len(used)} process{'es' * (len(used) > 1)}: {loader}"]

@@ -180,8 +180,11 @@ def _row(each: Snapshot, figures: LoaderRates) -> Sequence[str]:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0.01 <= value <= 3600:
-        msg = "between 0.01 and 3600 seconds"
+        msg = f"between 0.01 and 3600 seconds, not {text}"
         raise argparse.ArgumentTypeError(msg)
     return value

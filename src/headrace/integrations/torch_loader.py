@@ -4,6 +4,7 @@ import copy
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,7 @@ from headrace.engine.consumer.hand import Delivered
 from headrace.engine.consumer.tracing import RunTrace, new_number
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.standins import exchanged
+from headrace.integrations import transfers
 from headrace.trace import session
 from headrace.trace.file import Recording
 
@@ -71,6 +73,7 @@ class TracedLoader:
             "arrangement": "batches",
             "persistent": loader.persistent_workers,
             "device": None,
+            "pin_memory": loader.pin_memory,
             "torch": True,
         }
         trace = RunTrace(recording, self._counters, loader.dataset, self._first + self._epoch, facts)
@@ -82,21 +85,27 @@ class TracedLoader:
             undo = _install(loader.dataset, recording, trace.number, batched=loader.batch_sampler is not None)
         else:
             self._clone = clone if loader.persistent_workers else None
-        iterator = iter(clone)
         try:
-            while True:
-                asked = time.monotonic_ns()
-                try:
-                    parcel = next(iterator)
-                except StopIteration:
-                    trace.ended()
-                    return
-                outstanding = getattr(iterator, "_tasks_outstanding", 0)
-                trace.delivered(Delivered(parcel.batch, parcel.samples, 0, outstanding), asked)
-                yield parcel.data
+            with transfers.watched():
+                yield from _delivered(iter(clone), trace)
         finally:
             if undo is not None:
                 undo()
+
+
+def _delivered(iterator: Any, trace: RunTrace) -> Iterator[Any]:
+    """Its batches, each noted, and what the consumer copies of it to a device."""
+    while True:
+        asked = time.monotonic_ns()
+        try:
+            parcel = next(iterator)
+        except StopIteration:
+            trace.ended()
+            return
+        delivered = Delivered(parcel.batch, parcel.samples, 0, getattr(iterator, "_tasks_outstanding", 0))
+        trace.delivered(delivered, asked)
+        with transfers.noted(partial(trace.copied, delivered)):
+            yield parcel.data
 
 
 class NumberedBatch:

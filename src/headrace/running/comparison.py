@@ -76,8 +76,8 @@ class BothLoaders:
             f"the program waited {torch.wait:.0%} of the time with torch's loader and {ours.wait:.0%} with headrace's"
         )
         spread = max(torch.spread, ours.spread)
+        doubt = "" if spread < max(gain, 1 / gain) else f", but runs of one loader differ by {spread:.2f}"
         if gain >= WORTH:
-            doubt = "" if spread < gain else f", but runs of one loader differ by {spread:.2f}"
             return f"{gain:.2f} times as fast{doubt}: {waits}"
         if gain > 1 / WORTH:
             if torch.wait < 0.05:
@@ -85,7 +85,7 @@ class BothLoaders:
             return (
                 f"nothing is gained: {waits}; both are bound by the same thing. See: headrace run --trace FILE -- ..."
             )
-        return f"{1 / gain:.2f} times as slow: {waits}. See why: headrace run --trace FILE -- ..."
+        return f"{1 / gain:.2f} times as slow{doubt}: {waits}. See why: headrace run --trace FILE -- ..."
 
 
 def compare(

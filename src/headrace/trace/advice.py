@@ -191,6 +191,20 @@ def faster_start(figures: Figures) -> Advice | None:
     return Advice("batch_size", text)
 
 
+def transfer(figures: Figures) -> Advice | None:
+    """The consumer copies batches to a device, and does nothing else meanwhile."""
+    if figures.transfer < WORTH:
+        return None
+    pinned = figures.facts.get("pin_memory")
+    text = (
+        f"The consumer waits {figures.transfer:.0%} of the time for copies to the device, "
+        f"{seconds(figures.copies.mean)} each{', from page-locked memory' if pinned else ''}. From page-locked memory, "
+        "and with non_blocking=True in .to(), they run beside the step. headrace's loader does both by itself with "
+        "device='cuda'."
+    )
+    return Advice("non_blocking=True" if pinned else "pin_memory=True, non_blocking=True", text)
+
+
 def fewer_workers(figures: Figures) -> Advice | None:
     """The consumer never waits and most of the workers' time is idle."""
     if bottleneck(figures) != CONSUMER or figures.workers < 2 or figures.facts.get("automatic") or figures.busy > 0.4:
@@ -235,6 +249,7 @@ RULES: tuple[Callable[[Figures], Advice | None], ...] = (
     cheaper_operation,
     on_device,
     cache,
+    transfer,
     prefetch,
     other_loader,
     faster_start,

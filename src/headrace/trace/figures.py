@@ -114,6 +114,7 @@ class Figures:
     bytes_in: int
     bytes_out: int
     copies: Spread
+    """To a device: beside the consumer where the loader does it, in the consumer's own time where that does it."""
     copied_bytes: int
     retries: int
     failures: int
@@ -134,6 +135,12 @@ class Figures:
         """Share of the workers' time that they worked."""
         working = [lane.busy for lane in self.lanes if lane.lane >= 0]
         return min(1.0, sum(working) / max(1, min(self.workers, len(working))))
+
+    @property
+    def transfer(self) -> float:
+        """Share of the time between the first batches and the last that the consumer itself copied to a device."""
+        own = self.copies.total if self.facts.get("torch") else 0.0
+        return min(1.0, own / self.steady.seconds) if self.steady.seconds else 0.0
 
     @property
     def rate(self) -> float:

@@ -62,6 +62,7 @@ class Report:
         for plain, loader in zip(found["loaders"], self.loaders, strict=True):
             figures = loader.figures
             plain["figures"] |= {"workers": figures.workers, "busy": figures.busy, "rate": figures.rate}
+            plain["figures"]["transfer"] = figures.transfer
         return found
 
 

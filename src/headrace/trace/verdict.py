@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from headrace.trace.figures import Figures
-from headrace.trace.words import part, seconds
+from headrace.trace.words import part, seconds, size
 
-INPUT, CONSUMER, IN_TURN, STARTUP, UNKNOWN = "input", "consumer", "in turn", "start-up", "unknown"
+INPUT, CONSUMER, TRANSFER, IN_TURN = "input", "consumer", "transfer", "in turn"
+STARTUP, UNKNOWN = "start-up", "unknown"
 NOTICEABLE = 0.1
 """The consumer may wait this share of the time before the input is called a bottleneck."""
 BUSY = 0.85
@@ -22,6 +23,7 @@ ENOUGH = 5
 MEANING = {
     INPUT: "The input is the bottleneck: the consumer waits for batches.",
     CONSUMER: "The consumer is the bottleneck: batches wait for it.",
+    TRANSFER: "The transfer is the bottleneck: the consumer copies batches to the device for most of its time.",
     IN_TURN: "Both are the bottleneck, in turn: batches pile up, then the consumer waits.",
     STARTUP: "Start-up is the bottleneck: the time goes into waiting for the first batch.",
     UNKNOWN: "There are too few batches to tell.",
@@ -44,7 +46,7 @@ def judge(figures: Figures) -> Verdict:
 
 
 def bottleneck(figures: Figures) -> str:
-    """One of the five words."""
+    """One of the six words."""
     steady = figures.steady
     starting = figures.startup + figures.epoch_starts
     if starting > STARTING * figures.seconds and starting > steady.wait.total:
@@ -52,7 +54,7 @@ def bottleneck(figures: Figures) -> str:
     if steady.batches < ENOUGH:
         return UNKNOWN
     if steady.wait_share <= NOTICEABLE:
-        return CONSUMER
+        return TRANSFER if figures.transfer > MOSTLY else CONSUMER
     rested = figures.workers > 0 and figures.busy < BUSY and steady.wait_share <= MOSTLY
     if rested and steady.waited_for <= 1 - MIXED and steady.lay_ready >= MIXED:
         return IN_TURN
@@ -72,6 +74,11 @@ def _evidence(figures: Figures) -> list[str]:
         found.append(
             f"Between two batches it worked {seconds(steady.step.p50)} (median) "
             f"and waited {seconds(steady.wait.p50)} (P90 {seconds(steady.wait.p90)})."
+        )
+    if figures.transfer:
+        found.append(
+            f"It copied to the device for {figures.transfer:.0%} of the time, "
+            f"{size(figures.copied_bytes)} at {size(figures.copied_bytes / figures.copies.total)}/s."
         )
     if steady.delay.count:
         found.append(

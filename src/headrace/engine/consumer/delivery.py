@@ -147,6 +147,8 @@ class Outcomes:
                 error = self._errors.judged(index, why, why)
                 if error is not None:
                     return Hand(error, settled, Delivered(0, 0, others, outstanding))
+            if not count:
+                return None
         self._errors.passed(count)
         counters.samples += count
         if delivery.copied:

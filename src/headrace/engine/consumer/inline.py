@@ -18,7 +18,7 @@ from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import COLLATION
-from headrace.engine.worker.fitting import LeftOut, fitted
+from headrace.engine.worker.fitting import LeftOut, fitted, single
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 from headrace.sched.groups import Groups
@@ -126,6 +126,8 @@ class InlineRun:
                 batch = self._collated(samples, made, delivered)
                 if isinstance(batch, LeftOut):
                     batch, delivered = self._without(batch)
+                    if not delivered.samples:
+                        return None
                 self._number += 1
                 return Hand((batch,), indices, delivered)
         return None
@@ -166,10 +168,11 @@ class InlineRun:
     def _collated(self, samples: Any, made: list[Any], delivered: Delivered) -> Any:
         if self._seed is not None and made:
             seeding.seed_sample(*self._seed, made[0], COLLATION)
-        collate_fn = self._collate_fn
+        dataset, skips = self._dataset, self.errors.skips
         if self._batched:
-            dataset, skips = self._dataset, self.errors.skips
             collate_fn = partial(fitted, self._collate_fn, indices=lambda: made, dataset=dataset, skips=skips)
+        else:
+            collate_fn = partial(single, self._collate_fn, index=made[0], dataset=dataset, skips=skips)
         return collated(collate_fn, samples, self._observer, delivered, batched=self._batched)
 
     def _without(self, left: LeftOut) -> tuple[Any, Delivered]:

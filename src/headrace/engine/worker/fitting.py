@@ -1,4 +1,4 @@
-"""Collation that names the sample which does not fit its batch, and leaves it out where failures are skipped."""
+"""Collation that names the samples which cannot be collated, and leaves them out where failures are skipped."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -6,46 +6,107 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate
 
 from headrace.engine.staging.members import key_of, member
+from headrace.engine.worker import failure
 
 
 class LeftOut(NamedTuple):
-    """A batch without the samples that did not fit."""
+    """A batch without the samples that could not be collated."""
 
     batch: Any
     samples: int
     """Samples in it."""
-    unfit: list[tuple[Any, Exception]]
+    unfit: list[tuple[Any, BaseException]]
     """The index of each of the others, and why."""
 
 
 def fitted(
     collate_fn: Callable[[Any], Any], samples: Any, indices: Callable[[], Sequence[Any]], dataset: Any, *, skips: bool
 ) -> Any:
-    """``collate_fn(samples)``. Where that fails because of a few samples that are of another kind than most, the error
-    names them; with ``skips`` they are left out instead, and what is returned is a ``LeftOut``.
+    """``collate_fn(samples)``. Where that fails because of some samples, the error names them; with ``skips`` they are
+    left out instead, and what is returned is a ``LeftOut``.
 
-    ``indices`` is asked only then.
+    ``collate_fn`` is then called again, with samples one by one and two by two. ``indices`` is asked only then.
     """
+    kept = samples if collate_fn is default_collate else _spared(samples)
     try:
         return collate_fn(samples)
     except Exception as error:
-        odd = unfit(samples)
-        if not odd:
+        bad = _refused(collate_fn, kept, error) if isinstance(kept, Sequence) else {}
+        found = {place: (index, _said(dataset, index, bad[place])) for place, index in _among(indices, bad)}
+        if not found:
             raise
-        found = {
-            place: (index, _said(dataset, index, odd[place])) for place, index in enumerate(indices()) if place in odd
-        }
+        rest = [sample for place, sample in enumerate(kept) if place not in found]
         if skips:
-            rest = [sample for place, sample in enumerate(samples) if place not in found]
+            left = [(index, _raised(error, why)) for index, why in found.values()]
+            if not rest:
+                return LeftOut(None, 0, left)
             try:
-                return LeftOut(collate_fn(rest), len(rest), [(index, TypeError(why)) for index, why in found.values()])
+                return LeftOut(collate_fn(rest), len(rest), left)
             except Exception:  # noqa: BLE001, S110  (so they were not all that is wrong: the first error says more)
                 pass
         for _, why in found.values():
             error.add_note(f"headrace: {why}")
         raise
+
+
+def single(collate_fn: Callable[[Any], Any], sample: Any, index: Any, dataset: Any, *, skips: bool) -> Any:
+    """``collate_fn(sample)`` where a sample is a batch: the same, and there is nobody else to blame."""
+    return fitted(lambda samples: collate_fn(samples[0]), [sample], lambda: [index], dataset, skips=skips)
+
+
+def _refused(collate_fn: Callable[[Any], Any], samples: Sequence[Any], error: Exception) -> dict[int, str]:
+    """Places of the samples that ``error`` is owed to, and how it is; {} where nobody can tell."""
+    if len(samples) == 1:
+        return {0: _cannot(error)}
+    alone = {place: why for place, sample in enumerate(samples) if (why := _failing(collate_fn, [sample])) is not None}
+    if alone:
+        # One that refuses every sample by itself wants several, or is itself at fault.
+        return alone if len(alone) < len(samples) else {}
+    odd = unfit(samples)
+    usual = next((place for place in range(len(samples)) if place not in odd), 0)
+    # Many a function takes samples that differ, as in length: those are no reason.
+    return {
+        place: why
+        for place, why in odd.items()
+        if _failing(collate_fn, [*_spared([samples[usual]]), samples[place]]) is not None
+    }
+
+
+def _failing(collate_fn: Callable[[Any], Any], samples: list[Any]) -> str | None:
+    """Why these cannot be collated, in words: the error itself would keep the memory they lie in."""
+    try:
+        collate_fn(_spared(samples))
+    except Exception as error:  # noqa: BLE001  (the user's function)
+        return _cannot(error)
+    return None
+
+
+def _spared(samples: Any) -> Any:
+    """Samples that a function may take apart while others stay whole: their own lists and dictionaries are copied."""
+    return [_copied(sample) for sample in samples] if type(samples) is list else samples
+
+
+def _copied(sample: Any) -> Any:
+    if type(sample) is tuple:
+        return tuple([_copied(part) for part in sample])
+    return sample.copy() if type(sample) in {dict, list} else sample
+
+
+def _among(indices: Callable[[], Sequence[Any]], places: Mapping[int, str]) -> list[tuple[int, Any]]:
+    """Those places, with the indices of the samples there."""
+    return [(place, index) for place, index in enumerate(indices()) if place in places] if places else []
+
+
+def _cannot(error: Exception) -> str:
+    return f"cannot be collated: {failure.shortened(f'{type(error).__name__}: {error}', failure.LEAST)}"
+
+
+def _raised(error: Exception, why: str) -> BaseException:
+    """What is said of a sample that was left out. Of the error's type where that can be had in any process."""
+    return failure.rebuilt(type(error) if type(error).__module__ == "builtins" else RuntimeError, why)
 
 
 def unfit(samples: Any) -> dict[int, str]:
@@ -57,7 +118,9 @@ def unfit(samples: Any) -> dict[int, str]:
     if not others or others[0][1] == many:
         return {}
     return {
-        place: f"is {kind}, and most of its batch are {common}" for place, kind in enumerate(kinds) if kind != common
+        place: f"does not fit its batch: it is {kind}, and most of its batch are {common}"
+        for place, kind in enumerate(kinds)
+        if kind != common
     }
 
 
@@ -78,4 +141,4 @@ def _said(dataset: Any, index: Any, how: str) -> str:
     dataset, index = member(dataset, index)
     key = key_of(dataset, index)
     named = "" if key is None else f" with the key {key!r}"
-    return f"sample {index!r}{named} does not fit its batch: it {how}"
+    return f"sample {index!r}{named} {how}"
