@@ -10,7 +10,7 @@ parts = st.tuples(st.integers(0, 100), st.integers(0, 100)).filter(lambda two: s
 divisions = parts.map(lambda two: (*two, 100 - sum(two)))
 
 
-@given(st.integers(0, 1 << 30), divisions, st.booleans(), divisions, st.integers(0, 1 << 40), st.integers(0, 2))
+@given(st.integers(0, 1 << 30), divisions, st.booleans(), divisions, st.integers(0, 1 << 40), st.integers(0, 4))
 def test_a_division_is_a_few_words(number, now, fixed, before, promised, limit):
     found = DivisionRecord(number, now, fixed, before, promised, promised // 2, limit)
     assert division.unpack(division.pack(found)) == found

@@ -6,11 +6,13 @@ import time
 
 import pytest
 import torch
+from PIL import Image
 
 import headrace
 from headrace.cli import plan_trace
 from headrace.cli.__main__ import main
 from headrace.trace.reader import read
+from tests.loader.test_on_device import Files
 from tests.plan.servers import parameters
 
 KNOWN = parameters("openimages", "in-house", 2).data()
@@ -103,6 +105,71 @@ def test_wrong_files_are_one_line(tmp_path, file, capsys):
     ):
         assert main(["plan", "--params", str(file), *options]) == 2
         assert said in capsys.readouterr().err
+
+
+class TestOnDevice:
+    """What ``on_device=True`` would give."""
+
+    def test_is_not_known_without_a_figure_of_the_device(self, file, capsys):
+        assert main(["plan", "--params", str(file), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        there = found["on_device"]
+        assert (there["known"], there["device"], there["keep"]) == (False, None, "encoded")
+        assert there["why"].startswith("nothing says how fast the device decodes")
+        assert there["instead_of"] == found["loader"]["throughput"]
+        assert there["bytes"] == KNOWN["n_total"] * KNOWN["s_data"]
+        assert main(["plan", "--params", str(file)]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "What on_device=True would give cannot be known: nothing says how fast" in shown
+        assert f"One that decodes {there['needs']:,.0f} pictures a second would give" in shown
+        assert "an H200 decodes 9,000 to 11,000" in shown
+
+    def test_is_predicted_from_its_rates(self, file, capsys):
+        rates = {"t_da": 2000, "t_a": 250_000, "t_bring": 8000}
+        change(file, device=rates, b_cache=1e12, n=1, t_da=500, t_a=900)
+        assert main(["plan", "--params", str(file), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        there = found["on_device"]
+        assert (there["known"], there["device"], there["pays"]) == (True, rates, True)
+        assert there["throughput"] > 2 * there["instead_of"] > 0
+        assert "device" not in found["parameters"]
+        assert main(["plan", "--params", str(file)]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"With on_device=True: {there['throughput']:,.0f} samples/s instead of" in shown
+        assert f"{there['limit']} to set the pace" in shown
+        assert "the device decodes and augments 2,000, augments 250,000; cores bring 8,000 there" in shown
+
+    def test_is_said_not_to_pay(self, file, capsys):
+        change(file, device={"t_da": 10, "t_a": 250_000}, s_cache=0)
+        assert main(["plan", "--params", str(file)]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "It does not pay." in shown
+        assert "what cores need to bring them there is not known" in shown
+
+    def test_wrong_rates_are_one_line(self, file, capsys):
+        change(file, device={"t_da": 10})
+        assert main(["plan", "--params", str(file)]) == 2
+        assert "parameter device takes an object" in capsys.readouterr().err
+
+    def test_is_what_a_trace_of_it_measured(self, tmp_path, file, capsys):
+        path = tmp_path / "there"
+        out = io.BytesIO()
+        Image.new("RGB", (64, 48), "orange").save(out, "JPEG")
+        dataset = Files(16 * [out.getvalue()])
+        with headrace.DataLoader(dataset, 4, num_workers=2, device="cpu", on_device=True, trace=path) as loader:
+            assert len(list(loader)) == 4
+        file.write_text(json.dumps({"m": 64 * 48 * 3 / len(out.getvalue())}))
+        options = ["plan", "--trace", str(path), "--params", str(file), "--cache-size", "1MiB", "--json"]
+        assert main(options) == 0
+        found = json.loads(capsys.readouterr().out)
+        there, given = found["on_device"], found["parameters"]
+        assert (there["known"], there["instead_of"]) == (True, None)
+        assert there["device"]["t_da"] == given["t_da"] < there["device"]["t_a"] == given["t_a"]
+        assert there["device"]["t_bring"] > 0
+        assert found["loader"]["split"][2] == 0
+        assert "cpu" not in {*found["limits"].values(), *found["bottleneck"]["limits"].values()}
+        assert main(options[:-1]) == 0
+        assert "With on_device=True: " in capsys.readouterr().out
 
 
 class TestTrace:

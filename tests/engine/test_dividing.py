@@ -6,7 +6,7 @@ import pytest
 
 from headrace.cache import remote
 from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums
-from headrace.core.stats import Network
+from headrace.core.stats import DeviceUse, Network
 from headrace.engine.consumer.cores import machine
 from headrace.engine.consumer.supply import dividing
 from headrace.engine.consumer.supply.dividing import Spare, Speed, measured
@@ -84,6 +84,28 @@ def test_a_rank_that_waits_for_a_batch_is_not_called_slow(monkeypatch):
         counters.samples += taken
         assert divider.look()
     assert [rank.speed for rank in told] == [20.0, 5.0]
+
+
+DEVICE = DeviceUse(batches=10, pictures=100, by_workers=20, decode_seconds=0.8, pixels_seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("use", "speed", "wanted"),
+    [
+        (DeviceUse(), 100.0, None),  # no device
+        (DeviceUse(pictures=5, by_workers=5, pixels_seconds=1.0), 100.0, None),  # it has decoded nothing yet
+        (DEVICE, 150.0, (1e-2, 1e-3)),  # all that is served is this rank's
+        (DEVICE, 50.0, (1e-2 / 3, 1e-3 / 3)),  # another job takes two thirds of it elsewhere
+        (DEVICE, 900.0, (1e-2, 1e-3)),  # what others say may be old
+    ],
+)
+def test_what_a_device_takes_is_that_of_the_ranks_own_part(use, speed, wanted):
+    facts = DivisionFacts(1000, 5000, SUMS, RANKS, DivisionRecord(0, (0, 100, 0), False, (0, 100, 0)))
+    found = dividing.device_stages(use, speed, facts)
+    assert found is None if wanted is None else (found.decode, found.pixels) == pytest.approx(wanted)
+    assert dividing.measured(facts, ALONE, found).device is found
+    nobody = facts._replace(ranks=[])
+    assert dividing.device_stages(use, speed, nobody) is None
 
 
 class TestSpare:

@@ -107,6 +107,8 @@ class Mine:
     [
         ([Mine()], "test_pixels.Mine cannot run on the device"),
         ([v1.RandomRotation(10)], "RandomRotation cannot run"),
+        ([v1.RandAugment()], "RandAugment cannot run"),
+        ([v1.AutoAugment()], "AutoAugment cannot run"),
         ([lambda image: image], r"<lambda>\(\) cannot run"),
         ([v1.Resize(40), v1.RandomResizedCrop(30)], "RandomResizedCrop resizes what Resize has resized"),
         ([v1.ColorJitter(0.1), v1.CenterCrop(30)], "CenterCrop comes after ColorJitter"),

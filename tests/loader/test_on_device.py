@@ -13,6 +13,9 @@ from torchvision.transforms import v2
 
 import headrace
 from headrace.cache import shm
+from headrace.engine.consumer.supply import dividing
+from headrace.engine.worker import stagetimes
+from headrace.plan.splitting import DeviceStages
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
@@ -338,6 +341,73 @@ def test_what_a_cache_keeps_is_brought_to_the_device(folder, cache, split, form)
     found, stats = epochs(folder, 2, **options, **HERE)
     alike(found, wanted)
     assert getattr(stats.cache, form) >= 20
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """A loader that looks at what is measured with every request; what the device takes for a sample is set."""
+    monkeypatch.setattr(dividing, "machine", lambda: (0.0, 64))
+    monkeypatch.setattr(dividing, "own_cores", lambda: 64.0)
+    monkeypatch.setattr(dividing, "LOOK", 0.0)
+    monkeypatch.setattr(stagetimes, "TELL_NS", 0)
+
+    def takes(decode, pixels):
+        stages = DeviceStages(decode, pixels)
+        known = dividing.device_stages
+        monkeypatch.setattr(dividing, "device_stages", lambda *given: None if known(*given) is None else stages)
+
+    return takes
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_cache_is_planned_with_what_the_device_takes(cache, eager, workers):
+    """Its decoder is made so slow that it pays to have everything decoded once: workers do that, and it is served."""
+    eager(decode=5.0, pixels=1e-6)
+    dataset, options = Files(3 * files(30)), {"num_workers": workers, "shuffle": True}
+    wanted, _ = epochs(dataset, 5, num_workers=0, shuffle=True)
+    torch.manual_seed(11)
+    with headrace.DataLoader(dataset, 4, cache=headrace.Cache(cache, size="64MiB"), **options, **HERE) as loader:
+        found, batches = [], iter(loader)
+        found.append([part.clone() for part in next(batches)])
+        began = loader.stats().cache.division
+        found += [[part.clone() for part in batch] for batch in batches]
+        for _ in range(4):
+            found += [[part.clone() for part in batch] for batch in loader]
+        use, device = loader.stats().cache, loader.stats().device
+    alike(found, wanted)
+    assert began.split == (100, 0, 0)
+    assert began.why.startswith("to begin with")
+    assert use.division.split == (0, 100, 0)
+    assert use.division.why.endswith("against 0 with 100-0-0")
+    assert use.decoded > 0
+    assert device.by_workers >= use.decoded
+    known = dict(use.division.measured)
+    assert known["decode_seconds"] == 0
+    assert known["decoded_bytes"] > known["encoded_bytes"] > 1000
+
+
+def test_a_cache_is_left_encoded_where_the_device_is_fast(cache, eager):
+    eager(decode=1e-9, pixels=1e-9)
+    options = {"num_workers": 0, "cache": headrace.Cache(cache, size="64MiB")}
+    _, stats = epochs(Files(3 * files(30)), 3, **options, **HERE)
+    assert stats.cache.division.split[0] == 100
+    assert stats.cache.division.why != "fixed by the user"
+    assert (stats.cache.encoded, stats.cache.decoded) == (2 * 90, 0)
+    assert stats.device.by_workers == 0
+
+
+def test_what_the_device_could_not_go_on_with_is_never_kept_decoded(cache, eager):
+    eager(decode=5.0, pixels=1e-6)
+
+    class Floats(Files):
+        def decode(self, encoded):
+            return v1.functional.to_tensor(super().decode(encoded)[0]), encoded[1]
+
+    options = {"num_workers": 0, "cache": headrace.Cache(cache, size="64MiB")}
+    found, stats = epochs(Floats(3 * files(30)), 3, **options, **HERE)
+    assert sum(len(labels) for _, labels in found) == 3 * 90
+    assert stats.cache.division.split == (100, 0, 0)
+    assert stats.cache.decoded == 0
 
 
 def test_a_trace_knows_the_devices_operations(folder, tmp_path):

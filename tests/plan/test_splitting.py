@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 
 from headrace.plan import splitting
 from headrace.plan.partition import Split, splits
-from headrace.plan.splitting import GAIN, LIMITS, Compute, Measured, best, found, move, predict, told
+from headrace.plan.splitting import (
+    GAIN,
+    LEFT_TO_DEVICE,
+    LIMITS,
+    Compute,
+    DeviceStages,
+    Measured,
+    best,
+    found,
+    move,
+    predict,
+    told,
+)
 from tests.selection import examples
 
 PICTURES = Measured(
@@ -51,6 +63,7 @@ measured = st.builds(
         besides=times,
         cores=st.integers(1, 64).map(float),
     ),
+    device=st.none() | st.builds(DeviceStages, decode=times, pixels=times),
 )
 some = st.sampled_from(list(splits()))
 
@@ -136,6 +149,39 @@ def test_cores_set_the_pace_where_many_lanes_wait_for_the_store():
     blind = move(replace(given, cpu=None), DECODED)
     assert blind is not None
     assert blind.after.split.encoded == 100
+
+
+THERE = replace(  # a device does their pixels: workers read headers and draw, and nothing can be kept augmented
+    PICTURES, sizes=(110e3, 560e3, float("inf")), decode=0.0, augment=1e-4, lanes=2, device=DeviceStages(1e-4, 4e-6)
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "split", "throughput", "limit"),
+    [
+        ({}, (100, 0, 0), 7260.2, "lanes"),  # most fits encoded, and lanes need not fetch it
+        ({"room": 1e12}, (100, 0, 0), 9615.4, "device"),  # its decoders are what all of it comes down to
+        ({"room": 560e9, "device": DeviceStages(1e-3, 4e-6)}, (15, 85, 0), 6493.5, "device"),  # a slow one is spared
+        ({"room": 400e9, "demand": 4000.0}, (100, 0, 0), 4000.0, "training"),
+        ({"device": DeviceStages(1e-3, 4e-6)}, (0, 100, 0), 1211.8, "device"),  # of the rest it has to decode each
+    ],
+)
+def test_what_a_device_does_is_counted_as_its_own(changed, split, throughput, limit):
+    given = replace(THERE, **changed)
+    made = move(given, LEFT_TO_DEVICE)
+    chosen = predict(given, LEFT_TO_DEVICE) if made is None else made.after
+    assert (chosen.split, chosen.limit) == (split, limit)
+    assert chosen.throughput == pytest.approx(throughput, rel=1e-3)
+
+
+@given(measured, some)
+def test_a_device_is_one_more_limit_and_no_more(given, split):
+    stages = given.device or DeviceStages(1e-3, 1e-4)
+    with_it, without = predict(replace(given, device=stages), split), predict(replace(given, device=None), split)
+    assert with_it.throughput <= min(without.throughput, 1 / stages.pixels) * (1 + 1e-9)
+    assert (with_it.limit == "device") == (with_it.throughput < without.throughput)
+    decoded = 1 - sum(shares(given, split)[1:3])
+    assert with_it.throughput <= 1 / (decoded * stages.decode + stages.pixels) * (1 + 1e-9)
 
 
 def test_too_little_is_left_alone():

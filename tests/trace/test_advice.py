@@ -225,8 +225,19 @@ def test_a_device_is_advised_where_decoding_keeps_workers_busy():
     found = advice.on_device(busy)
     assert found.setting == "device='cuda', on_device=True"
     assert "'decode' are 70% of the work" in found.text
-    assert "every 30.0 ms instead of 100 ms" in found.text
-    assert "decodes 160 pictures a second" in found.text
+    assert "every 30.0 ms, and what reading headers and drawing takes, instead of 100 ms" in found.text
+    assert "decodes 160 pictures a second (an H200: 9,000 to 11,000) it would not wait" in found.text
+    assert "50% of the time" in found.text
+    assert advice.on_device(short(cores=64)).text == found.text, "cores that are left are another advice"
+    assert advice.on_device(short(cpu=0.1)) is None, "they wait for a disk or a network"
     assert advice.on_device(replace(busy, facts=busy.facts | {"on_device": True})) is None
     others = tuple(replace(each, name="mine") for each in busy.operations)
     assert advice.on_device(replace(busy, operations=others)) is None
+
+
+def test_a_device_that_is_not_enough_is_not_promised_to_be():
+    """Of 0.8 s of work a batch, 0.24 s are left to four workers: 60 ms, and a step takes 50."""
+    found = advice.on_device(short(cores=4, work=time(0.8)))
+    assert "every 60.0 ms" in found.text
+    assert "would not wait" not in found.text
+    assert "133 samples a second would come instead of 80" in found.text

@@ -119,7 +119,7 @@ def unpack(words: list[int]) -> DivisionRecord | None:
     first, fixed, *rest = words
     parts, before = (first >> 16 & 0xFF, first >> 8 & 0xFF, first & 0xFF), (rest[0], rest[1], rest[2])
     sound = first >= 0 and fixed in {0, 1} and sum(parts) == sum(before) == 100 and min(before) >= 0
-    return DivisionRecord(first >> 24, parts, bool(fixed), before, *rest[3:6]) if sound and 0 <= rest[5] < 4 else None
+    return DivisionRecord(first >> 24, parts, bool(fixed), before, *rest[3:6]) if sound and 0 <= rest[5] < 5 else None
 
 
 PACKED = 8

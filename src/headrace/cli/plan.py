@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cache.options import parse_size
-from headrace.cli import UsageError, answer
-from headrace.cli.plan_trace import parameters
+from headrace.cli import UsageError, answer, plan_device
+from headrace.cli.plan_trace import THERE, parameters
 from headrace.cli.screen import screen, table
-from headrace.plan import bottleneck, partition, splitting
+from headrace.plan import bottleneck, device, partition, splitting
+from headrace.plan.device import DeviceRates
 from headrace.plan.parameters import NVLink, Parameters, gradient_bytes
 from headrace.plan.partition import Split
 from headrace.trace.reader import read
@@ -20,7 +21,8 @@ TABLE = """
 parameters, in a JSON object: t_gpu, t_da, t_a (samples/s of a node: training; decoding and augmenting; augmenting),
 b_nic, b_pcie (bytes/s of a node), b_cache, b_storage (bytes/s of the service), s_cache, s_data (bytes of the cache and
 of a mean encoded sample), n_total (samples), m (decoded over encoded size); optional: c_nw, c_pcie (gradient bytes per
-sample), n (nodes).
+sample), n (nodes), device (an object with t_da, t_a, the same of a node's devices with on_device=True, and t_bring,
+pictures/s that its CPUs bring there).
 """
 
 
@@ -44,11 +46,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print."""
     try:
-        given = _parameters(options)
+        values = _given(options)
+        there = values.pop(THERE, False)
+        rates = DeviceRates.of(values.pop("device")) if "device" in values else None
+        given = _parameters(options, values)
         split = None if options.split is None else _split(options.split)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    found = _computed(given, split) | {"loader": _loader(given, options.jobs)}
+    own = _loader(given, options.jobs, rates if there else None)
+    there_too = plan_device.computed(given, options.jobs, rates, None if there else own["throughput"])
+    found = _computed(given, split, "device" if there else "cpu") | {"loader": own, "on_device": there_too}
     answer(options, found, lambda: _show(found))
     return 0
 
@@ -57,8 +64,7 @@ def _split(text: str) -> Split:
     return Split.parse(text)
 
 
-def _parameters(options: argparse.Namespace) -> Parameters:
-    values = _given(options)
+def _parameters(options: argparse.Namespace, values: dict[str, Any]) -> Parameters:
     source = options.params or options.trace
     if options.model_bytes is not None:
         double = sorted({"c_nw", "c_pcie"} & set(values))
@@ -120,22 +126,27 @@ def _read(name: str) -> dict[str, Any]:
     return values
 
 
-def _computed(given: Parameters, split: Split | None) -> dict[str, Any]:
+def _computed(given: Parameters, split: Split | None, cpu: str) -> dict[str, Any]:
+    """What both models say. ``cpu``: who decodes and augments."""
     equations, resources = partition.best(given), bottleneck.best(given)
     allowed = partition.limits(given)
+
+    def called(limit: str) -> str:
+        return cpu if limit == "cpu" else limit
+
     found: dict[str, Any] = {
         "split": list(equations.split),
         "throughput": equations.throughput,
         "rates": partition.rates(given)._asdict(),
-        "limits": {form: min(limits, key=lambda name: limits[name]) for form, limits in allowed.items()},
+        "limits": {form: called(min(limits, key=lambda name: limits[name])) for form, limits in allowed.items()},
         "samples": equations.held._asdict(),
         "bottleneck": {
             "split": list(resources.split),
             "throughput": resources.throughput,
             "rates": {form: rate for form, (rate, _) in bottleneck.forms(given).items()},
-            "limits": {form: name for form, (_, name) in bottleneck.forms(given).items()},
+            "limits": {form: called(name) for form, (_, name) in bottleneck.forms(given).items()},
             "samples": resources.held._asdict(),
-            "limit": bottleneck.bottleneck(given, resources.held),
+            "limit": called(bottleneck.bottleneck(given, resources.held)),
         },
         "parameters": given.data(),
     }
@@ -145,18 +156,21 @@ def _computed(given: Parameters, split: Split | None) -> dict[str, Any]:
             "throughput": partition.predict(given, split).throughput,
             "bottleneck": {
                 "throughput": bottleneck.predict(given, split).throughput,
-                "limit": bottleneck.bottleneck(given, partition.held(given, split)),
+                "limit": called(bottleneck.bottleneck(given, partition.held(given, split))),
             },
         }
     return found
 
 
-def _loader(given: Parameters, jobs: int) -> dict[str, Any]:
-    """What a loader's own planner makes of it: a cache that serves no augmented sample twice to a job."""
+def _loader(given: Parameters, jobs: int, rates: DeviceRates | None) -> dict[str, Any]:
+    """What a loader's own planner makes of it: a cache that serves no augmented sample twice to a job.
+
+    ``rates``: of the device that does its pixels, if one does.
+    """
     if jobs < 1:
         msg = "--jobs takes a number of 1 or more"
         raise UsageError(msg)
-    measured = splitting.of_parameters(given, jobs)
+    measured = splitting.of_parameters(given, jobs) if rates is None else device.measured(given, jobs, rates)
     best, none = splitting.best(measured), splitting.without(measured)
     return {
         "jobs": jobs,
@@ -204,4 +218,5 @@ def _show(found: dict[str, Any]) -> None:
         )
     else:
         out.print(f"For {jobs} no cache is needed: {own['without_cache']:,.0f} samples/s come without one.")
+    out.print(plan_device.told(found["on_device"], found["parameters"]["s_cache"]))
     out.print(f"With the resources' split, the pace is set by: {other['limit']}.", style="dim")

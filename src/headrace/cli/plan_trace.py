@@ -1,5 +1,7 @@
 """Parameters of the cache models as a trace of a staged dataset has them."""
 
+from typing import Any
+
 import numpy as np
 
 from headrace.cli import UsageError
@@ -8,15 +10,18 @@ from headrace.trace.reader import Trace
 STAGES = ("fetch", "decode", "augment")
 DEVICE = ("device decode", "device pixels")
 """Spans of batches whose pixels a device did."""
+THERE = "on_device"
+"""Stands among the parameters of a trace whose loader had a device decode and augment."""
 UNLIMITED = {"b_nic": 1e15, "b_pcie": 1e15, "b_cache": 1e15}
 """What no trace says: taken for no limit, unless it is given."""
 
 
-def parameters(trace: Trace, where: str) -> dict[str, float]:
+def parameters(trace: Trace, where: str) -> dict[str, Any]:
     """All but ``s_cache``, of the first loader in the trace with samples in stages.
 
     Lanes read and work one sample at a time, so their rates are lanes over seconds; what the training takes in is
-    counted over the time that it did not wait.
+    counted over the time that it did not wait. With ``on_device``, ``t_da`` and ``t_a`` are the device's, which stand
+    at ``device`` too, with what lanes brought.
     """
     first = int(trace.samples["run"][0]) if len(trace.samples) else 0
     loader = trace.runs[first].facts.get("loader") if trace.runs else None
@@ -38,13 +43,15 @@ def parameters(trace: Trace, where: str) -> dict[str, float]:
     if all(there.values()):
         given = float(trace.batches["samples"][np.isin(trace.batches["run"], runs)].mean())
         decoding, pixels = (value or 1e-9 for value in there.values())
-        on_device = {"t_da": given / (decoding + pixels), "t_a": given / pixels}
-        rest = {"b_storage": lanes * encoded / fetch, "s_data": encoded}
+        rates = {"t_da": given / (decoding + pixels), "t_a": given / pixels}
         return (
             UNLIMITED
-            | on_device
-            | rest
+            | rates
             | {
+                THERE: True,
+                "device": rates | {"t_bring": lanes / (decode + augment)},
+                "b_storage": lanes * encoded / fetch,
+                "s_data": encoded,
                 "t_gpu": _demand(trace, runs),
                 "n_total": float(len(np.unique(samples["index"]))),
             }

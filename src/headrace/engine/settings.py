@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -179,9 +179,8 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
     """What a loader's attributes say now. ``recording``: the trace, if there is one."""
     dataset, cache, on_device = loader.dataset, loader.cache, loader.on_device is not None
     if on_device:
-        if cache is not None and cache.split is None:  # what the device decodes is small as long as it is encoded
-            cache = replace(cache, split=(100, 0, 0))
-        decodes = cache is not None and not cache.split[0] and cache.split[1] > 0
+        split = None if cache is None else cache.split
+        decodes = split is not None and not split[0] and split[1] > 0
         dataset = prepared(dataset, loader.on_device, decodes=decodes)
     iterable = isinstance(loader.dataset, IterableDataset)
     return Settings(

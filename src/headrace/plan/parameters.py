@@ -50,7 +50,7 @@ class Parameters:
     def __post_init__(self) -> None:
         """Refuse what has no meaning, by name."""
         for field in fields(self):
-            _check(field.name, getattr(self, field.name))
+            check(field.name, getattr(self, field.name))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Parameters":
@@ -75,7 +75,8 @@ OPTIONAL = frozenset({"c_nw", "c_pcie", "n"})
 _MAY_BE_ZERO = frozenset({"s_cache", "c_nw", "c_pcie"})
 
 
-def _check(name: str, value: object) -> None:
+def check(name: str, value: object) -> None:
+    """``ValueError`` for a value that the parameter of this name cannot have."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         msg = f"parameter {name} must be a number, not {value!r}"
         raise ValueError(msg)  # noqa: TRY004  (the values come from a file: all that is wrong in it is one error)

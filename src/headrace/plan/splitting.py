@@ -4,7 +4,8 @@ The model is that of ``bottleneck``: each resource is busy for so long per sampl
 is different is what this cache does: forms have sizes of their own, lanes are busy while they read, and an augmented
 sample is served once to each *other* job. So it saves nothing for a job that is alone, and for several it is a
 hand-over, for which a little room is enough. And cores are counted for themselves: there may be more lanes than cores,
-so that some wait while others compute, and training takes its part of the cores too.
+so that some wait while others compute, and training takes its part of the cores too. Where a device decodes and
+augments, lanes only bring samples, and the device is one more resource.
 """
 
 from dataclasses import dataclass, replace
@@ -20,8 +21,12 @@ GAIN = 0.05
 """By this much a split must be predicted to be faster than the present one, or nothing is moved."""
 HAND_OVER = 0.02
 """With room for this share of the dataset, jobs hand to each other 0.9 to 1.0 of what they can (as simulated)."""
-LIMITS = ("lanes", "storage", "training", "cpu")
-"""What may set the pace: making samples, reading what is not cached, the jobs themselves, and the cores of all."""
+LIMITS = ("lanes", "storage", "training", "cpu", "device")
+"""What may set the pace: making samples, reading what is not cached, the jobs themselves, the cores of all, and the
+device that does their pixels.
+"""
+LEFT_TO_DEVICE = Split(PERCENT, 0, 0)
+"""What jobs whose pixels a device does begin with: most samples fit, and decoding costs no core anything."""
 NUDGE = 1e-6
 _Floats = NDArray[np.float64]
 
@@ -37,6 +42,16 @@ class Compute:
     read_byte: float
     besides: float
     cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStages:
+    """Seconds that a device is busy for a sample, of all that jobs are served: decoding one that comes encoded, and
+    with the pixels of any.
+    """
+
+    decode: float
+    pixels: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,8 @@ class Measured:
     """Samples per second that can be had from a store that lanes do not read from themselves."""
     cpu: Compute | None = None
     """None: not known, and taken for no limit."""
+    device: DeviceStages | None = None
+    """None: no device does pixels."""
 
 
 class SplitPrediction(NamedTuple):
@@ -125,13 +142,15 @@ def _spent(given: Measured, at: Found, cost: Measured | Compute) -> _Floats:
 
 def _busy(given: Measured, parts: _Floats) -> _Floats:
     """Seconds per sample that each of ``LIMITS`` is busy, a row each."""
-    at, cpu = found(given, parts), given.cpu
+    at, cpu, device = found(given, parts), given.cpu, given.device
+    nothing = np.zeros(len(parts))
     return np.stack(
         [
             _spent(given, at, given) / given.lanes,
             at.missed / given.storage,
             np.full(len(parts), 1 / given.demand),
-            np.zeros(len(parts)) if cpu is None else (_spent(given, at, cpu) + cpu.besides) / cpu.cores,
+            nothing if cpu is None else (_spent(given, at, cpu) + cpu.besides) / cpu.cores,
+            nothing if device is None else (at.missed + at.encoded) * device.decode + device.pixels,
         ]
     )
 
@@ -172,6 +191,26 @@ def of_parameters(given: Parameters, jobs: float) -> Measured:
         demand=given.n * given.t_gpu,
         storage=given.b_storage / given.s_data,
     )
+
+
+def left_to_device(given: Measured, both: float, pixels: float, bring: float) -> Measured:
+    """The same jobs if devices decode and augment ``both``, or do ``pixels`` alone, for so many samples per second, and
+    each lane brings ``bring`` of them. Nothing can be kept augmented then.
+    """
+    return replace(
+        given,
+        sizes=(*given.sizes[:2], np.inf),
+        decode=0.0,
+        augment=1 / bring,
+        cpu=None,
+        device=DeviceStages(decode=max(0.0, 1 / both - 1 / pixels), pixels=1 / pixels),
+    )
+
+
+def encoded_share(given: Measured, split: Split) -> float:
+    """Of the samples served, those that are found encoded or not at all, and have to be decoded."""
+    at = found(given, np.array([split], np.float64) / PERCENT)
+    return float(at.encoded[0] + at.missed[0])
 
 
 def without(given: Measured) -> SplitPrediction:

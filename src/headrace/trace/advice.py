@@ -12,6 +12,8 @@ WORTH = 0.05
 """Share of the time that a change must promise to save."""
 COMPUTING = 0.6
 """Samples whose CPU clock advances for at least this share of their time compute; others wait for something."""
+H200 = "9,000 to 11,000"
+"""JPEG pictures of 500 × 375 pixels on average that its decoders do in a second, as measured: see docs/on_device.md."""
 STEP = 2
 """Where samples wait for something, as many times the workers are tried at once: what they wait for has limits too."""
 
@@ -93,20 +95,28 @@ def cheaper_operation(figures: Figures) -> Advice | None:
 
 
 def on_device(figures: Figures) -> Advice | None:
-    """What keeps the workers busy, a device could do."""
-    if cheaper_operation(figures) is None or figures.facts.get("on_device"):
+    """What keeps the workers busy, a device could do, whether or not there are cores left."""
+    if bottleneck(figures) not in {INPUT, IN_TURN} or figures.facts.get("on_device") or _waiting(figures):
+        return None
+    if not figures.workers or figures.busy < BUSY:
         return None
     moved = [operation for operation in figures.operations if operation.name.split(" (")[0] in MOVABLE]
-    share, step = sum(operation.share for operation in moved), figures.steady.step.mean
+    share, step = min(1.0, sum(operation.share for operation in moved)), figures.steady.step.mean
     if share < 0.5 or not step or not any(operation.name.split(" (")[0] in DECODING for operation in moved):
         return None
     left = figures.work.mean * (1 - share) / figures.workers
+    each, pace = figures.steady.samples / figures.steady.batches, max(left, step)
+    gain = (
+        f"it would not wait, which it does for {figures.steady.wait_share:.0%} of the time"
+        if left <= step
+        else f"{each / pace:,.0f} samples a second would come instead of {figures.steady.rate:,.0f}"
+    )
     text = (
         f"{', '.join(repr(operation.name) for operation in moved)} are {share:.0%} of the work, and a GPU with JPEG "
-        f"decoders can do them. The workers would then make a batch every {seconds(left)} instead of "
-        f"{seconds(figures.work.mean / figures.workers)}; the consumer needs one every {seconds(step)}, so with a GPU "
-        f"that decodes {figures.steady.samples / figures.steady.batches / step:,.0f} pictures a second it would not "
-        f"wait, which it does for {figures.steady.wait_share:.0%} of the time."
+        f"decoders can do them, if transforms and pictures are of the kind that it knows. The workers would then make "
+        f"a batch every {seconds(left)}, and what reading headers and drawing takes, instead of "
+        f"{seconds(figures.work.mean / figures.workers)}; the consumer needs one every {seconds(step)}. With a GPU "
+        f"that decodes {each / pace:,.0f} pictures a second (an H200: {H200}) {gain}."
     )
     return Advice("device='cuda', on_device=True", text)
 

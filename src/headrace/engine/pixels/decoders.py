@@ -1,6 +1,10 @@
-"""Who decodes JPEG files: the device's own engines by way of torchvision, and Pillow one by one where those fail."""
+"""Who decodes JPEG files: the device's own engines by way of torchvision or torchcodec, and Pillow one by one where
+those fail.
+"""
 
+import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,6 +12,7 @@ import torch
 from headrace.core.errors import DeviceUnavailable
 from headrace.engine.staging.images import picture
 
+log = logging.getLogger("headrace.device")
 Together = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 """JPEG files, as bytes in host memory, into levels, 3 × height × width; all of them, or an error."""
 Decoded = torch.Tensor | Exception
@@ -22,16 +27,72 @@ def on_cuda(device: torch.device) -> Together:
     """By the device. What it gives lies in memory of the current stream, and the stream waits for it.
 
     Its engines write there without waiting for what the stream was given before: that memory must not be in use.
+    torchvision's decoders are moving to torchcodec, whose own for CUDA was not measured yet: it stands in.
     """
-    try:
-        import torchvision.io  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra, where there is a device)
-    except ImportError:
-        msg = "on_device= needs torchvision: pip install 'headrace[vision]'"
-        raise DeviceUnavailable(msg) from None
+    return chosen({"torchvision": by_torchvision, "torchcodec": by_torchcodec}, device)
+
+
+class JpegDecoder(NamedTuple):
+    """Of a library."""
+
+    name: str
+    together: Together
+
+
+class FirstThatWorks:
+    """Decodes with the first of several that can. What it decodes once it can; from then on errors are the files'."""
+
+    def __init__(self, decoders: Sequence[JpegDecoder], passed_over: Sequence[str] = ()) -> None:
+        """``decoders``: at least one, the best first. ``passed_over``: why others are not among them."""
+        self._decoders, self._works = list(decoders), False
+        self.passed_over = list(passed_over)
+        """Why better ones are not used."""
+
+    @property
+    def name(self) -> str:
+        """Of the one that is used next."""
+        return self._decoders[0].name
+
+    def __call__(self, files: list[torch.Tensor]) -> list[torch.Tensor]:
+        """See ``Together``."""
+        first, *others = self._decoders
+        try:
+            found = first.together(files)
+        except (torch.cuda.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            if self._works or not others:
+                raise
+            found = others[0].together(files)  # if that fails too, it is the files' fault
+            self.passed_over.append(f"{first.name}: {error}")
+            self._decoders = others
+            log.warning("on_device=: %s decodes, for this failed: %s", self.name, self.passed_over[-1])
+        self._works = True
+        return found
+
+
+def chosen(offers: dict[str, Callable[[torch.device], Together]], device: torch.device) -> FirstThatWorks:
+    """Of ``offers``, by name and the best first, those that are there. ``DeviceUnavailable`` where none is."""
+    there, lacking = [], []
+    for name, offer in offers.items():
+        try:
+            there.append(JpegDecoder(name, offer(device)))
+        except (ImportError, OSError, RuntimeError, DeviceUnavailable) as error:
+            lacking.append(f"{name}: {error}")
+    if not there:
+        known = "; ".join(lacking)
+        raise DeviceUnavailable(f"on_device= needs a decoder of JPEG files (pip install 'headrace[vision]'): {known}")
+    log.info("on_device=: %s decodes; %s", there[0].name, "; ".join(lacking) or "the others are there too")
+    return FirstThatWorks(there, lacking)
+
+
+def by_torchvision(device: torch.device) -> Together:
+    """Its batched decoder for CUDA."""
+    import torchvision.io  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra, where there is a device)
+
     decode = getattr(torch.ops.image, "decode_jpegs_cuda", None)
     if decode is None:
-        msg = "on_device=: this torchvision was built without nvJPEG; install one for CUDA, or leave on_device out"
-        raise DeviceUnavailable(msg)
+        raise DeviceUnavailable("was built without nvJPEG; install one for CUDA, or leave on_device out")
     mode = torchvision.io.ImageReadMode.RGB.value
 
     def together(files: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -39,6 +100,38 @@ def on_cuda(device: torch.device) -> Together:
         return found
 
     return together
+
+
+def by_torchcodec(device: torch.device) -> Together:
+    """That of version 0.16 and later. Whether it was built for CUDA shows when it decodes."""
+    from torchcodec import decoders  # noqa: PLC0415  (optional)
+
+    decode = getattr(decoders, "decode_jpeg", None)
+    if decode is None:
+        raise DeviceUnavailable("has no decode_jpeg; it came with 0.16")
+
+    def together(files: list[torch.Tensor]) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = decode([_upright(file) for file in files], mode="RGB", device=device)
+        return found
+
+    return together
+
+
+_EXIF, _COMMENT, _PIXELS = 0xE1, 0xFE, 0xDA
+
+
+def _upright(file: torch.Tensor) -> torch.Tensor:
+    """The file, with what may say that it is to be rotated made a comment: torchcodec would do so, nobody else does."""
+    content, at, found = file.numpy().data, 2, file
+    while at + 8 < len(content) and content[at] == 0xFF and content[at + 1] != _PIXELS:
+        if content[at + 1] == 0xFF:  # markers may be filled up
+            at += 1
+            continue
+        if content[at + 1] == _EXIF and bytes(content[at + 4 : at + 8]) == b"Exif":
+            found = file.clone() if found is file else found
+            found[at + 1] = _COMMENT
+        at += 2 + (content[at + 2] << 8 | content[at + 3])
+    return found
 
 
 def decoded(

@@ -102,12 +102,12 @@ class Prepared(Dataset[Picture]):
     def stages(self, scopes: Scopes | None) -> Stages:
         """For a cache: encoded and decoded samples are those of the dataset itself, shared with jobs on the CPU.
 
-        What others have kept decoded is used, whether or not anything is decoded to be kept here.
+        What others have kept decoded is used. Workers decode only what is to be kept so.
         """
         whole = staged(self.dataset, scopes)
         fetch, decode, augment = whole.steps
         if not self._decodes:
-            decode = decode._replace(run=self.decode, keeps=False)
+            decode = decode._replace(run=self.decode, to_keep=self.decode_to_keep)
         return whole._replace(steps=(fetch, decode, augment._replace(run=self.augment, keeps=False)))
 
     def fetch(self, index: int) -> Any:
@@ -117,6 +117,12 @@ class Prepared(Dataset[Picture]):
     def decode(self, encoded: Any) -> Any:
         """Left to the device."""
         return encoded
+
+    def decode_to_keep(self, encoded: Any) -> Any:
+        """What the dataset itself decodes, for a cache. ``NotOnDevice`` for what the device could not go on with."""
+        found = self._stages.steps[1].run(encoded)
+        _levels(_item(found, self.pixels.picture))
+        return found
 
     def augment(self, sample: Any) -> Picture:
         """What is brought of a sample, encoded or decoded: its bytes, or its pixels where the device cannot decode it.

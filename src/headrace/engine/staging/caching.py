@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from headrace.cache.company import Unit
 from headrace.cache.options import Cache
+from headrace.cache.share import START
 from headrace.engine.staging.stages import Scopes
 
 
@@ -18,3 +19,5 @@ class Caching:
     """For whom samples are made."""
     counts: str = field(default="", compare=False)
     """Where to count what was found, see ``Counts``."""
+    start: tuple[int, int, int] = field(default=START, compare=False)
+    """How the room is divided until enough is measured to plan it."""

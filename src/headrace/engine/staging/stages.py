@@ -44,6 +44,8 @@ class Stage(NamedTuple):
     """Makes it of what the stage before made; the first one is given the index."""
     keeps: bool = True
     """Whether what it makes is worth keeping."""
+    to_keep: Callable[[Any], Any] | None = None
+    """Makes what a cache is to keep, where ``run`` leaves that to a device."""
 
 
 @dataclass(frozen=True)

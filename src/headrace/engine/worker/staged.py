@@ -9,7 +9,7 @@ from headrace.cache.backend import Entry
 from headrace.cache.codec import Codec, Corrupt, NotKept
 from headrace.cache.options import open_share
 from headrace.cache.share import Share
-from headrace.core.errors import CacheError
+from headrace.core.errors import CacheError, NotOnDevice
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.wire import Arrived
@@ -19,7 +19,7 @@ from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.counts import Counter
 from headrace.engine.staging.kinds import codec
 from headrace.engine.staging.plans import LOOK, Plan
-from headrace.engine.staging.stages import Stages, staged
+from headrace.engine.staging.stages import Stage, Stages, staged
 from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stagetimes import StageTimes
@@ -93,16 +93,41 @@ class Staged:
         sized = form == W.NOWHERE and self._times.due()
         now, used = clock(), cpu_clock()
         for stage in self._stages.after(form):
-            value = stage.run(value) if row is None or stage.form != W.ENCODED else self._brought(index, row)
+            given, kept = value, keep == stage.form and stage.keeps
+            if kept and stage.to_keep is not None:
+                value = stage.to_keep(given)
+            else:
+                value = stage.run(given) if row is None or stage.form != W.ENCODED else self._brought(index, row)
             began, before, now, used = now, used, clock(), cpu_clock()
-            self._times.stage(stage, now - began, used - before)
+            if stage.to_keep is None:
+                self._times.stage(stage, now - began, used - before)
+            else:
+                self._times.left(stage, used - before)
             if sized:
-                self._times.size(stage, (stamp, value), share)
-            if keep == stage.form and stage.keeps:
+                self._size(share, stage, None if kept else given, (stamp, value))
+            if kept:
                 self._keep(share, index, stage.form, (stamp, value))
+            if sized or kept:
                 now, used = clock(), cpu_clock()
         self._times.tell(share)
         return value
+
+    def _size(self, share: Share, stage: Stage, given: Any, value: tuple[Any, Any]) -> None:
+        """Tell how much room what the stage made would take. Where that is left to a device it is made of ``given``,
+        now and then; None: it was made.
+        """
+        if stage.to_keep is None or given is None:
+            self._times.size(stage, value, share)
+        elif self._times.rarely():
+            before = cpu_clock()
+            try:
+                self._times.size(stage, (value[0], stage.to_keep(given)), share)
+            except NotOnDevice:
+                self._times.never(stage)
+            except Exception:  # noqa: BLE001  (the sample's own: who decodes it in earnest says so)
+                return
+            finally:
+                self._times.aside(cpu_clock() - before)
 
     def _made_of(self, index: Any, row: Arrived) -> Any:
         """The sample, without a cache."""

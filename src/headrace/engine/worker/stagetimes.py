@@ -14,6 +14,8 @@ TELL_NS = 1_000_000_000
 SIZED = 32
 """Of the samples made from the store, every so manieth is measured in all its forms; the first ones are, each."""
 FIRST = 8
+RARELY = 256
+"""The same of stages that are left to a device and run for that alone."""
 NEVER = 1 << 50
 """Bytes of what cannot be kept."""
 
@@ -58,6 +60,19 @@ class StageTimes:
         sums[names.runs] += 1
         sums[names.cpu] += used
 
+    def left(self, stage: Stage, used: int) -> None:
+        """A stage was left to a device, which costs nothing here; or run to be kept, which is not done again."""
+        self._sums[_SUMS[stage.name].runs] += 1
+        self.aside(used)
+
+    def aside(self, used: int) -> None:
+        """So much CPU time is no cost of samples."""
+        self._used += used
+
+    def rarely(self) -> bool:
+        """Whether a stage that is left to a device is run to see what it makes."""
+        return self._made <= FIRST or self._made % RARELY == 0
+
     def due(self) -> bool:
         """Whether the sizes of the forms of this sample, which is made from the store, are wanted."""
         self._made += 1
@@ -69,6 +84,13 @@ class StageTimes:
         if stage.keeps:
             with suppress(NotKept):
                 size = share.footprint(self._codec.describe(value))
+        self._sized(stage, size)
+
+    def never(self, stage: Stage) -> None:
+        """What the stage makes cannot be kept."""
+        self._sized(stage, NEVER)
+
+    def _sized(self, stage: Stage, size: int) -> None:
         self._sums[_SUMS[stage.name].bytes] += size
         self._sums[_SUMS[stage.name].sized] += 1
 

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums, cores_of, figures, speeds_of
 from headrace.cache.serving import Serving
 from headrace.cache.share import START
+from headrace.core.stats import DeviceUse
 from headrace.core.stats import Division as Shown
 from headrace.engine.consumer.cores import machine, own_cores
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.plan import splitting
 from headrace.plan.partition import Split
-from headrace.plan.splitting import Compute, Measured
+from headrace.plan.splitting import Compute, DeviceStages, Measured
 
 log = logging.getLogger("headrace.cache")
 LOOK, LONGEST = 2.0, 20.0
@@ -46,14 +47,15 @@ def pause(ranks: int) -> float:
 class Divider:
     """Looks now and then, when the rank asks for samples. Takes a millisecond then."""
 
-    def __init__(self, serving: Serving, counters: LoaderCounters, *, plans: bool) -> None:
-        """``plans``: the user has not fixed the division."""
+    def __init__(self, serving: Serving, counters: LoaderCounters, *, plans: bool, on_device: bool = False) -> None:
+        """``plans``: the user has not fixed the division. ``on_device``: a device decodes and augments."""
         self._serving, self._backend, self._counters, self._plans = serving, serving.share.backend, counters, plans
         self._next = time.monotonic() + LOOK
         self._recount, self._number, self._rest = self._next + RECOUNT, -1, 0.0
         self._before = time.monotonic(), counters.samples, counters.wait_seconds
         self._used = time.process_time_ns()
         self._spare, self._host = Spare(own_cores()), _host()
+        self._on_device, self._speed = on_device, 0.0  # samples per second that it said to take
 
     def look(self) -> bool:
         """Report, plan and move, if it is time to; whether it was."""
@@ -92,7 +94,8 @@ class Divider:
         busy = max(1e-6, passed - (counters.wait_seconds - waited))
         network = counters.network
         storage = network.window * network.rows / network.seconds if network.seconds else 0.0
-        return Rank(max(1, counters.lanes), taken / busy, taken / passed, storage, self._spare.cores, self._host)
+        self._speed = taken / passed
+        return Rank(max(1, counters.lanes), taken / busy, self._speed, storage, self._spare.cores, self._host)
 
     def _plan(self, now: float) -> None:
         facts = self.facts()
@@ -100,7 +103,10 @@ class Divider:
             self._number, self._rest = facts.division.number, now + REST if self._number >= 0 else 0.0
         if facts.division.fixed or now < self._rest or not _suffices(facts.sums):
             return
-        given = measured(facts, REMOTE if self._backend.slow else LOCAL)
+        device = device_stages(self._counters.device, self._speed, facts)
+        if self._on_device and device is None:  # it has decoded nothing yet: what that costs is not known
+            return
+        given = measured(facts, REMOTE if self._backend.slow else LOCAL, device)
         move = None if given is None else splitting.move(given, Split(*facts.division.parts))
         if move is None:
             return
@@ -153,7 +159,20 @@ def _suffices(sums: Sums) -> bool:
     return made >= ENOUGH and min(*sized, sums.augmented_sized) >= SIZED
 
 
-def measured(facts: DivisionFacts, speed: Speed) -> Measured | None:
+def device_stages(use: DeviceUse, speed: float, facts: DivisionFacts) -> DeviceStages | None:
+    """What a rank's device takes for a sample of those that all jobs are served, of which the rank takes ``speed`` a
+    second. None where no device does its pixels, and while no picture came to it encoded.
+
+    Ranks of one job have a device each, and see theirs busy for their part. Of those of other jobs nothing is known.
+    """
+    encoded, total = use.pictures - use.by_workers, sum(speeds_of(facts.ranks))
+    if not encoded or not total:
+        return None
+    part = min(1.0, speed / total)
+    return DeviceStages(part * use.decode_seconds / encoded, part * use.pixels_seconds / use.pictures)
+
+
+def measured(facts: DivisionFacts, speed: Speed, device: DeviceStages | None = None) -> Measured | None:
     """What the planner is given; None while too little is known. ``speed``: of a tier that nobody else uses."""
     sums, speeds = facts.sums, speeds_of(facts.ranks)
     if not _suffices(sums) or not speeds or facts.room <= 0:
@@ -179,6 +198,7 @@ def measured(facts: DivisionFacts, speed: Speed) -> Measured | None:
         demand=max(1e-3, sum(rank.demand for _, rank in facts.ranks)),
         storage=storage or float("inf"),
         cpu=_compute(sums, cores_of(facts.ranks), speed, alone),
+        device=device,
     )
 
 

@@ -3,6 +3,7 @@
 import os
 import warnings
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -23,6 +24,7 @@ from headrace.engine.consumer.supply.dividing import Divider, shown
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.counts import Counts
 from headrace.engine.staging.stages import OwnNumber, Stages, staged
+from headrace.plan.splitting import LEFT_TO_DEVICE
 
 _places: set[tuple[int, str, int]] = set()
 """Those that loaders of this process have: process, dataset and number."""
@@ -74,7 +76,7 @@ class Membership:
         unit = Unit(identity.job(), f"{identity.launch()}-{self._place[2]}")
         options = caching.options
         _warn_of_size(options)
-        self.caching = Caching(options, caching.scopes, caching.samples, unit, hits.counts.path())
+        self.caching = replace(caching, unit=unit, counts=hits.counts.path())
         try:
             self.share = open_share(options, caching.scopes, caching.samples, unit)
             try:
@@ -86,7 +88,8 @@ class Membership:
         except BaseException:
             _places.discard(self._place)
             raise
-        self._divider = Divider(self.serving, counters, plans=options.split is None)
+        there = caching.start == LEFT_TO_DEVICE
+        self._divider = Divider(self.serving, counters, plans=options.split is None, on_device=there)
         self.count()
 
     def _agree(self, options: Cache) -> None:
@@ -96,7 +99,7 @@ class Membership:
         if alone:
             self.share.adopt()
         now = backend.division()
-        new = D.agreed(now, options.split, START, alone=alone)
+        new = D.agreed(now, options.split, self.caching.start, alone=alone)
         if new is not None:
             backend.divide(new, None if now is None else now.number)
 
@@ -205,7 +208,8 @@ class Memberships:
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
     """What is kept of a dataset, as it is now; ``CacheError`` if it has no stages, or cannot be told from others."""
     stages = staged(dataset)
-    return Caching(options, stages.scopes, stages.samples), stages
+    there = any(stage.to_keep is not None for stage in stages.steps)
+    return Caching(options, stages.scopes, stages.samples, start=LEFT_TO_DEVICE if there else START), stages
 
 
 def origins(stages: Stages, length: int) -> Array | None:
