@@ -76,7 +76,7 @@ class Replay:
     def run(self, *, warm_up: float = 1.0) -> Result:
         """All requests; those of the first ``warm_up`` epochs of the fastest job are not counted."""
         name, result = f"replay-{os.getpid()}-{secrets.token_hex(4)}", Result()
-        entry = Described(b"", [], 0)
+        entry = Described(b"", [(0, b"")], 0)
         jobs = [
             _Job(name, number, self._trace, max(self._limit, shm.LEAST), self._policy, self._exchange)
             for number in range(self._trace.jobs)

@@ -49,13 +49,13 @@ def test_entries_are_found_once_they_are_settled(place):
     backend = place.backend()
     content = np.arange(5000, dtype=np.uint8)
     one, two = entry(1, size=8192), entry(2, size=8192)
-    aside = backend.aside(one, content)
+    aside = backend.aside(one, [content])
     assert aside.settle()
     found = backend.read(one)
     assert found.tobytes() == content.tobytes()
     found[:] = 0
     assert backend.read(one).tobytes() == content.tobytes(), "what was read is a copy"
-    backend.aside(two, content).drop()
+    backend.aside(two, [content]).drop()
     assert backend.read(two) is None
     assert backend.read(Entry(1, two.word)) is None
     backend.erase([one, two])

@@ -22,9 +22,9 @@ def entry(sample):
 def test_entries_are_found_once_they_are_settled(tmp_path):
     below, content = Disk(tmp_path, TITLE, 1 << 20), np.arange(5000, dtype=np.uint8)
     one, two = entry(1), entry(2)
-    assert below.aside(one, content).settle()
+    assert below.aside(one, [content]).settle()
     assert below.read(one).tobytes() == content.tobytes()
-    below.aside(two, content).drop()
+    below.aside(two, [content]).drop()
     assert below.read(two) is None
     assert list(below.listed()) == [one]
     below.erase([one])
@@ -33,7 +33,7 @@ def test_entries_are_found_once_they_are_settled(tmp_path):
 
 def test_what_somebody_who_died_was_writing_is_deleted(tmp_path):
     below = Disk(tmp_path, TITLE, 1 << 20)
-    below.aside(entry(1), np.zeros(10, np.uint8))
+    below.aside(entry(1), [bytes(10)])
     assert list(tmp_path.rglob("*.part"))
     assert list(below.listed()) == []
     assert not list(tmp_path.rglob("*.part"))
@@ -48,7 +48,7 @@ def test_a_place_that_cannot_be_had_is_named(tmp_path):
 def test_a_disk_that_is_gone_takes_nothing(tmp_path):
     below = Disk(tmp_path / "gone", TITLE, 1 << 20)
     disk.clear(tmp_path / "gone")
-    assert below.aside(entry(1), np.zeros(10, np.uint8)) is None
+    assert below.aside(entry(1), [bytes(10)]) is None
     assert below.read(entry(1)) is None
 
 

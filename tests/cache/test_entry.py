@@ -19,6 +19,21 @@ def test_what_was_sealed_comes_back(value):
     assert repr(found) == repr(value)
 
 
+def test_a_large_piece_is_written_from_where_it_lies():
+    value = np.arange(30_000)
+    described = Codec().describe((1, value))
+    _, rest = E.seal(KEY, 7, described, np.empty(E.length(described), np.uint8))
+    assert np.shares_memory(np.frombuffer(rest, np.uint8), value)
+
+
+def test_what_changes_before_it_is_written_is_no_entry():
+    value = np.arange(30_000)
+    described = Codec().describe(value)
+    pieces = E.seal(KEY, 7, described, np.empty(E.length(described), np.uint8))
+    value[17] = 0
+    assert E.unseal(KEY, np.frombuffer(b"".join(pieces), np.uint8)) is None
+
+
 @given(st.data())
 def test_any_change_is_noticed(data):
     entry = sealed(data.draw(st.sampled_from(VALUES)))
@@ -59,4 +74,3 @@ def test_words():
     some = np.array([0, *list(made)[:3], W.word(W.ENCODED, 512, disk=True)], np.uint64)
     assert W.sums(some) == (0, 3 * 5120, 0, 512)
     assert W.forms(some).tolist() == [0, 2, 2, 2, 1]
-    assert E.length(Codec().describe(np.zeros(100, np.uint8))) % 64 == 0

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from headrace.cache import shm
+from headrace.cache import serving, shm
 from headrace.cache import words as W
 from headrace.cache.backend import Entry
 from headrace.cache.disk import Disk
@@ -209,6 +209,39 @@ def test_a_job_alone_keeps_no_augmented_samples(place):
     while not job.step(8):
         pass
     assert job.share.backend.room().kept == 0
+
+
+def test_what_a_rank_has_still_to_read_counts_as_needed_by_it(place, monkeypatch):
+    monkeypatch.setattr(serving, "LITTLE", math.inf)  # a busy server is asked no less often
+    other, one = Job(place, 1), Job(place, 2)
+    other.step(8)
+    one.share.company.look(now=True)
+    asked = np.array([other.served[0], *set(range(SAMPLES)) - set(other.served)][:8])
+    answer = one.serving.request(asked, None)
+    assert np.count_nonzero(answer.words) == 1
+
+    def told():
+        (seen,) = one.share.backend.seen([f"{unit(2)}.0"], 0, SAMPLES)
+        return set(np.flatnonzero(np.unpackbits(seen, bitorder="little")).tolist())
+
+    one.serving.saw(answer.samples, made=0)
+    assert told() == set(asked[1:].tolist())
+    one.serving.request(asked[:0], None)
+    one.serving.saw(asked[:0], made=7)
+    assert told() == set(asked[1:].tolist())
+    one.serving.request(asked[:0], None)
+    one.serving.saw(asked[:0], made=8)
+    assert told() == set(asked.tolist())
+
+
+def test_a_job_alone_with_a_full_cache_seeks_nothing_that_may_give_way(place, monkeypatch):
+    share = place.share(unit(1), SAMPLES)
+    blocks = []
+    monkeypatch.setattr(share.backend, "block", lambda *given: blocks.append(given))
+    kept = [share.keep(sample, W.DECODED, described(sample, FILLER)) for sample in range(SAMPLES)]
+    assert kept[0]
+    assert not kept[-1]
+    assert not blocks
 
 
 def test_a_second_dataset_gets_its_share(place):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.cache.division import DivisionRecord, Sums
-from headrace.cache.entry import Bytes
+from headrace.cache.entry import Bytes, Pieces
 from headrace.cache.words import Array, Words
 
 
@@ -91,7 +91,7 @@ class Backend(Protocol):
         there is room within ``terms``. ``lost``: they are not there, or not whole; otherwise they give way.
         """
 
-    def aside(self, entry: Entry, content: Bytes) -> Aside | None:
+    def aside(self, entry: Entry, pieces: Pieces) -> Aside | None:
         """Write an entry; None where it cannot be."""
 
     def read(self, entry: Entry) -> Bytes | None:

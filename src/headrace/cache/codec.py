@@ -34,14 +34,15 @@ class Described(NamedTuple):
     """What the body consists of, each with its place in it, in order; between them are zeros."""
     size: int
 
-    def write(self, target: memoryview) -> None:
-        """The body, into ``size`` bytes."""
+    def write(self, target: memoryview, *, but_last: bool) -> None:
+        """The body, into as many bytes as it has; ``but_last``: up to the last buffer."""
         at = 0
-        for place, buffer in self.buffers:
+        for place, buffer in self.buffers[:-1] if but_last else self.buffers:
             if place > at:
                 target[at:place] = bytes(place - at)
             at = place + len(buffer)
             target[place:at] = buffer
+        target[at:] = bytes(len(target) - at)
 
 
 class Codec:

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.cache import words as W
 from headrace.cache.backend import Entry
-from headrace.cache.entry import Bytes
+from headrace.cache.entry import Bytes, Pieces
 from headrace.core.errors import CacheError
 
 BLOCK = 4096
@@ -35,13 +35,14 @@ class Disk:
     def _file(self, entry: Entry) -> Path:
         return self._path / f"{entry.sample & 255:02x}" / f"{entry.sample:x}-{entry.word:x}"
 
-    def aside(self, entry: Entry, content: Bytes) -> "DiskAside | None":
+    def aside(self, entry: Entry, pieces: Pieces) -> "DiskAside | None":
         """See ``Backend``."""
         place = self._file(entry)
         beside = place.with_name(f"{secrets.token_hex(8)}{PART}")
         try:
             place.parent.mkdir(exist_ok=True, mode=0o700)
-            beside.write_bytes(content)  # type: ignore[arg-type]  # numpy does not say that its arrays are buffers
+            with beside.open("wb") as file:
+                file.writelines(pieces)
         except OSError:  # no space, or no such disk any more
             with suppress(OSError):
                 beside.unlink()

@@ -31,7 +31,8 @@ from headrace.cache import words as W
 from headrace.cache.backend import CacheTerms, Entry, RoomUse, Swapped
 from headrace.cache.descriptors import open_file
 from headrace.cache.division import DivisionRecord, Sums
-from headrace.cache.entry import Bytes
+from headrace.cache.entry import Bytes, Pieces
+from headrace.cache.reuse import Blocks
 from headrace.cache.shm import HELD, Directory, memory
 from headrace.cache.words import Array, Words
 from headrace.core.errors import CacheError
@@ -65,6 +66,7 @@ class LocalBackend:
         self._directory, self._title, self.samples, self._owns = directory, title, samples, owns
         self.where, self._number, self._noted = directory.url, shm.number_of(title), 0
         self._path = directory.path / title
+        self._blocks = Blocks()
         self._fds: dict[str, int] = {}
         self._ranks: dict[str, int] = {}
         for each in (*(f"entries/{part:x}" for part in range(PARTS)), "seen", "used", "ranks"):
@@ -156,11 +158,11 @@ class LocalBackend:
                 os.ftruncate(log, 0)
             os.write(log, sample.to_bytes(8, "little"))
 
-    def aside(self, entry: Entry, content: Bytes) -> "LocalAside | None":
+    def aside(self, entry: Entry, pieces: Pieces) -> "LocalAside | None":
         """See ``Backend``."""
         with suppress(OSError):  # no memory
             file = open_file(".", os.O_TMPFILE | os.O_RDWR, at=self._fds["entries"])
-            if os.write(file.fileno(), content) == len(content):  # type: ignore[arg-type]  # numpy does not say: a buffer
+            if os.writev(file.fileno(), pieces) == sum(map(len, pieces)):
                 return LocalAside(file, self._fds["entries"], entry)
             file.close()
         return None
@@ -169,7 +171,7 @@ class LocalBackend:
         """See ``Backend``."""
         try:
             with open_file(_name(entry), os.O_RDONLY | _FLAGS, at=self._fds["entries"]) as file:
-                found = np.empty(W.size_of(entry.word), np.uint8)
+                found = self._blocks.take(W.size_of(entry.word))
                 return found[: os.preadv(file.fileno(), [found], 0)]  # type: ignore[list-item]
         except OSError:
             return None

@@ -17,7 +17,7 @@ from headrace.cache import division as D
 from headrace.cache import words as W
 from headrace.cache.backend import CacheTerms, Entry, RoomUse, Swapped
 from headrace.cache.division import DivisionRecord, Sums
-from headrace.cache.entry import Bytes
+from headrace.cache.entry import Bytes, Pieces
 from headrace.cache.redis_server import RedisServer
 from headrace.cache.words import Array, Words
 
@@ -179,10 +179,10 @@ class RemoteBackend:
     def _entry(self, entry: Entry) -> str:
         return f"{self.server.prefix.replace('{', '').replace('}', '')}:{self._title}:{entry.sample:x}-{entry.word:x}"
 
-    def aside(self, entry: Entry, content: Bytes) -> "RemoteAside | None":
+    def aside(self, entry: Entry, pieces: Pieces) -> "RemoteAside | None":
         """See ``Backend``."""
         client, key = self.server.client, self._entry(entry)
-        written = self._tried(lambda: client.set(key, memoryview(content), ex=ASIDE), None)  # type: ignore[arg-type]
+        written = self._tried(lambda: client.set(key, b"".join(pieces), ex=ASIDE), None)
         return RemoteAside(self.server, key) if written else None
 
     def read(self, entry: Entry) -> Bytes | None:

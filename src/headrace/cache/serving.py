@@ -7,6 +7,7 @@ them are held, and in which form: a wrong answer costs time.
 import math
 import secrets
 import time
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,8 @@ class Serving:
         self._pool, self._logged, self._most = RemainingPool(self._rng), -1, most
         self._turn, self._rank = -1, Rank()
         self._mirror = np.zeros(0, np.uint8)
+        self._served, self._found = 0, np.empty(0, np.int64)  # samples of this epoch; cached ones of the last request
+        self._unread: deque[tuple[int, Array]] = deque()  # cached ones; and what ``_served`` was with them
         self._told, self._again = True, 0.0  # whether all but the newest is published; not before
         self._off: tuple[int, ...] | None = None
         self._given: dict[int, int] = {}  # by sample, the augmented entry that this rank was given last
@@ -72,12 +75,13 @@ class Serving:
         self._turn += 1
         self._mirror = np.zeros(-(-self._backend.samples // 8), np.uint8)
         self._told = True
-        self._logged = -1
+        self._served, self._logged = 0, -1
+        self._unread.clear()
         self._pool = RemainingPool(self._rng)
         self.report(self._rank)
         self._company.look(now=True)
         if outside is not None and len(outside):
-            self.saw(outside)
+            self._tell(outside)
 
     def end(self) -> None:
         """No epoch is under way."""
@@ -85,8 +89,22 @@ class Serving:
             self._backend.forget(self._epoch)
         self._backend.leave(self._name)
 
-    def saw(self, samples: Array) -> None:
-        """These are served: others may know. Nobody is told while nobody else is there."""
+    def saw(self, samples: Array, made: float = math.inf) -> None:
+        """These, which were requested last, are served: others may know.
+
+        ``made``: as many samples of this epoch were made so far. Those that are to be had from the cache nobody is told
+        of before: what is still to be read must not give way.
+        """
+        self._served += len(samples)
+        cached = np.isin(samples, self._found)
+        self._unread.append((self._served, samples[cached]))
+        parts = [samples[~cached]]
+        while self._unread and self._unread[0][0] <= made:
+            parts.append(self._unread.popleft()[1])
+        self._tell(np.concatenate(parts))
+
+    def _tell(self, samples: Array) -> None:
+        """Publish them. Nobody is told while nobody else is there."""
         np.bitwise_or.at(self._mirror, samples >> 3, np.left_shift(1, samples & 7).astype(np.uint8))
         if not self._company.others or self._backend.rests or time.monotonic() < self._again:
             self._told = False
@@ -100,6 +118,11 @@ class Serving:
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
         """As many samples as were asked for: those, or with ``remaining`` others of it. Marks nothing: see ``saw``."""
+        answer = self._answer(asked, remaining)
+        self._found = answer.samples[answer.words > 0]
+        return answer
+
+    def _answer(self, asked: Array, remaining: Remaining | None) -> Answer:
         self._company.look()
         if self._backend.rests:
             return self._without(asked, remaining)

@@ -139,17 +139,16 @@ class Share:
             return False
         if len(self._scratch) < length:
             self._scratch = np.empty(length, np.uint8)
-        content = self._scratch[:length]
-        E.seal(self.key(entry), self._maker, described, content)
-        return self._put(entry, content, victims or [])
+        pieces = E.seal(self.key(entry), self._maker, described, self._scratch)
+        return self._put(entry, pieces, victims or [])
 
-    def _put(self, entry: Entry, content: E.Bytes, victims: list[Entry]) -> bool:
+    def _put(self, entry: Entry, pieces: E.Pieces, victims: list[Entry]) -> bool:
         """It is made known before it can be found: who looks in between finds nothing, and whoever dies leaves a word
         that the next reader takes back.
         """
         target = self.disk if W.on_disk(entry.word) else self.backend
         assert target is not None
-        aside = target.aside(entry, content)
+        aside = target.aside(entry, pieces)
         if aside is None:
             return False
         settled = False
@@ -206,7 +205,7 @@ class Share:
     def _victims(self, forms: Sequence[int], size: int, worth: int) -> list[Entry] | None:
         """Entries of less worth than that, the least ones of a few looks, which take at least ``size`` bytes."""
         found: list[tuple[int, Entry]] = []
-        for _ in range(LOOKS):
+        for _ in range(LOOKS if worth else 0):  # nothing is worth less than what nobody else needs
             found += self._candidates(forms, worth)
             found.sort(key=lambda each: each[0])
             chosen, total = [], 0

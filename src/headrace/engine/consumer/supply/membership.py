@@ -72,6 +72,7 @@ class Membership:
     def __init__(self, caching: Caching, hits: Hits, counters: LoaderCounters) -> None:
         """``CacheError`` where the cache cannot be had."""
         self._pid, self._open, self._hits = os.getpid(), True, hits
+        self._before = 0  # samples that were made when the epoch began
         self._place = _taken(f"{caching.options.url} {title(caching.scopes, caching.samples)}")
         unit = Unit(identity.job(), f"{identity.launch()}-{self._place[2]}")
         options = caching.options
@@ -105,6 +106,7 @@ class Membership:
 
     def begin(self, outside: Array | None) -> None:
         """See ``Serving``."""
+        self._before = sum(self._hits.counts.total())
         self.serving.begin(outside)
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
@@ -120,7 +122,7 @@ class Membership:
 
     def saw(self, samples: Array) -> None:
         """See ``Serving``."""
-        self.serving.saw(samples)
+        self.serving.saw(samples, sum(self._hits.counts.total()) - self._before)
 
     def count(self) -> None:
         """Bring what is known into the counters."""

@@ -1,0 +1,46 @@
+"""Memory that entries are read into, used again once nothing refers to it.
+
+Large blocks that are freed go back to the kernel, and a fresh page costs more than copying one. A lane has dozens of
+samples of 768 KB in hand when they are cheap, and had fresh pages for each.
+"""
+
+import sys
+from collections import deque
+
+import numpy as np
+
+from headrace.cache.entry import Bytes
+
+LEAST = 1 << 16
+"""Bytes from which on blocks are used again: smaller ones the C library keeps."""
+MOST = 1 << 25
+"""Bytes that are kept for it, at most; those who read hold on to few at a time."""
+_FREE = 2
+"""References to a block that nobody has: the variable's, and the count's own."""
+
+
+class Blocks:
+    """Of one thread. Whoever has a view of a block, or a buffer of one, has a reference to it."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[Bytes] = deque()
+        self._held = 0
+
+    def take(self, size: int) -> Bytes:
+        """``size`` bytes with whatever is in them, the caller's until nothing refers to them any more."""
+        if size < LEAST:
+            return np.empty(size, np.uint8)
+        for _ in range(len(self._blocks)):
+            block = self._blocks.popleft()
+            free = sys.getrefcount(block) == _FREE
+            if free and not size <= len(block) <= 2 * size:
+                self._held -= len(block)
+                continue
+            self._blocks.append(block)
+            if free:
+                return block[:size]
+        block = np.empty(size, np.uint8)
+        if self._held + size <= MOST:
+            self._blocks.append(block)
+            self._held += size
+        return block[:size]
