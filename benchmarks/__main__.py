@@ -33,6 +33,7 @@ EXPERIMENTS = (
     "ablation",
     "accuracy",
     "cached_accuracy",
+    "device_accuracy",
     "memory",
     "pressure",
     "gpu",
