@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
 
+_HERE = Path(__file__).parent
+
+
 def describe() -> dict[str, Any]:
-    """CPU, cores, memory, kernel, versions and present load; no host or user names."""
+    """CPU, cores, memory, kernel, versions, commit and present load; no host or user names."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -20,16 +24,18 @@ def describe() -> dict[str, Any]:
         "load": [round(value, 2) for value in os.getloadavg()],
         **_gpu(),
         **{name: _version(name) for name in ("torch", "torchvision", "numpy", "headrace")},
+        "commit": _commit(),
     }
 
 
 def line(machine: dict[str, Any]) -> str:
     """The machine in one line, for tables."""
     gpu = f", {machine['gpu']}" if "gpu" in machine else ""
+    commit = f" ({machine['commit']})" if machine.get("commit") else ""
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB{gpu}; "
         f"{machine['kernel']}; {machine['python']}; torch {machine['torch']}, "
-        f"headrace {machine['headrace']}; load before {machine['load'][0]}"
+        f"headrace {machine['headrace']}{commit}; load before {machine['load'][0]}"
     )
 
 
@@ -44,6 +50,20 @@ def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Of the source that is measured, and whether it was changed since; None where that is no checkout."""
+
+    def said(*command: str) -> str:
+        return subprocess.run(("git", *command), capture_output=True, check=True, text=True, cwd=_HERE).stdout.strip()
+
+    try:
+        return said("rev-parse", "--short", "HEAD") + (
+            " and changes" if said("status", "--porcelain", "../src") else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
         return None
 
 
