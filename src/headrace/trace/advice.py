@@ -12,7 +12,7 @@ WORTH = 0.05
 """Share of the time that a change must promise to save."""
 COMPUTING = 0.6
 """Samples whose CPU clock advances for at least this share of their time compute; others wait for something."""
-H200 = "9,000 to 11,000"
+H200 = "7,000 to 15,000"
 """JPEG pictures of 500 × 375 pixels on average that its decoders do in a second, as measured: see docs/on_device.md."""
 STEP = 2
 """Where samples wait for something, as many times the workers are tried at once: what they wait for has limits too."""
