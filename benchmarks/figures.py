@@ -161,7 +161,7 @@ GPU, BUSY = ours("14 workers"), Target(95)
 ROWS = (
     *(
         Row(f"CPU per {size} sample, seeds per {whose}",
-            "overhead", (f"CPU per sample: {size}",), "CPU µs", ours(f"{whose} seeds"),
+            "overhead", (f"CPU per sample: {size},",), "CPU µs", ours(f"{whose} seeds"),
             arms("torch, file_descriptor") if whose == "worker" else nobody, "µs", Target(bound, at_most=True))
         for whose, bounds in (("worker", {"12 KB": 8, "150 KB": 30}), ("sample", {"12 KB": 16, "150 KB": 38}))
         for size, bound in bounds.items()
