@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -269,10 +269,10 @@ def test_a_sample_is_overtaken_by_so_many_batches(displacement, tmp_path):
     batches = [next(iterator) for _ in range(drawn + displacement)]
     assert slow not in {index for batch in batches for index in indices(batch)}
     words, run = loading._latest.run._ledger.w, loading._latest.run
-    awaited = run._ledger.dims.slot(next(iter(run.machine.epoch.open)))
-    # Its batch is full but for the one row kept for it, however much else is made.
+    awaited, later = (run._ledger.dims.slot(slot) for slot in islice(run.machine.epoch.open, 2))
+    # Its batch is full but for rows kept for it and what its worker took with it, however much else is made.
     thread = _opens_when(
-        lambda: words[awaited + W.S_DONE] == SIZE - 1 and words[awaited + W.S_CLAIMED] == SIZE - 1, gate
+        lambda: words[later + W.S_DONE] == SIZE > words[awaited + W.S_DONE] == words[awaited + W.S_CLAIMED], gate
     )
     batches.append(next(iterator))
     thread.join()
@@ -298,7 +298,7 @@ def test_a_sample_that_fails_gives_its_row_to_others(tmp_path):
     iterator = iter(loading)
     batches = [next(iterator) for _ in range(WARM_UP // SIZE + 1)]
     words = loading._latest.run._ledger.w
-    thread = _opens_when(lambda: words[W.UNRESOLVED] == 1, gate)
+    thread = _opens_when(lambda: words[W.UNRESOLVED] < SIZE, gate)  # it, and what its worker took with it
     batches += iterator
     thread.join()
     found = sorted(index for batch in batches for index in indices(batch))

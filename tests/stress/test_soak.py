@@ -20,6 +20,7 @@ pytestmark = [
 N = 100
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "as ready"])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_epochs_with_random_deaths(in_order, persistent, workers):

@@ -65,6 +65,7 @@ def test_operations_of_a_dataset_are_found_in_its_workers(capfd, tmp_path):
     assert found["Digest"]["functions"][0]["library"].startswith("libcrypto")
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("sampling")
 def test_a_script_may_name_its_own_trace(capfd, tmp_path):
     script, own = tmp_path / "train.py", tmp_path / "own.trace"
@@ -82,6 +83,7 @@ def test_a_script_may_name_its_own_trace(capfd, tmp_path):
     assert capfd.readouterr().out == out
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("sampling")
 def test_so_may_one_that_is_studied(capfd, tmp_path):
     script, own = tmp_path / "train.py", tmp_path / "own.trace"
