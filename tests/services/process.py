@@ -147,7 +147,7 @@ def get(command: Sequence[str | Path], *, seconds: float, env: Mapping[str, str]
 
 def free_port(first: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
     """Any of the 500 ports from there on that nobody listens on, on any of the hosts: others look for one too."""
-    for port in random.sample(range(first, first + 500), 500):
+    for port in random.SystemRandom().sample(range(first, first + 500), 500):  # a test's own are the same in all
         if all(_free(host, port) for host in hosts):
             return port
     raise Unavailable(f"no free port from {first} to {first + 499}")
