@@ -85,8 +85,8 @@ def keys(port: int, pattern: str) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Where a cluster's second ports, 10,000 higher, are below those that the kernel gives out. Any of them: others look
-    for some at this moment, and a test's own random numbers are the same in all of them.
+    """Where a cluster's second ports, 10,000 higher, are below those that the kernel gives out. Any of them: others
+    look for some at this moment, and a test's own random numbers are the same in all of them.
     """
     found: list[int] = []
     for port in random.SystemRandom().sample(range(21_000, 22_700), 1_700):
