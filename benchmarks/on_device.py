@@ -1,12 +1,14 @@
 """JPEG files of mixed sizes to a ResNet on a GPU, decoded by workers or by the device.
 
 torchvision's ImageFolder with RandomResizedCrop(224), a flip, ToTensor and Normalize; files are in shared memory, and
-each is six samples of an epoch. ResNet-50 and ResNet-18 train in bfloat16 (autocast, channels last, SGD), batch 128.
+each is six samples of an epoch, or 24 where the device decodes for a model: an epoch of 38,400 or 153,600 samples, of
+which ImageNet's has 1,281,167. ResNet-50 and ResNet-18 train in bfloat16 (autocast, channels last, SGD), batch 128.
 "The GPU's own rate" is that of steps on a batch that stays on the device, measured in each run before its epochs, once
 the loader is made. Loaders with PIL have two workers less than there are cores; with on_device=True there are two
 (four for ResNet-18), and batches arrive as bfloat16 in channels last. "In order" is in_order=True, where a worker
 makes a cheap batch alone; the others deliver in completion order. Epochs count whole, with their beginnings and ends:
-the first, in which workers start, apart from the second. CPU is that of all processes beyond what the same steps take
+the first, in which workers start, apart from the second. "First batch" is what `iter()` and the first `next()` of the
+first epoch took together. CPU is that of all processes beyond what the same steps take
 by themselves. `next()` is the trainer's CPU time in one call, P50. "Alone" trains nothing: what decoders and kernels
 give, with the time that decoding a batch took and the time that the device says its kernels took. "Taken from the
 step" is how much longer a step takes in the steady part of the second epoch than by itself: an upper bound of the
@@ -49,12 +51,12 @@ from headrace.testing.scripted import ScriptedStore
 if TYPE_CHECKING:
     from benchmarks.report import Report
 
-BATCH, CROP, TIMES = 128, 224, 6
+BATCH, CROP, TIMES, LONG = 128, 224, 6, 4
 SIDE = 419
 """Pixels of a picture's longer side in the median: in the mean it has then as many pixels as one of 500 × 375."""
 MEANS, DEVIATIONS = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 DELAY = 0.15
-LEAST, MOST = 20.0, 75.0
+LEAST, MOST = 20.0, 140.0
 """Seconds that a case needs, and may take, where the time for all of them is short."""
 OTHERS = ("nvidia.dali", "ffcv", "spdl")
 
@@ -68,6 +70,11 @@ class Contender:
     on_device: bool = False
     distant: bool = False
     """The files lie in a store that answers late, with a cache before it."""
+
+    @property
+    def epochs(self) -> int:
+        """How many times as long as the others' its epochs are: so long that their beginnings count as they do."""
+        return LONG if self.on_device and self.model is not None and here() != "cpu" else 1
 
     @property
     def name(self) -> str:
@@ -173,12 +180,13 @@ class Distant(ScriptedStore):
     """Files, by their paths, after a delay."""
 
     def __init__(self, paths: list[str]) -> None:
-        super().__init__([Record(path, b"", number, {}) for number, path in enumerate(paths)], delay=DELAY)
+        records = [Record(f"{number} {path}", b"", number, {}) for number, path in enumerate(paths)]
+        super().__init__(records, delay=DELAY)
 
     async def answer(self, key: str) -> Row:
         """See ``ScriptedStore``."""
         found = await super().answer(key)
-        return Row(found.key, Path(key).read_bytes(), found.label)  # noqa: ASYNC240  (it is in memory)
+        return Row(found.key, Path(key.partition(" ")[2]).read_bytes(), found.label)  # noqa: ASYNC240  (it is in memory)
 
 
 def dataset_of(folder: Path, count: int | None = None, *, distant: bool = False) -> Any:
@@ -195,17 +203,19 @@ def dataset_of(folder: Path, count: int | None = None, *, distant: bool = False)
     )
     found = datasets.ImageFolder(str(folder), pipeline)
     paths = [path for path, _ in found.samples]
-    if distant:
-        return headrace.StoreDataset(Distant(paths[: len(paths) // BATCH * BATCH]), transform=pipeline)
     count = count or len(paths)
-    found.samples = [((paths * -(-count // len(paths)))[index], index) for index in range(count)]
+    repeated = (paths * -(-count // len(paths)))[:count]
+    if distant:
+        return headrace.StoreDataset(Distant(repeated), transform=pipeline)
+    found.samples = [(path, index) for index, path in enumerate(repeated)]
     return found
 
 
 def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
     """Two epochs; the second is the fourth where a cache is filled in the first."""
+    if not one.distant:
+        count *= one.epochs
     dataset = dataset_of(folder, count, distant=one.distant)
-    count = len(dataset)
     step: Any = Nothing(device) if one.model is None else steps.Sleep(0.02) if device == "cpu" else Train(one.model)
     if not one.on_device:
         dataset[0]  # what is imported on first use is not counted as the first epoch's, and workers inherit it
@@ -228,6 +238,7 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
                 waits, spent, steady = epoch(loader, step, device, count)
             figures[name] = count / meter.wall
             figures[f"{name} steady"] = steady
+            figures[f"{name} start"] = waits[0]
             figures[f"{name} cpu"] = 1e3 * (meter.cpu / count - own_cpu)
             if one.on_device:
                 use = loader.stats().device
@@ -260,9 +271,9 @@ def epoch(loader: Any, step: Any, device: str, count: int) -> tuple[list[float],
     began, after = 0.0, count // BATCH // 5
     came: list[Any] = []
     waits, spent = [], []
+    asked, used = time.perf_counter(), time.thread_time()
     batches = iter(loader)
     while True:
-        asked, used = time.perf_counter(), time.thread_time()
         batch = next(batches, None)
         if batch is None:
             break
@@ -274,6 +285,7 @@ def epoch(loader: Any, step: Any, device: str, count: int) -> tuple[list[float],
         if len(came) == after:
             step.wait()
             began = time.perf_counter()
+        asked, used = time.perf_counter(), time.thread_time()
     step.wait()
     steady = BATCH * (len(came) - after) / (time.perf_counter() - began)
     if sorted(torch.cat(came).tolist()) != list(range(count)):
@@ -347,6 +359,7 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         "GPU's own, images/s",
         "first epoch",
         "second",
+        "first batch, s",
         "first, of the GPU's own %",
         "second",
         "second, after a fifth",
@@ -363,6 +376,7 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         "own",
         "first",
         "later",
+        "first start",
         "share",
         "later share",
         "steady share",
@@ -378,7 +392,8 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         table.add(name, *(runs.median(key) for key in keys))
         if "on_device" in name and "alone" not in name:
             bound = 96.0 if "resnet50" in name else 85.0
-            report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), bound, False, "%"))
+            which = "later share" if "at 150 ms" in name else "share"  # its first epoch fills the cache
+            report.checks.append(Check(f"{name}, of the GPU's own", runs.median(which), bound, False, "%"))
             report.checks.append(Check(f"{name}, CPU per image", runs.median("later cpu"), 0.2, True, "ms"))
             report.checks.append(Check(f"{name}, next()", runs.median("next"), 0.5, True, "ms"))
     report.add(title, table, results)

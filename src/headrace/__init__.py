@@ -123,5 +123,4 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
         return globals()[name]
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """A store as a torch dataset."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -259,10 +259,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 
     def _listed(self) -> list[str]:
         """Read and let go of the store: a process that only starts workers holds nothing open."""
-        try:
-            return self.store.keys()
-        finally:
-            self.store.close()
+        with closing(self.store) as store:
+            return store.keys()
 
     def _column(self, name: str) -> npt.NDArray[Any]:
         found = self.metadata
@@ -282,16 +280,12 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return self._columns_in_order
 
     def _columns(self) -> Columns:
-        try:
-            return self.store.columns()
-        finally:
-            self.store.close()
+        with closing(self.store) as store:
+            return store.columns()
 
     def _class_numbers(self, store: NamingStore) -> dict[str, int]:
-        try:
+        with closing(self.store):
             return store.class_numbers()
-        finally:
-            self.store.close()
 
     def _chosen(self, split: str | Sequence[str] | None) -> Keys:
         if split is None:

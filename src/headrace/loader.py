@@ -195,8 +195,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         state stays loaded until the epoch that goes on from it has delivered a batch.
         """
         if isinstance(self.dataset, _PIPES) and state:
-            msg = "load_state_dict(state): data pipes run on torch's own engine, which has no state"
-            raise StateMismatch(msg)
+            raise StateMismatch("load_state_dict(state): data pipes run on torch's own engine, which has no state")
         if state == {}:
             self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
@@ -219,8 +218,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         Each prints as a line. Kept with ``scheduling=Scheduling(story=True)`` and workers.
         """
         if not self.scheduling.story:
-            msg = "loader.story(): none is kept; make the loader with scheduling=headrace.Scheduling(story=True)"
-            raise ValueError(msg)
+            raise ValueError(
+                "loader.story(): none is kept; make the loader with scheduling=headrace.Scheduling(story=True)"
+            )
         if self._latest is not None:
             self._latest.count()
         log = self._kept.counters.story
@@ -237,11 +237,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             self._kept.close()
 
     def __enter__(self) -> "DataLoader[T_co]":
-        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:

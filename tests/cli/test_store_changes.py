@@ -246,7 +246,7 @@ class TestExporting:
         [
             (["{folder}"], "is there already"),
             (["{folder}/x", "--shard-size", "1G"], "--shard-size is about tars"),
-            (["{folder}/x", "--tars", "--shard-size", "much"], "is no number of bytes"),
+            (["{folder}/x", "--tars", "--shard-size", "much"], "--shard-size takes a positive number of bytes"),
             (["/dev/null/x"], "cannot be written"),
         ],
     )

@@ -1,4 +1,7 @@
-"""The ``headrace`` command: one module per subcommand, each with `configure` and `run`."""
+"""The ``headrace`` command: one module per subcommand, each with `configure` and `run`.
+
+``configure(parser)`` adds the command's arguments; ``run(options)`` does it and returns the exit code, see ``main``.
+"""
 
 import argparse
 import json

@@ -10,14 +10,11 @@ from headrace.cache.overview import clear, overview
 from headrace.cli import UsageError, add_command, answer
 from headrace.cli.screen import screen, table
 from headrace.core.errors import CacheError
-from headrace.plan.partition import FORMS as NAMES
+from headrace.plan.partition import FORMS
 from headrace.plan.splitting import told
-
-FORMS = {1: "encoded", 2: "decoded", 3: "augmented"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
     commands = parser.add_subparsers(required=True, metavar="command")
     add_command(commands, "ls", "List the caches in the shared memory of this host.", _ls)
     for name, about, act in (
@@ -53,7 +50,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _show_division(each: dict[str, Any]) -> None:
-    parts = ", ".join(f"{part} % {name}" for part, name in zip(each["split"], NAMES, strict=True) if part)
+    parts = ", ".join(f"{part} % {name}" for part, name in zip(each["split"], FORMS, strict=True) if part)
     print(f"{each['samples']:,} samples, {each['ranks']} ranks: {parts} ({each['why']})")
     measured = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in each["measured"].items()]
     if measured:
@@ -107,7 +104,7 @@ def _show(found: list[dict[str, Any]]) -> None:
     if not found:
         print("there is no cache in the shared memory of this host")
         return
-    made = table("", "cache", "entries", "held", "of", *FORMS.values(), "used by")
+    made = table("", "cache", "entries", "held", "of", *FORMS, "used by")
     for each in found:
         if "error" in each:
             continue

@@ -13,12 +13,10 @@ SHELLS = ("bash", "zsh")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it."""
     try:
         import shtab
     except ModuleNotFoundError:

@@ -48,7 +48,6 @@ class Contestant:
 
     @property
     def seconds(self) -> float:
-        """All epochs."""
         return sum(lap.seconds for lap in self.laps)
 
     @property
@@ -58,11 +57,9 @@ class Contestant:
 
     @property
     def complete(self) -> bool:
-        """Whether every epoch had every sample exactly once."""
         return all(lap.complete for lap in self.laps)
 
     def data(self) -> dict[str, Any]:
-        """As plain values."""
         return asdict(self) | {"seconds": self.seconds, "wait_share": self.wait_share, "complete": self.complete}
 
 

@@ -32,7 +32,6 @@ SIDE = 64
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--images", type=int, default=800, metavar="N", help="images in the set (800)")
     parser.add_argument("--workers", type=int, default=4, metavar="N", help="worker processes (4)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="samples in a batch (32)")

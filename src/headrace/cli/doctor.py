@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import UsageError
-from headrace.cli.program import given
+from headrace.cli.program import add_program, given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,20 +33,16 @@ SECONDS = 20.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--dataset", metavar="MODULE:NAME", help="load this dataset, or what calling it returns")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="with --dataset: samples a batch (32)")
     parser.add_argument("--workers", type=int, metavar="N", help="with --dataset: workers (one per core)")
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, metavar="S", help=f"how long to measure in all ({SECONDS:g})"
     )
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run, as you would start it"
-    )
+    add_program(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, run, say."""
     from headrace.running.comparison import NothingToCompare
     from headrace.running.machine import Machine, concerns
 
@@ -126,12 +122,13 @@ def _show(
     machine: Machine, found: Sequence[Advice], measured: tuple[BothLoaders, LoaderReport] | None, out: Console
 ) -> None:
     from headrace.cli.run import show
+    from headrace.cli.trace_tables import advise
     from headrace.trace.words import size
 
     shm = "no /dev/shm" if machine.shm is None else f"{size(machine.shm)} free in /dev/shm"
     gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
     out.print(f"This machine: {machine.quota:g} cores, {size(machine.memory)} of memory free, {shm}, {gpus}.")
-    _advise(found, out)
+    advise(found, out)
     if not found:
         out.print("  Nothing of it is short.")
     if measured is None:
@@ -142,13 +139,6 @@ def _show(
     out.print(loader.verdict.meaning)
     for line in loader.verdict.evidence:
         out.print(f"  {line}")
-    _advise(loader.advice, out)
+    advise(loader.advice, out)
     out.print("\nWith headrace's:", style="bold")
     show(compared, out)
-
-
-def _advise(found: Sequence[Advice], out: Console) -> None:
-    from rich.text import Text
-
-    for advice in found:
-        out.print(Text.assemble("  → ", (advice.setting, "bold green"), f"  {advice.text}"))

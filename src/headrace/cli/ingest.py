@@ -24,7 +24,6 @@ MOST_FAILURES = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("source", metavar="SOURCE", help="what to read")
     parser.add_argument("url", metavar="URL", help="the store to write to, such as sqlite:///samples.db")
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes (0: in this one)")

@@ -27,7 +27,6 @@ pictures/s that its CPUs bring there).
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.epilog = TABLE
     parser.add_argument("--params", metavar="FILE", help="the parameters, as JSON; - reads them from stdin")
     parser.add_argument(
@@ -44,13 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, compute, print."""
     try:
         values = _given(options)
         there = values.pop(THERE, False)
         rates = DeviceRates.of(values.pop("device")) if "device" in values else None
         given = _parameters(options, values)
-        split = None if options.split is None else _split(options.split)
+        split = None if options.split is None else Split.parse(options.split)
     except ValueError as error:
         raise UsageError(str(error)) from None
     own = _loader(given, options.jobs, rates if there else None)
@@ -60,17 +58,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _split(text: str) -> Split:
-    return Split.parse(text)
-
-
 def _parameters(options: argparse.Namespace, values: dict[str, Any]) -> Parameters:
     source = options.params or options.trace
     if options.model_bytes is not None:
         double = sorted({"c_nw", "c_pcie"} & set(values))
         if double:
-            msg = f"{source} gives {' and '.join(double)}: leave them out or leave out --model-bytes"
-            raise UsageError(msg)
+            raise UsageError(f"{source} gives {' and '.join(double)}: leave them out or leave out --model-bytes")
         given = Parameters.of(values)
         between, within = gradient_bytes(
             options.model_bytes,
@@ -83,46 +76,36 @@ def _parameters(options: argparse.Namespace, values: dict[str, Any]) -> Paramete
     try:
         return Parameters.of(values)
     except ValueError as error:
-        msg = f"{source}: {error}"
-        raise UsageError(msg) from None
+        raise UsageError(f"{source}: {error}") from None
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """From the trace, and over it what was said."""
     if options.params is None and options.trace is None:
-        msg = "give the parameters with --params FILE, or a trace to take them from with --trace FILE"
-        raise UsageError(msg)
+        raise UsageError("give the parameters with --params FILE, or a trace to take them from with --trace FILE")
     values: dict[str, Any] = {}
     if options.trace is not None:
-        values = _traced(options.trace)
+        values |= parameters(read(options.trace), options.trace)
     if options.params is not None:
         values |= _read(options.params)
     if options.cache_size is not None:
         values["s_cache"] = parse_size(options.cache_size, "--cache-size")
     if options.trace is not None and "s_cache" not in values:
-        msg = "a trace does not say how large the cache shall be: add --cache-size 8GiB, say"
-        raise UsageError(msg)
+        raise UsageError("a trace does not say how large the cache shall be: add --cache-size 8GiB, say")
     return values
-
-
-def _traced(name: str) -> dict[str, Any]:
-    return dict(parameters(read(name), name))
 
 
 def _read(name: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"cannot read {name}: {getattr(error, 'strerror', None) or 'it is not text'}"
-        raise UsageError(msg) from None
+        raise UsageError(f"cannot read {name}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     try:
         values = json.loads(text)
     except ValueError as error:
-        msg = f"{name} is not JSON: {error}"
-        raise UsageError(msg) from None
+        raise UsageError(f"{name} is not JSON: {error}") from None
     if not isinstance(values, dict):
-        msg = f"{name} must hold a JSON object of parameters"
-        raise UsageError(msg)
+        raise UsageError(f"{name} must hold a JSON object of parameters")
     return values
 
 
@@ -168,8 +151,7 @@ def _loader(given: Parameters, jobs: int, rates: DeviceRates | None) -> dict[str
     ``rates``: of the device that does its pixels, if one does.
     """
     if jobs < 1:
-        msg = "--jobs takes a number of 1 or more"
-        raise UsageError(msg)
+        raise UsageError("--jobs takes a number of 1 or more")
     measured = splitting.of_parameters(given, jobs) if rates is None else device.measured(given, jobs, rates)
     best, none = splitting.best(measured), splitting.without(measured)
     return {

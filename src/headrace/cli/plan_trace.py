@@ -35,8 +35,9 @@ def parameters(trace: Trace, where: str) -> dict[str, Any]:
     read = samples[samples["bytes_in"] > 0]
     if missing or not len(read):
         lacks = f"no {', '.join(missing)}" if missing else "no sample that was fetched"
-        msg = f"{where}: {lacks}; the models need a trace of a dataset with fetch, decode and augment, not all cached"
-        raise UsageError(msg)
+        raise UsageError(
+            f"{where}: {lacks}; the models need a trace of a dataset with fetch, decode and augment, not all cached"
+        )
     fetch, decode, augment = (value or 1e-9 for value in seconds.values())
     lanes = max(1, len(np.unique(samples["stream"])))
     encoded = float(read["bytes_in"].mean())

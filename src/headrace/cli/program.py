@@ -5,6 +5,11 @@ import argparse
 from headrace.cli import UsageError
 
 
+def add_program(parser: argparse.ArgumentParser, about: str = "what to run, as you would start it") -> None:
+    """The last argument of a command: all that follows."""
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help=about)
+
+
 def given(options: argparse.Namespace) -> list[str]:
     """The program and its arguments; nothing where none was given."""
     program: list[str] = options.program

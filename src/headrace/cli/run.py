@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError
-from headrace.cli.program import required
+from headrace.cli.program import add_program, required
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,6 @@ NONE = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "--loader", choices=("headrace", "torch"), default="headrace", help="torch: leave it, and record it (headrace)"
     )
@@ -44,13 +43,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="BATCHES",
         help=f"run it twice with each loader, each time for so many batches ({BATCHES}; 0: to its end)",
     )
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run, as you would start it"
-    )
+    add_program(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it, or compare."""
     program = required(options)
     if options.compare is not None:
         if options.compare < 0:

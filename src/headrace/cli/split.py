@@ -22,7 +22,6 @@ MOST_CLASSES = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
     parser.add_argument("--fractions", metavar="NAME=SHARE,...", help="such as train=0.8,val=0.1,test=0.1")
     parser.add_argument("--group-by", metavar="COLUMN", help="samples with the same value stay together")

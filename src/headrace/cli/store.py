@@ -6,5 +6,4 @@ from headrace.cli import add_commands, store_export, store_info, store_prune, st
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
     add_commands(parser, {"info": store_info, "rm": store_rm, "prune": store_prune, "export": store_export})

@@ -1,6 +1,7 @@
 """Count samples, bytes, classes and metadata columns, without reading payloads."""
 
 import argparse
+from contextlib import closing
 
 from headrace.cli import answer
 from headrace.cli.screen import screen, table
@@ -12,17 +13,12 @@ MOST_CLASSES = 30
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask the store, print."""
-    store = open_store(options.url)
-    try:
+    with closing(open_store(options.url)) as store:
         info = store.info()
-    finally:
-        store.close()
     answer(options, _data(info), lambda: _show(info))
     return 0
 

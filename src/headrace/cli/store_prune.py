@@ -7,6 +7,7 @@ are judged: those that it still names stay. Asks before it removes anything.
 """
 
 import argparse
+from contextlib import closing
 
 from headrace.cli import UsageError, answer
 from headrace.cli.store_rm import asking, removal, told
@@ -21,7 +22,6 @@ MOST_PLACES = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
     parser.add_argument("source", nargs="?", metavar="SOURCE", help="what the rows were ingested from")
     parser.add_argument("--root", metavar="DIR", help="where the paths of the manifest begin, as when it was ingested")
@@ -29,9 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, ask, remove, say."""
-    store = open_store(options.url)
-    try:
+    with closing(open_store(options.url)) as store:
         if not isinstance(store, TracingStore):
             raise UsageError(f"{store.name}: such a store does not remember where its rows came from")
         rows = len(store.keys())
@@ -44,8 +42,6 @@ def run(options: argparse.Namespace) -> int:
             if len(found.keys) > MOST_PLACES:
                 print(f"  and {len(found.keys) - MOST_PLACES} more; --json lists them all")
         removed = removal(store, list(found.keys), f"{len(found.keys)} of {rows} rows: {reasons}", options)
-    finally:
-        store.close()
     listed = [{"key": key, "place": found.places[key], "why": why} for key, why in found.keys.items()]
     lines = [told(store.name, len(found.keys), removed, options)]
     if found.unknown:
@@ -58,8 +54,7 @@ def run(options: argparse.Namespace) -> int:
 def _named(store: object, options: argparse.Namespace) -> dict[str, set[str]]:
     """The places that the source names today."""
     assert isinstance(store, TracingStore)
-    source = open_source(options.source, ReadOptions(root=options.root))
-    try:
+    with closing(open_source(options.source, ReadOptions(root=options.root))) as source:
         known = sources(store.origins())
         if source.where.name not in known:
             others = ", ".join(f"{name} ({count})" for name, count in sorted(known.items())[:10])
@@ -67,5 +62,3 @@ def _named(store: object, options: argparse.Namespace) -> dict[str, set[str]]:
                 f"no row came from {source.where.name}; rows came from {others or 'nowhere that is known'}"
             )
         return {source.where.name: {item.ident for item in source.items()}}
-    finally:
-        source.close()

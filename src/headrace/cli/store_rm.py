@@ -20,7 +20,6 @@ from headrace.store.splits.frame import framed
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
     parser.add_argument("keys", nargs="*", metavar="KEY", help="rows to remove")
     parser.add_argument("--keys-from", metavar="FILE", help="a file with a key in each line; - for the standard input")
@@ -39,15 +38,12 @@ def run(options: argparse.Namespace) -> int:
     given = [*options.keys, *_listed(options.keys_from)]
     if bool(given) == (options.where is not None):
         raise UsageError("which rows? give keys, or --keys-from, or --where")
-    store = open_store(options.url)
-    try:
+    with closing(open_store(options.url)) as store:
         there = set(store.keys())
         wanted = chosen(store, options.where) if options.where is not None else list(dict.fromkeys(given))
         missing = [key for key in wanted if key not in there]
         keys = [key for key in wanted if key in there]
         removed = removal(store, keys, f"{len(keys)} of {len(there)} rows", options)
-    finally:
-        store.close()
     done = {"store": store.name, "rows": len(there), "chosen": len(keys), "removed": removed, "missing": missing}
     lines = [told(store.name, len(keys), removed, options)]
     lines += [f"  there is no row with the key {key!r}" for key in missing[:20]]

@@ -11,13 +11,14 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from headrace.cli.cache import FORMS, bytes_text
+from headrace.cli.cache import bytes_text
 from headrace.cli.screen import screen
 from headrace.engine.consumer.page import CacheFigures, Snapshot, loaders
+from headrace.plan.partition import FORMS
 
 COLUMNS = ("process", "loader", "epoch", "samples/s", "waits", "lanes", "ready", "slow", "over", "lost")
 """``over``: from which cost on a sample is slow; ``lost``: samples failed + workers died. The JSON has more."""
-CACHES = ("process", "loader", "hits", *FORMS.values(), "misses", "held", "split")
+CACHES = ("process", "loader", "hits", *FORMS, "misses", "held", "split")
 """``hits``: between two looks; ``held``: for all jobs; ``split``: of the room, in percent."""
 LONGEST = 11
 """Letters of a dataset's name that are shown."""
@@ -55,7 +56,6 @@ def hit_share(before: CacheFigures | None, now: CacheFigures) -> float | None:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
     parser.add_argument("--interval", type=_positive, default=1.0, metavar="SECONDS", help="between two looks (1)")
     parser.add_argument("--once", action="store_true", help="look twice, print, end")
     parser.add_argument("--process", type=int, metavar="PID", help="only the loaders of this process")
@@ -185,6 +185,5 @@ def _positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.01 <= value <= 3600:
-        msg = f"between 0.01 and 3600 seconds, not {text}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"between 0.01 and 3600 seconds, not {text}")
     return value

@@ -15,5 +15,4 @@ COMMANDS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
     add_commands(parser, COMMANDS)

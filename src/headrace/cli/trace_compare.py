@@ -13,14 +13,12 @@ from headrace.trace.words import digits, seconds
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("first", metavar="A", help="a trace that headrace wrote")
     parser.add_argument("second", metavar="B", help="another one")
     parser.add_argument("--loader", metavar="NAME", help="only this loader of both")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read both, compare, print."""
     first, second = (chosen(read(file), loader=options.loader) for file in (options.first, options.second))
     found = compare(first, second)
     answer(options, found.data(), lambda: _show(found))

@@ -14,7 +14,6 @@ LEVEL = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a trace that headrace wrote")
     add_options(parser)
     parser.set_defaults(torch=None)

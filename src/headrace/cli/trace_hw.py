@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.cli import UsageError, answer, hw_tables
-from headrace.cli.program import required
+from headrace.cli.program import add_program, required
 from headrace.trace.format import MAGIC
 from headrace.trace.hardware import callgrind_file, mapping, profile, records, runner, vendor
 from headrace.trace.hardware.events import event
@@ -26,7 +26,6 @@ LL_CACHE = "33554432,16,64"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "-o",
         "--output",
@@ -34,12 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the trace (headrace.trace); its samples go to FILE.hw",
     )
-    parser.add_argument(
-        "--frequency", type=int, default=FREQUENCY, metavar="HZ", help=f"samples per second and core ({FREQUENCY})"
-    )
-    parser.add_argument(
-        "--events", metavar="NAME,...", help="events to sample beside the clock; default: those the machine has"
-    )
+    add_sampling(parser)
     parser.add_argument(
         "--mapping", metavar="FILE", help="write operations and their C functions as JSON; with --import: read them"
     )
@@ -58,13 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --callgrind: calls of each operation to count in each process (8)",
     )
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run, as you would start it"
-    )
+    add_program(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run and show, or show what is there."""
     if options.frequency < 1 or options.top < 1 or options.calls < 1:
         raise UsageError("--frequency, --top and --calls must be at least 1")
     if options.vendor:
@@ -74,6 +65,16 @@ def run(options: argparse.Namespace) -> int:
         return 0
     program = required(options)
     return _counted(options, program) if options.callgrind else _sampled(options, program)
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """The arguments that ``events_of`` and a sampled run take."""
+    parser.add_argument(
+        "--frequency", type=int, default=FREQUENCY, metavar="HZ", help=f"samples per second and core ({FREQUENCY})"
+    )
+    parser.add_argument(
+        "--events", metavar="NAME,...", help="events to sample beside the clock; default: those the machine has"
+    )
 
 
 def printed(options: argparse.Namespace) -> int | None:

@@ -8,7 +8,6 @@ __all__ = ["configure", "run"]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a trace that headrace wrote")
     parser.add_argument(
         "torch", metavar="TORCH", help="what torch.profiler's export_chrome_trace wrote (.json, .json.gz)"

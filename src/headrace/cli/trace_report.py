@@ -12,12 +12,11 @@ from headrace.cli.trace_tables import show
 from headrace.trace.calibrate import calibrate
 from headrace.trace.html import page
 from headrace.trace.reader import Trace, read
-from headrace.trace.report import Report, report
+from headrace.trace.report import report
 from headrace.trace.select import chosen
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a trace that headrace wrote")
     parser.add_argument("--run", type=int, metavar="N", help="only this run (one epoch; numbers are in the report)")
     parser.add_argument("--loader", metavar="NAME", help="only this loader")
@@ -28,7 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, analyse, print."""
     trace = chosen(read(options.file), options.run, options.loader)
     found = report(trace, calibrate(), _cores(trace))
     if options.html:
@@ -38,12 +36,8 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--html {options.html}: cannot be written ({error.strerror})") from error
         print(f"{options.html}: open it in a browser", file=sys.stderr)
     if options.json or not options.html:
-        answer(options, found.data(), lambda: _show(found))
+        answer(options, found.data(), lambda: show(found, screen()))
     return 0
-
-
-def _show(found: Report) -> None:
-    show(found, screen())
 
 
 def _cores(trace: Trace) -> int | None:

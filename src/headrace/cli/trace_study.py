@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from headrace.cli import UsageError, answer, hw_tables
-from headrace.cli.program import required
-from headrace.cli.trace_hw import FREQUENCY, events_of, printed, traced
+from headrace.cli.program import add_program, required
+from headrace.cli.trace_hw import add_sampling, events_of, printed, traced
 from headrace.core.errors import TraceError
 from headrace.trace.hardware import chart, profile, records, runner
 from headrace.trace.hardware.profile import Profile
@@ -24,25 +24,13 @@ PLACE = "{workers}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--workers", default="1,2,4", metavar="N,...", help="numbers of workers (1,2,4)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write a page (.html) or data (.json)")
-    parser.add_argument(
-        "--frequency", type=int, default=FREQUENCY, metavar="HZ", help=f"samples per second and core ({FREQUENCY})"
-    )
-    parser.add_argument(
-        "--events", metavar="NAME,...", help="events to sample beside the clock; default: those the machine has"
-    )
-    parser.add_argument(
-        "program",
-        nargs=argparse.REMAINDER,
-        metavar="-- PROGRAM ...",
-        help=f"what to run; {PLACE} stands for the number",
-    )
+    add_sampling(parser)
+    add_program(parser, f"what to run; {PLACE} stands for the number")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run, compare, show and write."""
     program = required(options)
     workers = _workers(options.workers)
     if options.frequency < 1:

@@ -1,5 +1,6 @@
 """A report as tables for people."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from rich.console import Console
@@ -7,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.screen import table
+from headrace.trace.advice import Advice
 from headrace.trace.figures import Figures
 from headrace.trace.report import LoaderReport, Report
 from headrace.trace.spread import Spread, ratio
@@ -50,8 +52,7 @@ def _loader(found: LoaderReport, out: Console) -> None:
     out.print(found.verdict.meaning, style="bold")
     for line in found.verdict.evidence:
         out.print(f"  {line}")
-    for advice in found.advice:
-        out.print(Text.assemble("  → ", (advice.setting, "bold green"), f"  {advice.text}"))
+    advise(found.advice, out)
     out.print(_operations(figures))
     out.print(_batches(figures))
     out.print(_runs(figures))
@@ -69,6 +70,12 @@ def _loader(found: LoaderReport, out: Console) -> None:
         out.print(f"cache divided {division}")
     for line in _counts(figures):
         out.print(line)
+
+
+def advise(found: Sequence[Advice], out: Console) -> None:
+    """Every change, a line each."""
+    for advice in found:
+        out.print(Text.assemble("  → ", (advice.setting, "bold green"), f"  {advice.text}"))
 
 
 def _operations(figures: Figures) -> Table:

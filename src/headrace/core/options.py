@@ -32,16 +32,12 @@ class Prefetch:
     memory: int = 512 * 2**20
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be honoured, by name."""
         if self.window is not None and self.window < 1:
-            msg = f"Prefetch(window=...) takes a positive number of batches, not {self.window!r}"
-            raise ValueError(msg)
+            raise ValueError(f"Prefetch(window=...) takes a positive number of batches, not {self.window!r}")
         if self.ramp < 0:
-            msg = f"Prefetch(ramp=...) takes a number of batches, or 0, not {self.ramp!r}"
-            raise ValueError(msg)
+            raise ValueError(f"Prefetch(ramp=...) takes a number of batches, or 0, not {self.ramp!r}")
         if self.memory <= 0:
-            msg = f"Prefetch(memory=...) takes a positive number of bytes, not {self.memory!r}"
-            raise ValueError(msg)
+            raise ValueError(f"Prefetch(memory=...) takes a positive number of bytes, not {self.memory!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +56,12 @@ class Retry:
     patience: float = 20.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be honoured, by name."""
         if self.attempts < 1:
-            msg = f"Retry(attempts=...) takes a positive number, not {self.attempts!r}"
-            raise ValueError(msg)
+            raise ValueError(f"Retry(attempts=...) takes a positive number, not {self.attempts!r}")
         for name in ("budget", "first", "ceiling", "patience"):
             value = getattr(self, name)
             if not value > 0:
-                msg = f"Retry({name}=...) takes a positive number of seconds, not {value!r}"
-                raise ValueError(msg)
+                raise ValueError(f"Retry({name}=...) takes a positive number of seconds, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +78,14 @@ class Loading:
     prefetch: Prefetch = Prefetch()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be honoured, by name."""
         seeding: object = self.seeding
         if not isinstance(seeding, Seeding):
-            msg = f"Loading(seeding=...) takes Seeding.SAMPLE or Seeding.WORKER, not {self.seeding!r}"
-            raise TypeError(msg)
+            raise TypeError(f"Loading(seeding=...) takes Seeding.SAMPLE or Seeding.WORKER, not {self.seeding!r}")
         prefetch: object = self.prefetch
         if not isinstance(prefetch, Prefetch):
-            msg = f"Loading(prefetch=...) takes Prefetch(...), not {self.prefetch!r}"
-            raise TypeError(msg)
+            raise TypeError(f"Loading(prefetch=...) takes Prefetch(...), not {self.prefetch!r}")
         if self.memory_limit is not None and self.memory_limit <= 0:
-            msg = f"Loading(memory_limit=...) takes a positive number of bytes, not {self.memory_limit!r}"
-            raise ValueError(msg)
+            raise ValueError(f"Loading(memory_limit=...) takes a positive number of bytes, not {self.memory_limit!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +114,16 @@ class Scheduling:
     story: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be honoured, by name."""
         if self.max_displacement is not None and self.max_displacement < 1:
-            msg = f"Scheduling(max_displacement=...) takes a positive number of batches, not {self.max_displacement!r}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"Scheduling(max_displacement=...) takes a positive number of batches, not {self.max_displacement!r}"
+            )
         if self.spares is not None and self.spares < 0:
-            msg = f"Scheduling(spares=...) takes a number of processes, not {self.spares!r}"
-            raise ValueError(msg)
+            raise ValueError(f"Scheduling(spares=...) takes a number of processes, not {self.spares!r}")
         if self.lanes not in get_args(LanesRule):
-            msg = f"Scheduling(lanes=...) takes one of {', '.join(map(repr, get_args(LanesRule)))}, not {self.lanes!r}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"Scheduling(lanes=...) takes one of {', '.join(map(repr, get_args(LanesRule)))}, not {self.lanes!r}"
+            )
 
     def spares_for(self, workers: int) -> int:
         """Processes beside ``workers`` that may be started."""
@@ -160,8 +149,7 @@ class Skip:
     def __post_init__(self) -> None:
         """A fraction is between nothing and everything."""
         if not 0 <= self.max_fraction <= 1:
-            msg = f"Skip(max_fraction=...) takes a number from 0 to 1, not {self.max_fraction!r}"
-            raise ValueError(msg)
+            raise ValueError(f"Skip(max_fraction=...) takes a number from 0 to 1, not {self.max_fraction!r}")
 
 
 OnError = Raise | Skip

@@ -100,7 +100,6 @@ class DeviceUse:
     """Device memory for decoded pictures and what lies between them and the batch, at most so far."""
 
     def plus(self, other: "DeviceUse") -> "DeviceUse":
-        """Both together."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in self.__slots__}
         return DeviceUse(**sums | {"peak_bytes": max(self.peak_bytes, other.peak_bytes)})
 
@@ -173,14 +172,11 @@ class Stats(Counters):
     """The newest of them: a thousand at most, and fewer where their exceptions are large."""
 
     def __post_init__(self) -> None:
-        """From here on it is a value."""
         object.__setattr__(self, "_is_value", True)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refused."""
         if getattr(self, "_is_value", False):
-            msg = f"cannot assign to field {name!r}: a snapshot does not change"
-            raise FrozenInstanceError(msg)
+            raise FrozenInstanceError(f"cannot assign to field {name!r}: a snapshot does not change")
         super().__setattr__(name, value)
 
     def as_dict(self) -> Mapping[str, object]:

@@ -31,7 +31,6 @@ class StoryEvent:
     """Of the samples it happened to; none where it is about a worker or a batch of a stream."""
 
     def __str__(self) -> str:
-        """A line for people."""
         which = ", ".join(map(repr, self.indices[:NAMED])) + (", …" if len(self.indices) > NAMED else "")
         parts = [self.what, f"[{which}]" if which else "", f"({self.why})" if self.why else ""]
         return f"{self.seconds:12.6f} s  {self.who}: {' '.join(filter(None, parts))}"

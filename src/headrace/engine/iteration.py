@@ -25,7 +25,6 @@ class Iteration:
         self.reset()
 
     def reset(self) -> None:
-        """Begin an epoch."""
         if os.getpid() != self.resources.owner:
             raise RuntimeError(self._not_ours())
         call = object()
@@ -58,11 +57,9 @@ class Iteration:
         self._finalizer.detach()
 
     def __iter__(self) -> Self:
-        """Itself."""
         return self
 
     def __len__(self) -> int:
-        """Of the index sampler."""
         return len(self.resources.settings.index_sampler)
 
     def __next__(self) -> Any:
@@ -98,8 +95,9 @@ class Iteration:
 
     def _wait_for_others(self, call: object) -> None:
         if not self.resources.calls.wait(call):
-            msg = "this iteration is in another call of this thread, which a signal handler must not begin again"
-            raise RuntimeError(msg)
+            raise RuntimeError(
+                "this iteration is in another call of this thread, which a signal handler must not begin again"
+            )
 
     def _leave(self, call: object) -> None:
         """A call raised, or none waits for its result. If it was asked to, the iteration ends with it."""
@@ -183,8 +181,7 @@ class Iteration:
 
     def __getstate__(self) -> Any:
         """An iteration is bound to its processes."""
-        msg = "{} cannot be pickled"
-        raise NotImplementedError(msg, type(self).__name__)
+        raise NotImplementedError("{} cannot be pickled", type(self).__name__)
 
 
 _autograd: Any = torch.autograd  # which does not declare all it has

@@ -98,7 +98,6 @@ class Kept:
             self.recording = self._page = None
 
     def _give_back(self) -> None:
-        """What it kept from one iteration to the next."""
         with ExitStack() as closing:
             closing.callback(self.memberships.close)
             closing.callback(self.fetchers.close)

@@ -55,11 +55,11 @@ class Resources:
     def __init__(self, settings: Settings, kept: Kept) -> None:
         """Starts nothing yet."""
         if settings.workers == 0 and settings.timeout != 0:
-            msg = "timeout needs workers: with num_workers=0 samples are made in this process and cannot be timed out"
-            raise AssertionError(msg)
+            raise AssertionError(
+                "timeout needs workers: with num_workers=0 samples are made in this process and cannot be timed out"
+            )
         if settings.workers > 0 and settings.prefetch <= 0:
-            msg = f"prefetch_factor must be positive, but got {settings.prefetch}"
-            raise AssertionError(msg)
+            raise AssertionError(f"prefetch_factor must be positive, but got {settings.prefetch}")
         self.settings, self.kept, self.counters = settings, kept, kept.counters
         self.owner = os.getpid()
         timed = settings.recording is not None

@@ -150,8 +150,7 @@ def chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:
         return default
     if not isinstance(value, kinds):
         names = " or ".join(f"headrace.{kind.__name__}(...)" for kind in kinds)
-        msg = f"{name}= takes {names}, not {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{name}= takes {names}, not {value!r}")
     return value
 
 

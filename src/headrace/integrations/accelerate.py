@@ -45,12 +45,11 @@ class Asked:
         accelerate = _imported()
         if loader is not None and accelerate is not None and not _teach(accelerate):
             version = getattr(sys.modules.get("accelerate"), "__version__", "of an unknown version")
-            msg = (
+            raise RuntimeError(
                 f"accelerate {version} would replace this loader by torch's without a word: it does not wrap "
                 "loaders the way headrace knows. Use accelerate 1.0 or newer; or set "
                 "loader._is_accelerate_prepared = True, which makes sharding and placement your task"
             )
-            raise RuntimeError(msg)
         return False
 
 

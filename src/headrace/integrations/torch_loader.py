@@ -27,8 +27,7 @@ def traced(loader: Any, path: str | os.PathLike[str] | None = None) -> "TracedLo
     loader's own.
     """
     if not isinstance(loader, DataLoader):
-        msg = f"traced(loader) takes a torch.utils.data.DataLoader, not {type(loader).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"traced(loader) takes a torch.utils.data.DataLoader, not {type(loader).__name__}")
     if getattr(loader, "scheduling", None) is not None:
         msg = "traced(loader): this is a headrace.DataLoader, which records by itself: give it trace=, or iterate it "
         raise TypeError(msg + "within headrace.tracing(path)")
@@ -46,15 +45,12 @@ class TracedLoader:
         self._epoch, self._first = -1, new_number()  # workers that persist count the epochs themselves
 
     def __len__(self) -> int:
-        """The loader's."""
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
-        """The loader's."""
         return getattr(self._loader, name)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch."""
         self._recording = session.recording(self._path)
         if self._recording is None:
             return iter(self._loader)
@@ -112,7 +108,6 @@ class NumberedBatch:
     """A batch on its way to the training process, with the number it has in the trace."""
 
     def __init__(self, data: Any, batch: int, samples: int) -> None:
-        """``samples``: how many it is of."""
         self.data, self.batch, self.samples = data, batch, samples
 
     def pin_memory(self, *device: Any) -> "NumberedBatch":
@@ -137,7 +132,6 @@ class Single:
     """One index where batching is off."""
 
     def __init__(self, index: Any, run: int, batch: int) -> None:
-        """As in ``Tagged``."""
         self.index, self.run, self.batch = index, run, batch
 
 

@@ -26,17 +26,18 @@ class DeviceRates:
         """From what stands at ``device`` in a JSON object of parameters; ``ValueError`` says what is wrong with it."""
         names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) - set(names) or {"t_da", "t_a"} - set(values):
-            msg = f'parameter device takes an object such as {{"t_da": 9000, "t_a": 250000}}, with {", ".join(names)}'
-            raise ValueError(msg)
+            raise ValueError(
+                f'parameter device takes an object such as {{"t_da": 9000, "t_a": 250000}}, with {", ".join(names)}'
+            )
         for name, value in values.items():
             check(f"device.{name}", value)
         if values["t_a"] < values["t_da"]:
-            msg = "parameter device.t_a is less than device.t_da: augmenting alone takes no longer than both"
-            raise ValueError(msg)
+            raise ValueError(
+                "parameter device.t_a is less than device.t_da: augmenting alone takes no longer than both"
+            )
         return cls(**values)
 
     def data(self) -> dict[str, Any]:
-        """As ``of`` takes it."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

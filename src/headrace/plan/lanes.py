@@ -45,7 +45,6 @@ class LaneRates:
 
     @property
     def cpu(self) -> float:
-        """See ``fullness``."""
         return min(1.0, fullness(self.lanes, self.running, self.queued, self.cores))
 
     @property
@@ -80,7 +79,6 @@ class QueueFormula:
         self._most, self._alpha, self._beta, self._busy = most, alpha, beta, busy
 
     def lanes(self, observed: LaneRates) -> int:
-        """See ``LanePolicy``."""
         change = self._alpha * (1 - observed.occupancy) + self._beta * (observed.cpu - self._busy)
         step = round(max(-2.0, min(2.0, change)))
         return max(1, min(self._most, observed.affordable, observed.lanes + step))
@@ -122,7 +120,6 @@ class Climb:
         self._given_up = 0  # lanes left when one was, last
 
     def lanes(self, observed: LaneRates) -> int:
-        """See ``LanePolicy``."""
         most = min(self._most, observed.affordable)
         before, self._before = self._before, None
         if observed.lanes > most:

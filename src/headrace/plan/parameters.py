@@ -48,7 +48,6 @@ class Parameters:
     """Nodes."""
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning, by name."""
         for field in fields(self):
             check(field.name, getattr(self, field.name))
 
@@ -58,16 +57,13 @@ class Parameters:
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:
-            msg = f"unknown parameter {', '.join(map(repr, unknown))}; there are {', '.join(known)}"
-            raise ValueError(msg)
+            raise ValueError(f"unknown parameter {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
         missing = [name for name in known if name not in values and name not in OPTIONAL]
         if missing:
-            msg = f"missing parameter {', '.join(missing)}"
-            raise ValueError(msg)
+            raise ValueError(f"missing parameter {', '.join(missing)}")
         return cls(**values)
 
     def data(self) -> dict[str, Any]:
-        """As ``of`` takes it."""
         return asdict(self)
 
 
@@ -78,18 +74,15 @@ _MAY_BE_ZERO = frozenset({"s_cache", "c_nw", "c_pcie"})
 def check(name: str, value: object) -> None:
     """``ValueError`` for a value that the parameter of this name cannot have."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        msg = f"parameter {name} must be a number, not {value!r}"
-        raise ValueError(msg)  # noqa: TRY004  (the values come from a file: all that is wrong in it is one error)
+        # The values come from a file: all that is wrong in it is one error.
+        raise ValueError(f"parameter {name} must be a number, not {value!r}")  # noqa: TRY004
     if not math.isfinite(value):
-        msg = f"parameter {name} must be finite, not {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"parameter {name} must be finite, not {value!r}")
     if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
         wanted = "must not be negative" if name in _MAY_BE_ZERO else "must be positive"
-        msg = f"parameter {name} {wanted}, and is {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"parameter {name} {wanted}, and is {value!r}")
     if name == "n" and value != int(value):
-        msg = f"parameter n counts nodes and must be a whole number, not {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"parameter n counts nodes and must be a whole number, not {value!r}")
 
 
 def gradient_bytes(
@@ -104,11 +97,9 @@ def gradient_bytes(
     """
     for name, value in (("nodes", nodes), ("accelerators", accelerators), ("batch", batch)):
         if value < 1:
-            msg = f"{name} must be at least 1, and is {value!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{name} must be at least 1, and is {value!r}")
     if model_bytes < 0:
-        msg = f"model_bytes must not be negative, and is {model_bytes!r}"
-        raise ValueError(msg)
+        raise ValueError(f"model_bytes must not be negative, and is {model_bytes!r}")
     between = 0.0 if nvlink is NVLink.CLUSTER else _ring(nodes) * model_bytes / batch
     within = _ring(accelerators) * model_bytes / batch if nvlink is NVLink.NONE else 0.0
     return between, within

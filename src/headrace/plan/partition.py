@@ -33,15 +33,13 @@ class Split(NamedTuple):
         try:
             found = cls(*(int(part) for part in text.split("-")))
         except (TypeError, ValueError):
-            msg = f"a split is three percentages such as 40-60-0, not {text!r}"
-            raise ValueError(msg) from None
+            raise ValueError(f"a split is three percentages such as 40-60-0, not {text!r}") from None
         return found.checked()
 
     def checked(self) -> "Split":
         """Itself, or ``ValueError``."""
         if min(self) < 0 or sum(self) != PERCENT:
-            msg = f"a split has three percentages of 0 or more that add up to 100, not {self}"
-            raise ValueError(msg)
+            raise ValueError(f"a split has three percentages of 0 or more that add up to 100, not {self}")
         return self
 
 

@@ -27,11 +27,9 @@ class Meter:
         return TimedIteration(begin(), loader, self)
 
     def asked(self) -> float:
-        """A batch is asked for."""
         return time.perf_counter()
 
     def came(self, asked: float, loader: Any) -> None:
-        """It is here."""
         now, report = time.perf_counter(), self._report()
         assert self._began is not None
         report.batches += 1

@@ -25,7 +25,6 @@ class Ran:
         return sum(report.cpu for report in self.reports) / sum(report.batches for report in self.reports)
 
     def data(self) -> list[dict[str, Any]]:
-        """The reports as plain values."""
         return [asdict(report) for report in self.reports]
 
 

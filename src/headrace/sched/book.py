@@ -32,7 +32,6 @@ class Numbers:
     """Numbers of groups: each belongs to one group at a time, of whatever epoch."""
 
     def __init__(self) -> None:
-        """All are free."""
         self._free: list[int] = []
         self._count = 0
 
@@ -44,7 +43,6 @@ class Numbers:
         return self._count - 1
 
     def put(self, number: int) -> None:
-        """It is free again."""
         self._free.append(number)
 
 

@@ -60,12 +60,10 @@ class Epoch(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """What groups are drawn from."""
         return self.facts[0]
 
     @property
     def book(self) -> Book:
-        """What was drawn from it."""
         return self.facts[1]
 
     @property

@@ -58,7 +58,6 @@ class EpochMachine(Generic[Source]):
     """Batches are drawn when the next one is asked for, not when one was delivered."""
 
     def __init__(self, epoch: Epoch[Source]) -> None:
-        """It stands at its beginning."""
         self.epoch, self._ledger = epoch, epoch.ledger
         self._room = 0  # batches to have made ahead
         self._at, self._then = _EpochStep.DRAW, _EpochStep.WATCH
@@ -71,7 +70,6 @@ class EpochMachine(Generic[Source]):
         self._unjudged: list[Failed] = []
 
     def begin_again(self, *, local: bool) -> None:
-        """See ``Epoch``."""
         self.epoch.begin_again(local=local)
         self._batch = None
         self._lost = self._examined = 0
@@ -169,6 +167,7 @@ class EpochMachine(Generic[Source]):
     def _examine(self) -> Command:
         """A sample may have failed only because it cannot be sent to the worker that collates."""
         failures, self._at = self._ledger.failures, self._then
+        # Read without the lock: within an epoch the count only grows, and one missed now is seen on the next round.
         if failures == self._examined or self._ledger.is_local:
             return self._steps[self._at](self)
         self._examined = failures
@@ -209,6 +208,7 @@ class EpochMachine(Generic[Source]):
         if len(candidates) == 1 and self._ledger.is_ready(candidates[0]):
             self._found = candidates[0]  # it stays ready: nobody has to be kept out to see it
             return self._examine_then(_EpochStep.FOUND)
+        # One visit looks and says that somebody waits: a lane that finishes before it is seen, one after it rings.
         self._found, self._at = self._ledger.look(candidates), _EpochStep.CLOSE
         return GO_ON
 
@@ -245,7 +245,7 @@ class EpochMachine(Generic[Source]):
         if self._found is not None:
             self._at = _EpochStep.DRAW
             return Deliver(self.epoch.taken(self._found))
-        if self.epoch.is_starved():
+        if self.epoch.is_starved():  # all that was drawn is resolved and a slot still wants rows: nobody would ring
             self._at, self._one_more = _EpochStep.DRAW, True
             return self._draw()
         return self._wait()

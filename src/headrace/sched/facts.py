@@ -38,7 +38,6 @@ class LaneFacts(SlotView):
     """One worker's."""
 
     def __init__(self, words: Words, dims: Dims, lane: int) -> None:
-        """``words`` is shared."""
         super().__init__(words, dims)
         dims.check_lane(lane)
         self.lane_number, self.lane = lane, dims.lane(lane)
@@ -84,7 +83,6 @@ class LaneFacts(SlotView):
         return self.w[first : first + (operations + 1) * W.COSTS]
 
     def group(self, group: int) -> GroupFacts:
-        """What is known of one."""
         at, w = self.dims.group(group), self.w
         return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL], w[at + W.G_EPOCH])
 

@@ -26,8 +26,7 @@ def check(facts: LaneFacts, written: Written) -> None:
     facts.dims.check_span("rows", first, count)
     facts.dims.check_span("tickets", start, count)
     if objects is not None and len(objects) != count:
-        msg = f"{len(objects)} objects for {count} rows"
-        raise ValueError(msg)
+        raise ValueError(f"{len(objects)} objects for {count} rows")
 
 
 def finish(facts: LaneFacts, written: Written) -> Filed:

@@ -24,7 +24,6 @@ class Gauges:
     """Those of a run."""
 
     def __init__(self, words: Words, dims: Dims) -> None:
-        """``words`` is shared."""
         self._w, self._dims = words, dims
 
     @property
@@ -60,7 +59,6 @@ class Gauges:
         self._w[W.RUN] = number
 
     def costs(self) -> Costs:
-        """As they are now."""
         w = self._w
         histogram = w[W.HISTOGRAM : W.HISTOGRAM + W.BINS].tolist()
         return Costs(histogram, w[W.FINISHED], w[W.SLOW], w[W.RETURNS], w[W.EXCESS])

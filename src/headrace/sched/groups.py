@@ -51,7 +51,6 @@ class Groups:
 
     @property
     def drawn(self) -> list[Any] | None:
-        """The head, if it was drawn."""
         return self._at.head
 
     def waited_for(self) -> tuple[int, int]:

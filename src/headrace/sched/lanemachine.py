@@ -132,7 +132,7 @@ class LaneMachine:
         Returns where those end that are wanted: somebody else makes the rest, which was taken away meanwhile.
         """
         group, start, end, slot = self.tickets
-        if end - start > 1 and elapsed >= self._patience:
+        if end - start > 1 and elapsed >= self._patience:  # below that nobody takes any away: no lock is needed
             end = self._ledger.end_long()
             self.tickets = Tickets(group, start, end, slot)
             failed = [each for each in failed if each[0] < end]
@@ -214,7 +214,7 @@ class LaneMachine:
         what, group, start, end, slot, wake = visit
         then: LaneCommand
         self._written = None
-        if what != Next.COMPLETED:
+        if what != Next.COMPLETED:  # such a visit ends before costs are counted: they are told with the next
             self._cost = None
         if what == Next.TICKETS:
             self.tickets = Tickets(group, start, end, slot)
@@ -238,7 +238,7 @@ class LaneMachine:
 
     def _claim(self) -> LaneCommand:
         """Rows for the samples that were said to look alike."""
-        if self._written is not None:
+        if self._written is not None:  # filed first: the ledger, and so a repair, knows one claim of a lane
             written, self._written = self._written, None
             return self._followed(self._ledger.finish(written))
         slot = self.tickets.slot

@@ -88,6 +88,7 @@ def mend(ledger: ConsumerView, dead: int, lanes: int, groups: list[int], slots: 
         deaths = _blame(ledger, *ticket)
     if collating >= 0:
         deaths = _blame_collation(ledger, collating, groups)
+    # Rows before tickets: one whose row was written is done, and would be made twice if it were queued again.
     for slot in slots:
         _repair_slot(ledger, slot, lanes)
     reissued = _reissue(ledger, lanes, groups)
@@ -232,6 +233,7 @@ def _reissue(ledger: ConsumerView, lanes: int, groups: list[int]) -> list[tuple[
             epoch = w[dims.group(group) + W.G_EPOCH]
             unresolved[epoch] = unresolved.get(epoch, 0) + 1
             key = E.pair(group, position)
+            # Whatever is behind the cursor will be taken in its turn, except what was put before all others.
             taken = position < ahead.get(group, count) or w[tickets + position] & W.AHEAD
             if taken and key not in queued and key not in held:
                 push(ledger, W.RETRIES, dims.retry, key)

@@ -9,7 +9,6 @@ class LaneStates:
     """All lanes of a run."""
 
     def __init__(self, words: Words, dims: Dims) -> None:
-        """``words`` is shared."""
         self._w, self._dims = words, dims
 
     def open(self) -> None:
@@ -25,7 +24,6 @@ class LaneStates:
         self._w[W.LANES] = max(self._w[W.LANES], lane + 1)
 
     def started(self, lane: int) -> None:
-        """A process was started for it."""
         self._w[self._dims.lane(lane) + W.L_STAGE] = W.STARTING
 
     def is_at_work(self, lane: int) -> bool:

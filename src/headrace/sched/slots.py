@@ -10,12 +10,10 @@ class SlotView:
     """All slots of a run."""
 
     def __init__(self, words: Words, dims: Dims) -> None:
-        """``words`` is shared."""
         dims.check_words(words)
         self.w, self.dims = words, dims
 
     def expected(self, slot: int) -> int:
-        """Rows of a slot."""
         return self.w[self.dims.slot(slot) + W.S_EXPECTED]
 
     def number(self, slot: int) -> int:

@@ -65,7 +65,6 @@ class Story:
     """The consumer's: of one run's memory, told to the loader's log."""
 
     def __init__(self, words: Words, dims: Dims, log: StoryLog) -> None:
-        """Nothing was published yet."""
         self._w, self._dims, self.log = words, dims, log
         self._groups: dict[int, Sequence[Any]] = {}  # by serial: their indices
         self._read: dict[int, int] = {}  # by lane: records that are in the log

@@ -116,7 +116,6 @@ class ConsumerStreams:
     """The consumer's view of all streams."""
 
     def __init__(self, words: Words, dims: Dims, lanes: int) -> None:
-        """``words`` is shared."""
         self.w, self.dims, self.lanes = words, dims, lanes
 
     def reset(self) -> None:

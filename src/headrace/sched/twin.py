@@ -44,11 +44,9 @@ class NativeLane(LaneLedger):
         self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
 
     def visit(self, written: Written | None, made: tuple[int, int, int] | None, size: TakeSize) -> Visit:
-        """See ``LaneLedger``."""
         return Visit(*self._native.visit(self.facts.lane_number, written, made, *size))
 
     def finish(self, written: Written) -> Filed:
-        """See ``LaneLedger``."""
         return Filed(*self._native.finish(self.facts.lane_number, written))
 
     def _claim(self, want: int) -> Claimed:
@@ -56,18 +54,15 @@ class NativeLane(LaneLedger):
         return found
 
     def shape(self, slot: int, layout: int, room: Room) -> int:
-        """See ``LaneLedger``."""
         decided = self.facts.layout(slot)
         if decided != W.UNDECIDED:
             return decided
         return int(self._native.shape(slot, layout, room(self.facts.expected(slot))))
 
     def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
-        """See ``LaneLedger``."""
         return int(self._native.reserve(slot, size, most))
 
     def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
-        """See ``LaneLedger``."""
         return bool(self._native.ready(self.facts.lane_number, slot, offset, size, failed))
 
 
@@ -75,25 +70,20 @@ class NativeConsumer(ConsumerLedger):
     """The consumer's view of the ledger."""
 
     def __init__(self, words: Words, dims: Dims, lock: Any = None, fuse: Any = None) -> None:
-        """``lock``: as for a lane."""
         super().__init__(words, dims, lock)
         self._native = _ledger(getattr(words, "buffer", words), dims, lock is not None, fuse)
 
     def publish(self, batch: Batch, lanes: int, ahead: Sequence[int] = (), *, relaxed: bool = False) -> list[int]:
-        """See ``ConsumerLedger``."""
         woken: list[int] = self._native.publish(*batch[:7], self.epoch, batch.free_order, lanes, relaxed, ahead)
         return woken
 
     def wake(self, lanes: int) -> list[int]:
-        """See ``ConsumerLedger``."""
         woken: list[int] = self._native.wake(lanes)
         return woken
 
     def look(self, slots: Sequence[int]) -> int | None:
-        """See ``ConsumerLedger``."""
         found = int(self._native.look(slots))
         return None if found < 0 else found
 
     def is_busy(self, slot: int, lanes: int) -> bool:
-        """See ``ConsumerLedger``."""
         return bool(self._native.is_busy(lanes, slot))

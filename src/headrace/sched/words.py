@@ -128,14 +128,12 @@ VERSION = zlib.crc32(repr([(name, value) for name, value in sorted(globals().ite
 def check(what: str, number: int, there: int) -> None:
     """IndexError where ``number`` is none of so many."""
     if not 0 <= number < there:
-        msg = f"{what} {number}: there are {there}"
-        raise IndexError(msg)
+        raise IndexError(f"{what} {number}: there are {there}")
 
 
 def _check_span(what: str, first: int, count: int, there: int) -> None:
     if not 0 <= first <= first + count <= there:
-        msg = f"{count} {what} from {first} on: there are {there}"
-        raise IndexError(msg)
+        raise IndexError(f"{count} {what} from {first} on: there are {there}")
 
 
 class Dims:
@@ -187,8 +185,7 @@ class Dims:
     def check_words(self, words: Words) -> None:
         """ValueError where a ledger is not all there."""
         if len(words) < self.words:
-            msg = f"{len(words)} words where the ledger has {self.words}"
-            raise ValueError(msg)
+            raise ValueError(f"{len(words)} words where the ledger has {self.words}")
 
     def lane(self, lane: int) -> int:
         """First word of a lane."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.core.options import Prefetch
 from headrace.store.arrivals import arrivals
 from headrace.store.background import Background, following
-from headrace.store.base import Fetched, LocalStore, RemoteStore, Row, Session
+from headrace.store.base import Fetched, LocalStore, RemoteStore, Row, Session, Store
 from headrace.store.forwarded import Forwarded
 from headrace.store.owned import Owned
 from headrace.store.window import Window
@@ -51,6 +51,11 @@ class Blocking(Forwarded, LocalStore):
         except BaseException:
             background.close()
             raise
+
+
+def blocking(store: Store) -> LocalStore:
+    """The store as blocking code reads it: itself, where it is local."""
+    return store if isinstance(store, LocalStore) else Blocking(store)
 
 
 @dataclass(frozen=True)

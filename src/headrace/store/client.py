@@ -43,7 +43,6 @@ class Fetching:
     retry: Retry = field(default_factory=Retry)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be honoured, by name."""
         for name in ("in_flight", "decoders"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Fetching({name}=...) takes a positive number, not {getattr(self, name)!r}")

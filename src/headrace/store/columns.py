@@ -86,8 +86,11 @@ def check_record(record: Record, labels: LabelKind, columns: Collection[str], st
     """Refuses a row that the store could not give back as it is."""
     unknown = record.metadata.keys() - set(columns)
     if unknown:
-        message = f"{store} has no column {min(unknown)!r}; name it in the schema (key {record.key!r})"
-        raise StoreError(message, server=store, key=record.key)
+        raise StoreError(
+            f"{store} has no column {min(unknown)!r}; name it in the schema (key {record.key!r})",
+            server=store,
+            key=record.key,
+        )
     fits = {
         LabelKind.INTEGER: isinstance(record.label, int),
         LabelKind.BLOB: isinstance(record.label, bytes),
@@ -95,8 +98,11 @@ def check_record(record: Record, labels: LabelKind, columns: Collection[str], st
     }
     if not fits[labels]:
         told = "no label" if labels is LabelKind.NONE else f"{labels.value} labels"
-        message = f"{store} takes rows with {told}, not with {record.label!r:.60} (key {record.key!r})"
-        raise StoreError(message, server=store, key=record.key)
+        raise StoreError(
+            f"{store} takes rows with {told}, not with {record.label!r:.60} (key {record.key!r})",
+            server=store,
+            key=record.key,
+        )
 
 
 def describe(store: str, columns: Columns, labels: LabelKind, kinds: Mapping[str, Kind]) -> Info:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from headrace.core.errors import IngestError, StoreError
 from headrace.store.base import Kind, LabelKind, LocalStore, Row, Store
-from headrace.store.bridges import Blocking
+from headrace.store.bridges import blocking
 from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.contents import extension
 from headrace.store.ingest.kinds import Guess
@@ -67,7 +67,7 @@ def export(
     rows = {key: place for place, key in enumerate(lists["key"])}
     wanted = list(lists["key"]) if keys is None else [key for key in keys if key in rows]
     names = [name for name in lists if name not in OWN]
-    reader: LocalStore = store if isinstance(store, LocalStore) else Blocking(store)
+    reader = blocking(store)
     done = Exported(str(target), guesses={name: Guess() for name in names})
     try:
         target.mkdir(parents=True)

@@ -119,8 +119,10 @@ class FolderStore(UrlNamed, LocalStore):
         try:
             return os.stat(self._root + path)  # noqa: PTH116
         except OSError as error:
-            message = f"{self.name}: {path!r} was there a moment ago, and cannot be looked at: {error.strerror}"
-            raise StoreUnavailable(message, server=self.name) from error
+            raise StoreUnavailable(
+                f"{self.name}: {path!r} was there a moment ago, and cannot be looked at: {error.strerror}",
+                server=self.name,
+            ) from error
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:

@@ -29,7 +29,6 @@ class Encoding:
     quality: int = 90
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be honoured, by name."""
         sides = () if self.resize is None else (self.resize,) if isinstance(self.resize, int) else self.resize
         if any(side < 1 for side in sides):
             raise IngestError(f"resize: a side of {min(sides)} pixels is no picture")

@@ -86,7 +86,6 @@ class StoreUrl:
             )
 
     def number(self, name: str, default: int, *, least: int = 1) -> int:
-        """An option that is a whole number."""
         text = self.options.get(name)
         if text is None:
             return default

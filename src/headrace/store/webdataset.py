@@ -92,8 +92,11 @@ class TarStore(UrlNamed, LocalStore):
         except ValueError:
             label = 1 << 63
         if not -(1 << 63) <= label < 1 << 63:
-            message = f"{self.name}: the label of sample {key!r} is no number of 64 bits: {raw[:40]!r}"
-            raise BadRow(message, server=self.name, key=key)
+            raise BadRow(
+                f"{self.name}: the label of sample {key!r} is no number of 64 bits: {raw[:40]!r}",
+                server=self.name,
+                key=key,
+            )
         return label
 
     def _payload(self, files: dict[str, Piece]) -> str | None:

@@ -97,7 +97,6 @@ class Window:
 
     @property
     def room(self) -> int:
-        """How many may be requested now."""
         return max(0, self.size - self._outstanding)
 
     def requested(self, count: int = 1) -> None:

@@ -29,7 +29,6 @@ class ScriptedAccelerator:
     """
 
     def __init__(self) -> None:
-        """Nothing registered, nothing under way."""
         self.log: list[tuple[str, int]] = []
         self.registered: dict[int, int] = {}
         self.marks: list[ScriptedMark] = []
@@ -57,20 +56,17 @@ class ScriptedAccelerator:
         """See ``Accelerator``; refuses memory that is registered already, as a driver does."""
         for start, length in self.registered.items():
             if address < start + length and start < address + size:
-                msg = f"{size} bytes at {address:#x} overlap what is registered"
-                raise RuntimeError(msg)
+                raise RuntimeError(f"{size} bytes at {address:#x} overlap what is registered")
         self.log.append(("register", size))
         self.registered[address] = size
 
     def unregister(self, address: int) -> None:
         """See ``Accelerator``; refuses while a copy is under way."""
         if self.under_way:
-            msg = "unregistered while copies are under way"
-            raise RuntimeError(msg)
+            raise RuntimeError("unregistered while copies are under way")
         self.log.append(("unregister", self.registered.pop(address)))
 
     def copy(self, batch: Any, flat: Flat) -> tuple[Any, ScriptedMark]:
-        """See ``Carrier``."""
         single: list[Move] = []
 
         def block(count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -90,16 +86,13 @@ class ScriptedAccelerator:
         return there, mark
 
     def is_light(self, mark: ScriptedMark) -> bool:
-        """See ``Carrier``."""
         return self.light
 
     def hand_over(self, batch: Any, mark: ScriptedMark) -> Any:
-        """See ``Carrier``."""
         self.log.append(("hand over", mark.number))
         return batch
 
     def reached(self, mark: ScriptedMark) -> bool:
-        """See ``Carrier``."""
         return mark.reached
 
     def took(self, mark: ScriptedMark) -> int | None:
@@ -113,14 +106,12 @@ class ScriptedAccelerator:
     def release(self, mark: ScriptedMark) -> None:
         """See ``Carrier``; refuses what is under way, and what was released before."""
         if not mark.reached or mark.released:
-            msg = f"copy {mark.number} is released twice, or while it is under way"
-            raise RuntimeError(msg)
+            raise RuntimeError(f"copy {mark.number} is released twice, or while it is under way")
         mark.released = True
         if mark in self.marks:  # not let go of by ``finish``
             self.marks.remove(mark)
 
     def finish(self) -> None:
-        """See ``Carrier``."""
         self.log.append(("finish", self.under_way))
         if self.before_finish is not None:
             self.before_finish()

@@ -16,7 +16,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from headrace.store.base import (
     Store,
     WritableStore,
 )
-from headrace.store.bridges import Blocking
+from headrace.store.bridges import blocking
 from headrace.store.origin import RemovingStore
 from headrace.store.provenance import Identified
 
@@ -283,14 +283,9 @@ def fill(store: Store, records: Sequence[Record], labels: LabelKind = LabelKind.
         writer.put(records)
 
 
-@contextmanager
-def reader(store: Store) -> Iterator[LocalStore]:
+def reader(store: Store) -> "closing[LocalStore]":
     """The store, as blocking code reads it; closed at the end."""
-    local = store if isinstance(store, LocalStore) else Blocking(store)
-    try:
-        yield local
-    finally:
-        local.close()
+    return closing(blocking(store))
 
 
 @contextmanager

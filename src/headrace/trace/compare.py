@@ -50,7 +50,6 @@ class Difference:
 
     @property
     def words(self) -> str:
-        """What to make of it."""
         if self.seen is None:
             return "too few to tell"
         if not self.seen:
@@ -78,7 +77,6 @@ class TraceComparison:
     loaders: tuple[LoaderComparison, ...]
 
     def data(self) -> dict[str, Any]:
-        """As plain values that are JSON."""
         data = asdict(self)
         for loader, plain in zip(self.loaders, data["loaders"], strict=True):
             for one, values in zip(loader.differences, plain["differences"], strict=True):

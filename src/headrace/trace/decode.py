@@ -54,7 +54,6 @@ class Decoder:
     """Collects the tables of all streams."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self.streams: list[tuple[int, int, str, int]] = []
         self.runs: list[tuple[str, int]] = []
         self.names: list[str] = []
@@ -64,7 +63,6 @@ class Decoder:
         self._samples = 0
 
     def stream(self, parts: list[tuple[int, int, Units]]) -> None:
-        """One stream's extents, in order."""
         process, thread, _ = parts[0]
         number = len(self.streams)
         units = np.concatenate([part[2] for part in parts])
@@ -125,7 +123,6 @@ class Decoder:
         return np.array(found, np.int64)[inverse] if found else np.empty(0, np.int64)
 
     def _sampled(self, view: "_RecordView", texts: dict[tuple[int, int], str]) -> None:
-        """Samples and their operations."""
         at = np.flatnonzero(view.tag == F.SAMPLE)
         samples = view.table("samples", at)
         word, sizes = view.payload[at + 1], view.value[at + 1]

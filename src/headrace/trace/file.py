@@ -150,8 +150,9 @@ def _opened(path: str) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        msg = f"trace={path!r}: cannot be written ({error.strerror}); name a file in a directory that exists"
-        raise TraceError(msg) from error
+        raise TraceError(
+            f"trace={path!r}: cannot be written ({error.strerror}); name a file in a directory that exists"
+        ) from error
 
 
 def _begun(file: int, path: str, join: bytes | None) -> tuple[int, int, bytes]:
@@ -160,20 +161,19 @@ def _begun(file: int, path: str, join: bytes | None) -> tuple[int, int, bytes]:
         head = os.pread(file, F.HEADER.size, 0)
         ours = head.startswith(F.MAGIC) and len(head) == F.HEADER.size
         if head and not ours:
-            msg = f"trace={path!r}: there is a file that is not a trace; it is left alone, choose another name"
-            raise TraceError(msg)
+            raise TraceError(
+                f"trace={path!r}: there is a file that is not a trace; it is left alone, choose another name"
+            )
         if join is None and head[_IDENTITY] not in _ours and not _in_use(file):
             _begin(file, path)
             head = os.pread(file, F.HEADER.size, 0)
             _ours.add(head[_IDENTITY])
         fcntl.flock(file, fcntl.LOCK_SH)
     if not head:
-        msg = f"trace={path!r}: the trace that this process was to write to is gone"
-        raise TraceError(msg)
+        raise TraceError(f"trace={path!r}: the trace that this process was to write to is gone")
     _, version, extent, base, wall, identity, _, _ = F.HEADER.unpack(head)
     if (version, extent) != (F.VERSION, F.EXTENT) or identity != (join or identity):
-        msg = f"trace={path!r}: another trace is being written there; choose another name"
-        raise TraceError(msg)
+        raise TraceError(f"trace={path!r}: another trace is being written there; choose another name")
     return base, wall, identity
 
 
@@ -198,8 +198,7 @@ def _begin(file: int, path: str) -> None:
         os.ftruncate(file, F.EXTENT)
     except OSError as error:
         Path(path).unlink(missing_ok=True)
-        msg = f"trace={path!r}: cannot be written ({error.strerror})"
-        raise TraceError(msg) from error
+        raise TraceError(f"trace={path!r}: cannot be written ({error.strerror})") from error
     before = time.monotonic_ns()
     wall = time.time_ns()
     base = (before + time.monotonic_ns()) // 2

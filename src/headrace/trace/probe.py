@@ -72,7 +72,6 @@ class Probe:
         return time.thread_time_ns()
 
     def _left(self, number: int, elapsed: int, cpu: int) -> int:
-        """The span's value."""
         value = F.span(elapsed, time.thread_time_ns() - cpu)
         if self._hooks is not None:
             self._hooks[1](number)

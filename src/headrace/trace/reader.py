@@ -112,18 +112,14 @@ def read(path: str | os.PathLike[str]) -> Trace:
             raw = file.read()
             blocks = os.fstat(file.fileno()).st_blocks * 512
     except OSError as error:
-        msg = f"{where}: cannot be read ({error.strerror})"
-        raise TraceError(msg) from error
+        raise TraceError(f"{where}: cannot be read ({error.strerror})") from error
     if not raw.startswith(F.MAGIC):
-        msg = f"{where}: this is not a headrace trace" if raw else f"{where}: the file is empty"
-        raise TraceError(msg)
+        raise TraceError(f"{where}: this is not a headrace trace" if raw else f"{where}: the file is empty")
     if len(raw) < F.HEADER.size:
-        msg = f"{where}: the trace is cut off within its header"
-        raise TraceError(msg)
+        raise TraceError(f"{where}: the trace is cut off within its header")
     _, version, extent, base, wall, _, state, host = F.HEADER.unpack_from(raw)
     if version != F.VERSION:
-        msg = f"{where}: a trace of format {version}; this release of headrace reads format {F.VERSION}"
-        raise TraceError(msg)
+        raise TraceError(f"{where}: a trace of format {version}; this release of headrace reads format {F.VERSION}")
     decoder = Decoder()
     try:
         for parts in _streams(raw, extent).values():
@@ -132,8 +128,9 @@ def read(path: str | os.PathLike[str]) -> Trace:
         _renumber(tables, begun, len(decoder.runs))
         runs = tuple(_run(*decoder.runs[position]) for position in begun)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
-        msg = f"{where}: the trace is damaged; what is in it makes no sense ({type(error).__name__}: {error})"
-        raise TraceError(msg) from error
+        raise TraceError(
+            f"{where}: the trace is damaged; what is in it makes no sense ({type(error).__name__}: {error})"
+        ) from error
     calls = tables["operations"]
     tables["operations"] = calls[calls["sample"] >= 0]  # in a damaged file some may belong to none
     return Trace(

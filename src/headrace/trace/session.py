@@ -21,12 +21,10 @@ class TraceSession:
     """A trace under way, for what loaders do not know of."""
 
     def __init__(self, recording: Recording) -> None:
-        """``recording``: where everything goes."""
         self._recording = recording
 
     @property
     def path(self) -> str:
-        """The file."""
         return self._recording.path
 
     @contextmanager
@@ -75,13 +73,10 @@ def checked(path: str | os.PathLike[str] | None) -> str | None:
 
 def _checked(path: Any, name: str) -> str:
     if not isinstance(path, (str, os.PathLike)):
-        msg = f"{name}= takes a path, not {path!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{name}= takes a path, not {path!r}")
     found = Path(path).absolute()
     if not found.parent.is_dir():
-        msg = f"{name}={str(path)!r}: the directory {str(found.parent)!r} does not exist"
-        raise TraceError(msg)
+        raise TraceError(f"{name}={str(path)!r}: the directory {str(found.parent)!r} does not exist")
     if found.is_dir():
-        msg = f"{name}={str(path)!r} is a directory; name a file"
-        raise TraceError(msg)
+        raise TraceError(f"{name}={str(path)!r} is a directory; name a file")
     return str(found)

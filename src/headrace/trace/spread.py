@@ -27,11 +27,9 @@ class Spread:
 
     @property
     def variability(self) -> float:
-        """Standard deviation over mean."""
         return self.std / self.mean if self.mean else 0.0
 
     def data(self) -> dict[str, Any]:
-        """As plain values."""
         return {**asdict(self), "variability": self.variability}
 
 
@@ -40,20 +38,8 @@ def spread(nanoseconds: npt.NDArray[Any]) -> Spread:
     if not len(nanoseconds):
         return Spread()
     seconds = nanoseconds / SECOND
-    least, p25, p50, p75, p90, p99, most = np.percentile(seconds, [0, 25, 50, 75, 90, 99, 100]).tolist()
-    return Spread(
-        count=len(seconds),
-        total=float(seconds.sum()),
-        mean=float(seconds.mean()),
-        std=float(seconds.std()),
-        least=least,
-        p25=p25,
-        p50=p50,
-        p75=p75,
-        p90=p90,
-        p99=p99,
-        most=most,
-    )
+    percentiles = np.percentile(seconds, [0, 25, 50, 75, 90, 99, 100]).tolist()
+    return Spread(len(seconds), float(seconds.sum()), float(seconds.mean()), float(seconds.std()), *percentiles)
 
 
 def computed(spans: npt.NDArray[Any]) -> float | None:

@@ -102,7 +102,6 @@ class TraceStream:
         self._pair(elapsed | _UNKNOWN, self._rows + start, first << 32 | count, _ROWS_ID | batch)
 
     def collate(self, batch: int, samples: int, start: int, elapsed: int) -> None:
-        """A batch was collated."""
         self._pair(elapsed | _UNKNOWN, self._collate + start, samples, F.COLLATE_ID << 52 | batch)
 
     def batch(self, batch: int, samples: int, ready: int, outstanding: int, start: int, elapsed: int) -> None:
@@ -124,7 +123,6 @@ class TraceStream:
         self._put(self.define(F.NAME, name) << 48 | max(0, value) & F.MASK48, F.COUNTER << 52 | now - self._base)
 
     def event(self, name: str, value: int, now: int) -> None:
-        """Something happened."""
         self._put(self.define(F.NAME, name) << 48 | max(0, value) & F.MASK48, F.EVENT << 52 | now - self._base)
 
     def run(self, run: int, now: int) -> None:

@@ -40,7 +40,6 @@ class Automatic:
         self._keep(lanes)
 
     def decide(self, observed: LaneRates) -> int:
-        """Lanes for the next period."""
         lanes = self._policy.lanes(replace(observed, affordable=min(observed.affordable, self._most)))
         self._keep(lanes)
         return lanes

@@ -89,7 +89,6 @@ class CoreUse:
     """How some processes use the cores, from one question to the next."""
 
     def __init__(self, pids: list[int]) -> None:
-        """The first period begins now."""
         self._began, self._before = time.monotonic(), _seconds(pids)
 
     def ask(self, pids: list[int]) -> Use:

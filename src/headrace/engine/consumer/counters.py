@@ -25,14 +25,12 @@ class History:
     """How a value changed, lately."""
 
     def __init__(self) -> None:
-        """Time runs from now on."""
         self._began = time.monotonic()
         self._changes: deque[tuple[float, float]] = deque(maxlen=HISTORY)
         self.last = 0.0
         """What it is now; 0 before the first value."""
 
     def note(self, value: float) -> None:
-        """It is this now."""
         if not self._changes or self._changes[-1][1] != value:
             self._changes.append((time.monotonic() - self._began, value))
             self.last = value
@@ -50,7 +48,6 @@ class Failures:
     """Samples that were left out: how many, and the newest of them."""
 
     def __init__(self) -> None:
-        """None yet."""
         self.count = 0
         self._newest: deque[tuple[Failure, int]] = deque()
         self._bytes = 0
@@ -118,7 +115,6 @@ class LoaderCounters(Counters):
         return self.thresholds.last
 
     def snapshot(self) -> Stats:
-        """The counts as they are now."""
         return Stats(
             **{counter.name: getattr(self, counter.name) for counter in fields(Counters)},
             lanes=self.lanes,
@@ -150,7 +146,6 @@ class Errors:
         return isinstance(self._policy, Skip)
 
     def passed(self, samples: int) -> None:
-        """Samples were delivered."""
         self._seen += samples
 
     def failed(self, index: Any, raised: BaseException, original: BaseException | None) -> None:

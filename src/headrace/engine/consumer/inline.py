@@ -32,8 +32,7 @@ def collated(
     try:
         made = collate_fn(samples if batched else samples[0])
     except StopIteration as error:
-        msg = "collate_fn raised StopIteration, which would end the epoch"
-        raise RuntimeError(msg) from error
+        raise RuntimeError("collate_fn raised StopIteration, which would end the epoch") from error
     if observer is not None:
         observer.collated(batch.batch, batch.samples, began)
     return made
@@ -162,8 +161,7 @@ class InlineRun:
         try:
             return get(what)
         except StopIteration as error:
-            msg = f"the dataset raised StopIteration for {seed!r}, which would end the epoch"
-            raise RuntimeError(msg) from error
+            raise RuntimeError(f"the dataset raised StopIteration for {seed!r}, which would end the epoch") from error
 
     def _collated(self, samples: Any, made: list[Any], delivered: Delivered) -> Any:
         if self._seed is not None and made:

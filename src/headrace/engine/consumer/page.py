@@ -80,7 +80,6 @@ class FiguresPage:
     """The loader's side. Writing takes a microsecond or two, once per batch."""
 
     def __init__(self, counters: LoaderCounters, name: str) -> None:
-        """``name``: of the dataset."""
         with explained("make a page for the loader's figures"):
             file = os.memfd_create(NAME, os.MFD_CLOEXEC)
             try:
@@ -92,7 +91,6 @@ class FiguresPage:
         self._process = os.getpid()  # a forked one makes a page of its own
 
     def show(self, epoch: int, delivered: Delivered, now: int, *, finished: bool = False) -> None:
-        """Bring the page up to date."""
         counters = self._counters
         _PAGE.pack_into(
             self._page,
@@ -125,7 +123,6 @@ class FiguresPage:
             _CACHE.pack_into(self._page, _PAGE.size, *counts, *use.division.split)
 
     def close(self) -> None:
-        """Nothing is to be seen any more; idempotent."""
         self._page.close()
 
 

@@ -69,7 +69,6 @@ class SampleWork:
         staffing: Staffing,
         succession: Succession,
     ) -> None:
-        """Nothing is drawn yet."""
         self.pool, self.slots, self.errors, self.counters = pool, slots, errors, counters
         self._terms, self._staffing, self._number = terms, staffing, succession.epoch
         self.ledger = pool.ledger()
@@ -92,7 +91,6 @@ class SampleWork:
         return self._after is not None and self._after.is_delivered
 
     def begin(self) -> None:
-        """The epoch begins in the ledger."""
         automatic = self._staffing.automatic
         if self._after is not None:
             self._after = None
@@ -116,7 +114,6 @@ class SampleWork:
             self.counters.asked += 1
 
     def do(self, command: object) -> Hand[Settled] | None:
-        """What the machine says."""
         match command:
             case Ring(lanes=lanes):
                 self.pool.ring(lanes)
@@ -152,6 +149,7 @@ class SampleWork:
             return
         if indices is NOT_YET:
             self._ask_early()
+        # Memory first: without it nothing was entered anywhere, and the group stays the head of its source.
         slot = None if indices is NOT_YET else self.slots.acquire(self._is_busy, force=must)
         if slot is None or indices is NOT_YET:
             machine.stuck()
@@ -240,7 +238,6 @@ class SampleWork:
             self._terms.window.waited(since_asked, oversight.idle(self.ledger, self.pool.lanes), self.ledger.limit)
 
     def busy(self) -> list[str]:
-        """Which samples are being made."""
         found = []
         for lane in range(self.pool.lanes):
             number, position = oversight.making(self.ledger, lane)
@@ -267,7 +264,7 @@ class SampleWork:
 
     def _begin_again(self, *, local: bool) -> None:
         self.machine.begin_again(local=local)
-        if self._next is not None:
+        if self._next is not None:  # what it published went with the ledger's generation
             self._next.abandon(torn=False)
             self._next = self._follower = None
         self.slots.reclaim()

@@ -15,7 +15,6 @@ class Stragglers:
     """One loader's memory of them, over all its epochs."""
 
     def __init__(self) -> None:
-        """None is known yet."""
         self._known: dict[Any, None] = {}
         self._read = 0
 

@@ -48,7 +48,6 @@ class StreamWork:
         )
 
     def begin(self) -> None:
-        """The epoch begins in the ledger."""
         self.machine.begin()
 
     def have_made(self) -> None:
@@ -79,7 +78,6 @@ class StreamWork:
         self.slots.reclaim(self.machine.mend())
 
     def abandon(self, *, torn: bool) -> None:
-        """Give up the rest."""
         self.machine.give_up()
         self.slots.reclaim()
 
@@ -93,7 +91,6 @@ class StreamWork:
         return {"streams": streams, "turn": now.turn}
 
     def do(self, command: object) -> Hand[StreamProgress] | None:
-        """What the machine says."""
         match command:
             case Ring(lanes=lanes):
                 self.pool.ring(lanes)

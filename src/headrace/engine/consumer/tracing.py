@@ -73,7 +73,6 @@ class RunTrace:
                         self._stream.event(f"{event.who}: {event.what}", index if type(index) is int else 0, now)
 
     def copied(self, batch: Delivered, size: int, start: int, elapsed: int) -> None:
-        """A batch reached the device."""
         self._stream.copy(batch.batch, size, start, elapsed)
 
     def span(self, name: str, start: int, elapsed: int) -> None:
@@ -81,6 +80,5 @@ class RunTrace:
         self._stream.span(name, start, elapsed)
 
     def ended(self) -> None:
-        """The epoch is over."""
         self._tell(time.monotonic_ns())
         self._stream.event("epoch end", 0, time.monotonic_ns())

@@ -72,7 +72,6 @@ class Watch:
     """Follows one epoch."""
 
     def __init__(self, pool: Pool, ledger: ConsumerLedger, counters: LoaderCounters, staffing: Staffing) -> None:
-        """What earlier epochs cost is known."""
         self._pool, self._ledger, self._counters = pool, ledger, counters
         self._spares, self._automatic = staffing.spares, staffing.automatic
         self._gauges = pool.gauges()
@@ -126,7 +125,6 @@ class Watch:
         self._due = slow if self._due is None else min(self._due, self._due if slow is None else slow)
 
     def _is_growing(self) -> bool:
-        """Whether processes are missing for the lanes there may be."""
         return self._automatic is not None and self._pool.lanes < self._gauges.limit
 
     def _grow(self) -> None:
@@ -192,7 +190,6 @@ class Watch:
         return None if due is None else max(0.0, (due - time.monotonic_ns()) / 1e9) + 0.0005
 
     def waited(self, seconds: float) -> None:
-        """The consumer was blocked."""
         if self._period is not None:
             self._period.waited += seconds
 
@@ -246,7 +243,6 @@ class Watch:
         self._counters.lane_changes.note(lanes)
 
     def count(self) -> None:
-        """Bring the counters up to date."""
         with self._pool.section():
             self._count()
 

@@ -16,11 +16,9 @@ def written(memory: Reservation, ledger: ConsumerLedger, group: Group) -> tuple[
     """Write its indices; how they are written now, and bytes that its blob begins with."""
     number, indices = group.number, group.indices
     if len(indices) > memory.dims.rows:
-        msg = f"a batch of {len(indices)} samples is larger than the {memory.dims.rows} a batch may have"
-        raise SlabError(msg)
+        raise SlabError(f"a batch of {len(indices)} samples is larger than the {memory.dims.rows} a batch may have")
     if number >= memory.dims.groups:
-        msg = f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor"
-        raise SlabError(msg)
+        raise SlabError(f"more than {memory.dims.groups} batches are outstanding; use a smaller prefetch_factor")
     if set(map(type, indices)) == {int}:
         try:
             integers = array("q", indices)
@@ -33,8 +31,9 @@ def written(memory: Reservation, ledger: ConsumerLedger, group: Group) -> tuple[
     packed = pickle.dumps(list(indices))
     size = -(-(8 + len(packed)) // 64) * 64
     if size > BLOB:
-        msg = f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
-        raise SlabError(msg)
+        raise SlabError(
+            f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
+        )
     at = memory.blob(number)
     memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
     memory.bytes[at + 8 : at + 8 + len(packed)] = packed
@@ -48,7 +47,8 @@ def _planned(memory: Reservation, group: Group, kind: IndexKind, used: int) -> t
     packed = group.indices.packed()
     at = memory.blob(group.number) + used
     if used + len(packed) > BLOB:
-        msg = f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"
-        raise SlabError(msg)
+        raise SlabError(
+            f"a batch of {len(group.indices)} samples is larger than a batch from a network or a cache may be"
+        )
     memory.bytes[at : at + len(packed)] = packed
     return kind | IndexKind.PLANNED, max(64, -(-(used + len(packed)) // 64) * 64)

@@ -31,8 +31,9 @@ class Arena:
                 os.ftruncate(self.fd, size + PULSE)
             self._map = mmap.mmap(self.fd, size + PULSE, flags=mmap.MAP_SHARED)
         except (OSError, ValueError) as error:
-            msg = f"cannot reserve {size >> 20} MiB for payloads ({error}); use a smaller Prefetch(memory=...)"
-            raise SlabError(msg) from error
+            raise SlabError(
+                f"cannot reserve {size >> 20} MiB for payloads ({error}); use a smaller Prefetch(memory=...)"
+            ) from error
         self._closed = weakref.finalize(self, os.close, self.fd)
         self._view = memoryview(self._map)
         self._pulse = self._view[size : size + 8].cast("Q")
@@ -43,7 +44,6 @@ class Arena:
         return self._pulse[0]
 
     def beat(self) -> None:
-        """It came round once more."""
         self._pulse[0] += 1
 
     def write(self, offset: int, *parts: bytes | memoryview) -> None:
@@ -79,7 +79,6 @@ class Arena:
             self._map.madvise(mmap.MADV_REMOVE, begin, end - begin)
 
     def close(self) -> None:
-        """Forget it; idempotent."""
         if self._closed.alive:
             self._pulse.release()
             self._view.release()

@@ -50,12 +50,10 @@ class Room:
         return used + self._expected + size <= self._memory
 
     def asked(self, number: int) -> None:
-        """It is under way."""
         size = self._coming[number] = self._known.get(number, int(self._mean))
         self._expected += size
 
     def landed(self, number: int) -> None:
-        """It is not under way any more."""
         self._expected -= self._coming.pop(number, 0)
 
     def keeps(self, number: int, size: int, used: int) -> bool:

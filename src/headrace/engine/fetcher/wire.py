@@ -119,7 +119,6 @@ class Frames:
     """Bytes in, whole frames out."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._held = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[MessageKind, bytes]]:

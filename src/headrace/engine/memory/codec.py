@@ -28,12 +28,11 @@ class EncodedObject:
             _Pickler(stream, self._buffers.append, locate).dump(value)
             self._raw = [buffer.raw() for buffer in self._buffers]
         except Exception as error:
-            msg = (
+            raise BatchNotSendable(
                 f"cannot pickle a batch to send it to the training process: {type(error).__name__}: {error}. "
                 "Return tensors that do not require grad, arrays or picklable objects from the dataset and "
                 "collate_fn, or use num_workers=0"
-            )
-            raise BatchNotSendable(msg) from error
+            ) from error
         self._head = stream.getbuffer()
         self._places, at = [], 8 * (2 + 2 * len(self._raw)) + len(self._head)
         for raw in self._raw:
@@ -95,8 +94,7 @@ def _buffer(flat: torch.Tensor) -> pickle.PickleBuffer:
 
 def _reduce_tensor(value: torch.Tensor) -> Any:
     if value.requires_grad and not value.is_leaf:
-        msg = "a tensor that requires grad and is not a leaf cannot be sent; call .detach() on it"
-        raise BatchNotSendable(msg)
+        raise BatchNotSendable("a tensor that requires grad and is not a leaf cannot be sent; call .detach() on it")
     if value.is_quantized or value.is_conj() or value.is_neg():
         return NotImplemented
     data = value.detach()

@@ -39,7 +39,6 @@ class Leaf:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return self.dtype.itemsize * math.prod(self.shape)
 
     @property

@@ -23,7 +23,6 @@ class Layouts:
     """The layouts one process knows, by number: 62 bits of the description, the same in every process."""
 
     def __init__(self, memory: Reservation) -> None:
-        """Knows none."""
         self._memory = memory
         self._known: dict[int, Layout] = {}
         self._described: dict[Leaf | Node, tuple[int, bytes]] = {}

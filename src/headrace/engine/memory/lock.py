@@ -10,7 +10,6 @@ import os
 import threading
 from contextlib import suppress
 from multiprocessing import reduction
-from types import TracebackType
 from typing import Any, Self
 
 from headrace.engine.memory.reservation import Reservation
@@ -32,7 +31,6 @@ class Descriptor:
         return received
 
     def close(self) -> None:
-        """Idempotent."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -60,7 +58,6 @@ class Lock(Descriptor):
         super().__init__(os.memfd_create("headrace-lock", os.MFD_CLOEXEC))
 
     def __enter__(self) -> None:
-        """Wait for it."""
         self._depth = self.depth + 1
         if self._depth == 1:
             self._holder = os.getpid()
@@ -71,9 +68,7 @@ class Lock(Descriptor):
         """How often this process has entered it; a process that is forked has not."""
         return self._depth if self._holder == os.getpid() else 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let it go, where this leaves the outermost block; where it is not held, nothing happens."""
         self._depth = max(0, self.depth - 1)
         if self._depth == 0:
@@ -101,12 +96,9 @@ class Mutex:
         self._mutex.make()
 
     def __enter__(self) -> None:
-        """Wait for it."""
         self._mutex.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let it go, where this leaves the outermost block."""
         self._mutex.__exit__()
 
@@ -145,24 +137,19 @@ class Section:
     """
 
     def __init__(self, lock: Lock | Mutex) -> None:
-        """``lock``: the run's."""
         self._lock, self._threads = lock, threading.RLock()
 
     def __enter__(self) -> None:
-        """Wait for both."""
         try:
             self._threads.acquire()
             self._lock.__enter__()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Let both go."""
+    def __exit__(self, *_: object) -> None:
         try:
-            self._lock.__exit__(kind, error, trace)
+            self._lock.__exit__()
         finally:
             with suppress(RuntimeError):  # an interrupt came before it was taken
                 self._threads.release()
@@ -179,7 +166,6 @@ class Bell(Descriptor):
     """Wakes one sleeper; ringing it before the sleeper waits is not lost."""
 
     def __init__(self) -> None:
-        """Silent."""
         super().__init__(os.eventfd(0, os.EFD_CLOEXEC))
 
     def ring(self) -> None:
@@ -187,5 +173,4 @@ class Bell(Descriptor):
         os.eventfd_write(self.fd, 1)
 
     def wait(self) -> None:
-        """Sleep until it is rung."""
         os.eventfd_read(self.fd)

@@ -84,11 +84,10 @@ class Reservation:
             if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
                 with explained("map the memory file for batches"):
                     raise
-            msg = (
+            raise SlabError(
                 f"cannot reserve {size >> 20} MiB of address space for batches ({error}); "
                 "raise the limit (ulimit -v, ulimit -f) or use num_workers=0"
-            )
-            raise SlabError(msg) from error
+            ) from error
         self._closed = weakref.finalize(self, os.close, self.fd)
         self.bytes = memoryview(self.map)
         self.words = self.bytes[: 8 * dims.words].cast("q")

@@ -187,7 +187,6 @@ class SpareSlabs:
     """Slabs between iterations: memory that is already faulted in costs nothing to use again. For any thread."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._slabs: list[Slab] = []
         self._closed = False
         self._owner = os.getpid()
@@ -215,7 +214,6 @@ class SpareSlabs:
                 self._slabs.append(slab)
 
     def close(self) -> None:
-        """Give everything back."""
         with self._lock, ExitStack() as rest:
             self._closed = True
             while self._slabs:

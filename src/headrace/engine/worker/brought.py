@@ -50,7 +50,6 @@ class Rows:
         return Orders(self.store, prefetch, self.retry, batch or 1)
 
     def key(self, index: Any) -> str:
-        """Of a sample."""
         found: str = self._dataset.keys[self._inner(index)]
         return found
 

@@ -18,7 +18,6 @@ class Collator:
     """The user's collate_fn over samples; whatever it does, the slot has a result or an error afterwards."""
 
     def __init__(self, job: Job, memory: WorkerMemory, observer: Observer) -> None:
-        """Keeps no sample."""
         self._stream = observer.stream
         self._memory, self._collate_fn = memory, job.task.collate_fn
         self._dataset, self._skips = job.task.dataset, job.task.keep_partial

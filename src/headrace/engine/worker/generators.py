@@ -102,7 +102,6 @@ class SeedWatch:
     """Tells whether the generators were seeded since it was made, as opposed to drawn from."""
 
     def __init__(self) -> None:
-        """Notes where they stand."""
         self._torch = torch.initial_seed()
         self._python, self._numpy = random.getstate(), np.random.get_state()
 

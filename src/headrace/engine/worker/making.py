@@ -110,7 +110,6 @@ class SampleMaker:
         return self._indices[2]
 
     def _make(self, command: Make) -> None:
-        """Make samples one by one."""
         machine, facts = self._machine, self._facts
         group, start, end, _ = command.tickets
         indices, get = self._index_list(group), self._get

@@ -36,13 +36,11 @@ class Place:
         self.name, self.holder, self.key, self.reads = name, holder, key, reads
 
     def get(self) -> Any:
-        """What stands there."""
         if isinstance(self.key, int):
             return self.holder.transforms[self.key]
         return self.holder[self.key] if isinstance(self.holder, dict) else getattr(self.holder, self.key)
 
     def put(self, value: Any) -> None:
-        """Let something else stand there."""
         if isinstance(self.key, int):
             members = self.holder.transforms
             if isinstance(members, list):

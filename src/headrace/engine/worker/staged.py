@@ -70,7 +70,6 @@ class Staged:
         return list(zip(plans.read(body[count * ROW :], count), places, strict=True))
 
     def __call__(self, index: Any) -> Any:
-        """The sample."""
         (plan, row), self.place = self.place or (None, None), None
         share = None if plan is None else self._opened()
         if plan is None or share is None:

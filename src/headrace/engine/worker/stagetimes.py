@@ -40,7 +40,6 @@ class StageTimes:
     """Adds up. Times are nanoseconds; CPU time is that of the process, whose threads may help a stage."""
 
     def __init__(self, codec: Codec) -> None:
-        """Nothing yet."""
         self._codec, self._told, self._made = codec, time.monotonic_ns(), 0
         self._sums = dict.fromkeys(Sums._fields, 0)
         self._used, self._queued = time.process_time_ns(), _queued()

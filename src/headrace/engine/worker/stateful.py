@@ -26,8 +26,9 @@ def load(thing: Any, state: Any, name: str) -> None:
     try:
         thing.load_state_dict(copy.deepcopy(state))
     except Exception as error:
-        msg = f"load_state_dict(state): the {name}, {type(thing).__qualname__}, does not take its state: {error!r}"
-        raise StateMismatch(msg) from error
+        raise StateMismatch(
+            f"load_state_dict(state): the {name}, {type(thing).__qualname__}, does not take its state: {error!r}"
+        ) from error
 
 
 def restart(dataset: Stateful) -> None:

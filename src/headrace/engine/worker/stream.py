@@ -49,8 +49,9 @@ class Stream:
             with suppress(Exception):  # it was raised when the batch was first made
                 found = self.items() is not None
             if not found:
-                msg = f"load_state_dict(state): {batches} batches had come, now the dataset ends after {number}"
-                raise StateMismatch(msg)
+                raise StateMismatch(
+                    f"load_state_dict(state): {batches} batches had come, now the dataset ends after {number}"
+                )
 
     def items(self) -> list[Any] | None:
         """The items of the next batch; None at the end. What the dataset raises comes through."""

@@ -14,8 +14,7 @@ try:
     import acsylla
     from acsylla._cython import cyacsylla
 except ImportError as error:
-    message = "cassandra:// needs the package acsylla: pip install 'headrace[cassandra]'"
-    raise MissingDriver(message) from error
+    raise MissingDriver("cassandra:// needs the package acsylla: pip install 'headrace[cassandra]'") from error
 
 errors = acsylla.errors
 

@@ -66,19 +66,18 @@ async def shape_of(connection: driver.Connection, tables: Tables, store: str) ->
         if data.get(column) not in wanted:
             is_a = f"is a {data[column]}" if column in data else "is not there"
             has = ", ".join(f"{name} {declared}" for name, declared in sorted(data.items()))
-            message = f"{store}: column {column!r} of {tables.data} {is_a}; the table has {has}"
-            raise StoreRefused(message, server=store)
+            raise StoreRefused(f"{store}: column {column!r} of {tables.data} {is_a}; the table has {has}", server=store)
     labels = cql.labels_of(data.get(tables.label_column))
     if labels is None:
         declared = data[tables.label_column]
-        message = f"{store}: labels are integers or blobs, not {declared} as in column {tables.label_column!r}"
-        raise StoreRefused(message, server=store)
+        raise StoreRefused(
+            f"{store}: labels are integers or blobs, not {declared} as in column {tables.label_column!r}", server=store
+        )
     kinds = {"key": Kind.TEXT}
     if metadata:
         others = {name: cql.kind_of(declared) for name, declared in metadata.items()}
         if others.pop(tables.metadata_id_column, None) is None:
-            message = f"{store}: {tables.metadata} has no column {tables.metadata_id_column!r}"
-            raise StoreRefused(message, server=store)
+            raise StoreRefused(f"{store}: {tables.metadata} has no column {tables.metadata_id_column!r}", server=store)
         kinds |= {name: others.pop(name) for name in ("label", "bytes") if name in others}
         kinds |= dict(sorted(others.items()))
     elif labels is LabelKind.INTEGER:

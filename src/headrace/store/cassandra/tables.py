@@ -114,11 +114,11 @@ class CassandraTables:
         elif shape.has_metadata and "bytes" in shape.kinds:
             source, id_column, column = tables.metadata, tables.metadata_id_column, "bytes"
         else:
-            message = (
+            raise StoreRefused(
                 f"{self.name}: nothing says when its rows were written without reading payloads, so a cache cannot "
-                "tell: derive from StoreDataset, and tell the rows apart in `cache_fingerprint()`"
+                "tell: derive from StoreDataset, and tell the rows apart in `cache_fingerprint()`",
+                server=self.name,
             )
-            raise StoreRefused(message, server=self.name)
         text = cql.write_times(cql.table(tables.keyspace, source), id_column, column)
         prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
 
@@ -206,6 +206,7 @@ class CassandraTables:
         """The shape of tables that are both there."""
         shape = await shape_of(connection, self._tables, self.name)
         if not shape.has_metadata:
-            message = f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata"
-            raise StoreRefused(message, server=self.name)
+            raise StoreRefused(
+                f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata", server=self.name
+            )
         return shape

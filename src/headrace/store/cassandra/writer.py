@@ -47,8 +47,11 @@ class CassandraWriter:
     async def put(self, records: Sequence[Record]) -> None:
         for record in records:
             if bound_id(record.key, self._shape.id_type) is None:
-                message = f"{self._store}: {record.key!r} is no {self._shape.id_type}, as keys of this table are"
-                raise StoreError(message, server=self._store, key=record.key)
+                raise StoreError(
+                    f"{self._store}: {record.key!r} is no {self._shape.id_type}, as keys of this table are",
+                    server=self._store,
+                    key=record.key,
+                )
         await self._advance()
         await each(self._put, records)
         await self._advance()  # who read the first one may have read rows of before
@@ -111,5 +114,6 @@ class CassandraWriter:
         try:
             return await self._again.run(key, attempt)
         except (TypeError, ValueError, OverflowError) as error:
-            message = f"{self._store}: the row with the key {key!r} cannot be written: {error}"
-            raise StoreError(message, server=self._store, key=key) from error
+            raise StoreError(
+                f"{self._store}: the row with the key {key!r} cannot be written: {error}", server=self._store, key=key
+            ) from error

@@ -152,7 +152,6 @@ class ServedWriter:
         }
 
     def remove(self, keys: Sequence[str]) -> int:
-        """Takes rows out; how many there were."""
         gone: int = self._asked("remove", list(keys))
         return gone
 

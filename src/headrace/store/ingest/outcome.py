@@ -44,7 +44,6 @@ class Notes:
             self.seen.setdefault(what, Noted()).add(noted)
 
     def data(self) -> dict[str, Any]:
-        """JSON."""
         return {what: {"count": noted.count, "examples": noted.examples} for what, noted in self.seen.items()}
 
 
@@ -160,7 +159,6 @@ class Outcome:
             yield f"others use {self.store}: until they are done, its newest rows lie in the file beside it, -wal"
 
     def data(self) -> dict[str, Any]:
-        """JSON."""
         return {
             "source": self.source,
             "store": self.store,

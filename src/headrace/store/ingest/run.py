@@ -44,7 +44,6 @@ class Working:
     """Whether what is already stored is written again: for labels or metadata that changed."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be honoured, by name."""
         if self.workers < 0:
             raise IngestError(f"workers: {self.workers} is no number of processes")
         if self.spark is not None and self.workers:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.core.errors import IngestError, StoreError
-from headrace.store.base import Columns, Kind, LabelKind, LocalStore
-from headrace.store.bridges import Blocking
+from headrace.store.base import Columns, Kind, LabelKind
+from headrace.store.bridges import blocking
 from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.folder import FolderStore
 from headrace.store.ingest.options import ReadOptions
@@ -38,8 +38,7 @@ class StoredSource:
         root = (folder or "/") if self._named else None
         self.where = Where(self.name, root, threads=parsed.scheme in {"file", "sqlite"})
         self._reading = reading
-        store = open_store(parsed)
-        self._store: LocalStore = store if isinstance(store, LocalStore) else Blocking(store)
+        self._store = blocking(open_store(parsed))
         self._columns: Columns | None = None
 
     def shape(self) -> SourceShape:

@@ -64,8 +64,9 @@ class MdsStore(UrlNamed, LocalStore):
                 for name, source in sources.items():
                     found[name].append(decoded(raw[source], self._encoding(shard, source)))
             except (DamagedShard, OSError, LookupError) as error:
-                message = f"{self.name}: sample {found['key'][number]!r} cannot be read: {error}"
-                raise StoreError(message, server=self.name) from error
+                raise StoreError(
+                    f"{self.name}: sample {found['key'][number]!r} cannot be read: {error}", server=self.name
+                ) from error
         return {name: column(found[name], kinds[name]) for name in wanted}
 
     def info(self) -> Info:

@@ -15,8 +15,7 @@ try:
     from obstore import exceptions
     from obstore.store import S3Store
 except ImportError as error:
-    message = "s3:// needs the package obstore: pip install 'headrace[s3]'"
-    raise MissingDriver(message) from error
+    raise MissingDriver("s3:// needs the package obstore: pip install 'headrace[s3]'") from error
 
 NOT_THERE = (FileNotFoundError, exceptions.NotFoundError)
 OPTIONS = ["endpoint", "region", "password_file", "timeout"]
@@ -76,11 +75,11 @@ class Bucket:
 
     def _make(self) -> Any:
         if _used and os.getpid() not in _used:
-            message = (
+            raise StoreRefused(
                 f"{self._name}: the S3 client was used before this process was forked, and does not work here; "
-                "start processes with 'spawn' or 'forkserver', or read from the store only in them"
+                "start processes with 'spawn' or 'forkserver', or read from the store only in them",
+                server=self._name,
             )
-            raise StoreRefused(message, server=self._name)
         _used.add(os.getpid())
         url, endpoint = self._url, self._url.options.get("endpoint")
         given: dict[str, Any] = {

@@ -120,8 +120,10 @@ class ObjectStore(UrlNamed, RemoteStore):
         try:
             about: dict[str, Any] = json.loads(bytes(found[0]))
             if about["format"] != FORMAT:
-                message = f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}"
-                raise StoreRefused(message, server=self.name)
+                raise StoreRefused(
+                    f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}",
+                    server=self.name,
+                )
             columns = {str(name): Kind(kind) for name, kind in about["columns"].items()}
             return _StoreSays(about.get("identity"), Schema(LabelKind(about["labels"]), columns))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -216,7 +218,6 @@ class ObjectWriter:
         return self._there.present(keys)
 
     def remove(self, keys: Sequence[str]) -> int:
-        """Takes rows out; how many there were."""
         there = sorted(self.present(keys))
         if there:
             self._background.run(self._remove(there))

@@ -1,5 +1,6 @@
 """Splits of what is in a store: its metadata, and where the file says it came from."""
 
+from contextlib import closing
 from dataclasses import replace
 
 from headrace.store.base import Columns
@@ -11,11 +12,8 @@ from headrace.store.url import StoreUrl
 def metadata(url: str) -> tuple[Columns, StoreUrl]:
     """All columns of a store; no payload is read. Raises ``StoreError``."""
     parsed = StoreUrl.parse(url)
-    store = open_store(parsed)
-    try:
+    with closing(open_store(parsed)) as store:
         return store.columns(), parsed
-    finally:
-        store.close()
 
 
 def noted(splits: Splits, source: StoreUrl) -> Splits:

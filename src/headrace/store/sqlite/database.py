@@ -158,8 +158,10 @@ class Database:
                 self.writing().close()  # a writer was killed in the moment in which it put its log away
                 return self._connected("mode=ro")
             if rows_in_log and not os.access(self.log.parent, os.W_OK):
-                message = f"{self.name}: its newest rows lie in {self.log}, which only who may write there can read"
-                raise StoreRefused(message, server=self.name) from error
+                raise StoreRefused(
+                    f"{self.name}: its newest rows lie in {self.log}, which only who may write there can read",
+                    server=self.name,
+                ) from error
             raise
 
     def _connected(self, mode: str) -> SqliteReader:
@@ -190,8 +192,10 @@ class Database:
     def _check_format(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != FORMAT:
-            message = f"{self.name}: a store of format {version}; this release of headrace reads format {FORMAT}"
-            raise StoreRefused(message, server=self.name)
+            raise StoreRefused(
+                f"{self.name}: a store of format {version}; this release of headrace reads format {FORMAT}",
+                server=self.name,
+            )
 
     def create(self, schema: Schema) -> None:
         """Makes the tables and columns that are not there yet; ``StoreError`` where others are."""

@@ -120,11 +120,14 @@ class SqliteWriter:
                 raise StoreError(f"{name}: a row is larger than SQLite can hold", server=name) from error
             raise self._database.told(error) from error
         except OverflowError as error:
-            message = f"{name}: a payload, or an integer, is larger than SQLite can hold ({error})"
-            raise StoreError(message, server=name) from error
+            raise StoreError(
+                f"{name}: a payload, or an integer, is larger than SQLite can hold ({error})", server=name
+            ) from error
         except UnicodeEncodeError as error:
-            message = f"{name}: {error.object!r:.80} is no text: a name of a file that is not UTF-8 has to be renamed"
-            raise StoreError(message, server=name) from error
+            raise StoreError(
+                f"{name}: {error.object!r:.80} is no text: a name of a file that is not UTF-8 has to be renamed",
+                server=name,
+            ) from error
 
     def _metadata(self, record: Record) -> list[object]:
         check_record(record, self._labels, self._columns, self._name)

@@ -110,8 +110,7 @@ def _piece(file: IO[bytes], offset: int, size: int) -> bytes:
 def _header(file: IO[bytes]) -> tuple[Any, ...]:
     raw = _piece(file, 0, _HEADER.size)
     if raw[:6] != b"\x7fELF\x02\x01":
-        msg = "no 64-bit little-endian ELF file"
-        raise ValueError(msg)
+        raise ValueError("no 64-bit little-endian ELF file")
     return _HEADER.unpack(raw)
 
 

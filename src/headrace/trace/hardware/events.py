@@ -66,11 +66,10 @@ def event(name: str) -> Event:
             return Event(name, RAW, int(name[1:], 16))
         except ValueError:
             pass
-    msg = (
+    raise ValueError(
         f"no event named {name!r}; there are {', '.join((*_HARDWARE, *_SOFTWARE))}, "
         f"{{{','.join(_CACHES)}}}-{{{','.join(_ACCESSES)}}}, and rNNN for a raw event in hexadecimal"
     )
-    raise ValueError(msg)
 
 
 def pace(event: Event, frequency: int) -> tuple[int, bool]:

@@ -77,8 +77,9 @@ def write(path: Path, known: Mapping, event: str) -> None:
     try:
         path.write_text(json.dumps(facts, indent=1) + "\n")
     except OSError as error:
-        msg = f"--mapping {path}: cannot be written ({error.strerror}); name a file in a directory that exists"
-        raise TraceError(msg) from error
+        raise TraceError(
+            f"--mapping {path}: cannot be written ({error.strerror}); name a file in a directory that exists"
+        ) from error
 
 
 def read(path: Path) -> Mapping:
@@ -90,11 +91,9 @@ def read(path: Path) -> Mapping:
             raise ValueError
         return {name: [Link(**link) for link in links] for name, links in facts["operations"].items()}
     except OSError as error:
-        msg = f"--mapping {path}: cannot be read ({error.strerror}); {hint}"
-        raise TraceError(msg) from error
+        raise TraceError(f"--mapping {path}: cannot be read ({error.strerror}); {hint}") from error
     except (ValueError, KeyError, TypeError) as error:
-        msg = f"--mapping {path}: this is no mapping; {hint}"
-        raise TraceError(msg) from error
+        raise TraceError(f"--mapping {path}: this is no mapping; {hint}") from error
 
 
 class Weights:

@@ -53,8 +53,9 @@ class PerfSampler:
         try:
             self._spool: IO[bytes] = path.open("wb")
         except OSError as error:
-            msg = f"{path}: cannot be written ({error.strerror}); name a file in a directory that exists"
-            raise TraceError(msg) from error
+            raise TraceError(
+                f"{path}: cannot be written ({error.strerror}); name a file in a directory that exists"
+            ) from error
         try:
             self._open(names)
         except BaseException:
@@ -70,7 +71,6 @@ class PerfSampler:
 
     @property
     def events(self) -> list[str]:
-        """What is sampled."""
         return list(dict.fromkeys(self._ids.values()))
 
     def drain(self) -> None:
@@ -99,7 +99,6 @@ class PerfSampler:
         self.close()
 
     def close(self) -> None:
-        """Stop sampling; idempotent."""
         for ring in self._rings:
             ring.close()
         for _, file in self._files:
@@ -127,11 +126,10 @@ class PerfSampler:
                 file = self._event(event, processor, tracking=leader < 0)
                 if file < 0:
                     if names is not None and event.name in names:
-                        msg = (
+                        raise TraceError(
                             f"--events {event.name}: this machine cannot count it (a virtual machine often has "
                             "no counters); leave it out"
                         )
-                        raise TraceError(msg)
                     wanted.remove(event)
                     continue
                 self._files.append((event, file))
@@ -175,8 +173,9 @@ class PerfSampler:
 def _perf_event_open(event: E.Event, pace: int, flags: int, processor: int) -> tuple[int, int]:
     number = _SYSCALL.get(platform.machine())
     if number is None or platform.system() != "Linux":
-        msg = f"samples are taken on Linux on x86-64 and arm64, not on {platform.system()} {platform.machine()}"
-        raise TraceError(msg)
+        raise TraceError(
+            f"samples are taken on Linux on x86-64 and arm64, not on {platform.system()} {platform.machine()}"
+        )
     attributes = _ATTR.pack(
         event.type,
         _ATTR.size,
@@ -222,8 +221,9 @@ def _ring(file: int) -> mmap.mmap:
             return mmap.mmap(file, (pages + 1) * mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError as error:
             if error.errno not in {errno.EPERM, errno.ENOMEM} or pages == 1:
-                msg = f"no memory for samples ({error.strerror}); raise kernel.perf_event_mlock_kb or 'ulimit -l'"
-                raise TraceError(msg) from error
+                raise TraceError(
+                    f"no memory for samples ({error.strerror}); raise kernel.perf_event_mlock_kb or 'ulimit -l'"
+                ) from error
             pages //= 2
 
 

@@ -210,35 +210,18 @@ def ratios(counters: Mapping[str, float]) -> dict[str, float]:
 
 def data(found: Profile) -> dict[str, Any]:
     """The profile as plain values."""
-    return {
-        "events": found.events,
-        "primary": found.primary,
-        "frequency": found.frequency,
-        "samples": found.samples,
-        "lost": found.lost,
-        "kernel": found.kernel,
-        "operations": [
-            {
-                "name": operation.name,
-                "calls": operation.calls,
-                "elapsed": operation.elapsed,
-                "cpu_seconds": operation.seconds,
-                "samples": operation.samples,
-                "parts": operation.parts,
-                "counters": operation.counters,
-                "ratios": ratios(operation.counters),
-                "functions": [
-                    {
-                        **entry.function._asdict(),
-                        "samples": entry.samples,
-                        "share": entry.share._asdict(),
-                        "belongs": entry.belongs._asdict(),
-                        "counters": entry.counters,
-                        "ratios": ratios(entry.counters),
-                    }
-                    for entry in operation.entries
-                ],
-            }
-            for operation in found.operations
-        ],
-    }
+    return vars(found) | {"operations": [_operation_data(operation) for operation in found.operations]}
+
+
+def _operation_data(operation: OperationProfile) -> dict[str, Any]:
+    values = vars(operation) | {"ratios": ratios(operation.counters)}
+    values["cpu_seconds"] = values.pop("seconds")
+    values["functions"] = [_function_data(entry) for entry in values.pop("entries")]
+    return values
+
+
+def _function_data(entry: FunctionEntry) -> dict[str, Any]:
+    shares = {"share": entry.share._asdict(), "belongs": entry.belongs._asdict()}
+    values = {**entry.function._asdict(), **vars(entry), **shares, "ratios": ratios(entry.counters)}
+    del values["function"]
+    return values

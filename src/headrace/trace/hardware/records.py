@@ -95,11 +95,9 @@ def read(path: Path) -> Records:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        msg = f"{path}: cannot be read ({error.strerror})"
-        raise TraceError(msg) from error
+        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
     if len(raw) < _HEAD.size or _HEAD.unpack_from(raw)[0] != _NOTE:
-        msg = f"{path}: this is no file of samples; 'headrace trace hw' writes one beside the trace"
-        raise TraceError(msg)
+        raise TraceError(f"{path}: this is no file of samples; 'headrace trace hw' writes one beside the trace")
     return parse(raw)
 
 

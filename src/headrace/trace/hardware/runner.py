@@ -93,8 +93,9 @@ def started(
             preexec_fn=prepare,  # noqa: PLW1509  (the command line has one thread)
         )
     except OSError as error:
-        msg = f"cannot run {command[0]!r} ({error.strerror}); give the program after --, as you would start it"
-        raise TraceError(msg) from error
+        raise TraceError(
+            f"cannot run {command[0]!r} ({error.strerror}); give the program after --, as you would start it"
+        ) from error
 
 
 def exit_code(code: int) -> int:

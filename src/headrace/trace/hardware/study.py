@@ -58,7 +58,6 @@ class Study:
         }
 
     def data(self) -> dict[str, Any]:
-        """As plain values."""
         return {"runs": [vars(run) for run in self.runs], "notes": self.notes}
 
 

@@ -33,7 +33,6 @@ class Spaces:
     """The address spaces of all processes, as they changed. A forked process begins with its parent's."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        """``changes`` in order of time."""
         self._mappings: dict[int, list[Change]] = defaultdict(list)
         self._execs: dict[int, list[int]] = defaultdict(list)
         self._before: dict[int, list[list[Change]]] = defaultdict(list)

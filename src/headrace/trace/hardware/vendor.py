@@ -61,8 +61,7 @@ def read(path: Path) -> Export:
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
-        msg = f"--import {path}: cannot be read ({error.strerror})"
-        raise TraceError(msg) from error
+        raise TraceError(f"--import {path}: cannot be read ({error.strerror})") from error
     rows: dict[tuple[str, str, int], VendorRow] = {}
     ratios: set[str] = set()
     percents: set[str] = set()
@@ -87,11 +86,10 @@ def read(path: Path) -> Export:
                     ratios.add(short)
                 row.values[short] = value
     if not rows:
-        msg = (
+        raise TraceError(
             f"--import {path}: no table of functions found; export one with 'vtune -report hotspots -format csv' "
             "or 'AMDuProfCLI report -f csv'"
         )
-        raise TraceError(msg)
     tool = "AMD uProf" if "AMD uProf" in text or "HOTTEST FUNCTIONS" in text else "Intel VTune"
     columns = list(dict.fromkeys(column for row in rows.values() for column in row.values))
     return Export(tool, columns, ratios, percents, list(rows.values()))

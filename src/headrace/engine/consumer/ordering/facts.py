@@ -40,7 +40,6 @@ class Facts:
     """Its class, those it wraps, and torch's own with their settings."""
 
     def plain(self) -> dict[str, Any]:
-        """As it stands in a state."""
         return {
             "kind": KINDS[self.iterable],
             "length": self.length,

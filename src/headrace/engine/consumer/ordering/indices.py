@@ -47,8 +47,7 @@ def rebuilt(value: Any) -> Any:
         ((kind, content),) = value.items()
         return _KINDS[kind](content)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-        msg = f"load_state_dict(state): {value!r:.80} is not an index of a sample"
-        raise StateMismatch(msg) from error
+        raise StateMismatch(f"load_state_dict(state): {value!r:.80} is not an index of a sample") from error
 
 
 def _numpy(name: str, value: Any) -> Any:

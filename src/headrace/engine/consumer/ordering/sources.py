@@ -38,8 +38,9 @@ class Source:
         try:
             self.write(state)
         except (RuntimeError, ValueError, struct.error) as error:
-            msg = "load_state_dict(state): the sampler drew from other generators than it does in this loader"
-            raise StateMismatch(msg) from error
+            raise StateMismatch(
+                "load_state_dict(state): the sampler drew from other generators than it does in this loader"
+            ) from error
         try:
             yield
         except BaseException:

@@ -64,7 +64,6 @@ class Pool:
         self._roster.open()
 
     def start(self, resume: Callable[[int], Resume] = lambda _: Resume()) -> None:
-        """Start every worker."""
         for lane in range(self.workers):
             self.add(resume(lane))
 
@@ -74,11 +73,9 @@ class Pool:
 
     @property
     def lanes(self) -> int:
-        """How many there are."""
         return len(self._children)
 
     def add(self, resume: Resume) -> None:
-        """Start one more worker."""
         self._starter.make_helpers()
         with self._starter.signals_held() as mask:
             lane = self.lanes
@@ -189,11 +186,9 @@ class Pool:
         return child.pid, how
 
     def pids(self) -> list[int]:
-        """Of the workers."""
         return [child.pid for child in self._children if child is not None]
 
     def ring(self, lanes: Iterable[int]) -> None:
-        """Wake these workers."""
         for lane in lanes:
             self._bells[lane].ring()
 
@@ -234,13 +229,11 @@ class Overdue:
     """
 
     def __init__(self, roster: LaneStates) -> None:
-        """Nobody has been started."""
         self._roster = roster
         self._since: dict[int, tuple[int, float]] = {}  # lane -> its process, when that was started
         self._complained: set[tuple[int, int]] = set()  # process, when its sample was begun (0: before its first)
 
     def started(self, lane: int, pid: int) -> None:
-        """A process was started for this lane."""
         self._roster.started(lane)
         self._since[lane] = pid, time.monotonic()
 

@@ -70,7 +70,6 @@ class Own:
     """Forked or spawned by the trainer through ``multiprocessing``."""
 
     def __init__(self, process: BaseProcess) -> None:
-        """It has been started."""
         assert process.pid is not None
         self.pid, self._process = process.pid, process
         _started.add(process)
@@ -230,8 +229,9 @@ class Starter:
             with alone() if self._forks else nullcontext():
                 process.start()
         except (EOFError, ConnectionError) as error:
-            msg = "multiprocessing's fork server ended while it started a worker, and has said on stderr why"
-            raise WorkerDied(msg) from error
+            raise WorkerDied(
+                "multiprocessing's fork server ended while it started a worker, and has said on stderr why"
+            ) from error
         except (TypeError, AttributeError, pickle.PicklingError):
             warnings.warn(
                 "Got pickle error when attempting to start a worker Process. The dataset, collate_fn and "

@@ -125,8 +125,9 @@ class ExchangedGroups:
             else:
                 drawn = bool(np.isin(done, members).all())
             if not drawn:
-                msg = "load_state_dict(state): samples were delivered that this loader's sampler does not draw"
-                raise StateMismatch(msg)
+                raise StateMismatch(
+                    "load_state_dict(state): samples were delivered that this loader's sampler does not draw"
+                )
         self._index: Array | None = None
         if members is not None and numbering.origins is not None:
             self._index = np.full(int(numbering.origins.max()) + 1, -1, np.int64)
@@ -222,7 +223,6 @@ class ExchangedGroups:
 
     @property
     def drawn(self) -> list[Any] | None:
-        """The head, if it was drawn."""
         return self._answers.at.head
 
     def waited_for(self) -> tuple[int, int]:

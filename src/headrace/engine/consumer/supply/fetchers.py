@@ -17,7 +17,6 @@ class Fetchers:
     """
 
     def __init__(self) -> None:
-        """None yet."""
         self._free: list[Fetcher] = []
         self._lock = threading.Lock()
         self._owner = os.getpid()

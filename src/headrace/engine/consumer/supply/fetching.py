@@ -53,7 +53,6 @@ class Fetcher:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
         return None if self._process is None else self._process.pid
 
     def serves(self, orders: Orders) -> bool:

@@ -34,7 +34,6 @@ class Hits:
     """Counts since the loader was made: what samples began with, as those who made them say."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.counters: LoaderCounters | None = None
         """The loader's, to be kept up to date."""
         self.counts = Counts()
@@ -47,7 +46,6 @@ class Hits:
         self.show()
 
     def show(self) -> None:
-        """Bring the counters up to date."""
         if self.counters is None:
             return
         misses, encoded, decoded, augmented = self.counts.total()
@@ -105,12 +103,10 @@ class Membership:
             backend.divide(new, None if now is None else now.number)
 
     def begin(self, outside: Array | None) -> None:
-        """See ``Serving``."""
         self._before = sum(self._hits.counts.total())
         self.serving.begin(outside)
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
-        """See ``Serving``."""
         answer = self.serving.request(asked, remaining)
         if self._divider.look():
             if not self.share.backend.rests and self.share.backend.division() is None:
@@ -121,11 +117,9 @@ class Membership:
         return answer
 
     def saw(self, samples: Array) -> None:
-        """See ``Serving``."""
         self.serving.saw(samples, sum(self._hits.counts.total()) - self._before)
 
     def count(self) -> None:
-        """Bring what is known into the counters."""
         backend = self.share.backend
         if backend.rests:
             self._hits.show()
@@ -176,7 +170,6 @@ class Memberships:
     """A loader's places: one as a rule, more while it is iterated several times at once."""
 
     def __init__(self) -> None:
-        """None yet."""
         self.hits = Hits()
         self._free: list[Membership] = []
 
@@ -194,7 +187,6 @@ class Memberships:
         self._free.append(membership)
 
     def close(self) -> None:
-        """Leave; idempotent."""
         while (found := self._taken()) is not None:
             found.close()
         self.hits.counts.close()
