@@ -8,13 +8,14 @@ the loader is made. Loaders with PIL have two workers less than there are cores;
 (four for ResNet-18), and batches arrive as bfloat16 in channels last. "In order" is in_order=True, where a worker
 makes a cheap batch alone; the others deliver in completion order. Epochs count whole, with their beginnings and ends:
 the first, in which workers start, apart from the second. "First batch" is what `iter()` and the first `next()` of the
-first epoch took together. CPU is that of all processes beyond what the same steps take
-by themselves. `next()` is the trainer's CPU time in one call, P50. "Alone" trains nothing: what decoders and kernels
-give, with the time that decoding a batch took and the time that the device says its kernels took. "Taken from the
-step" is how much longer a step takes in the steady part of the second epoch than by itself: an upper bound of the
+first epoch took together. CPU is that of all processes beyond what the same steps take by themselves. `next()` is the
+trainer's CPU time in one call, P50. "Alone" trains nothing: what decoders and kernels give, with the time that
+decoding a batch took and the time that the device says its kernels took. "Taken from the step" is how much longer a
+step takes in the steady part of the second epoch than by itself: an upper bound of the
 GPU's time that decoding and kernels take. "At 150 ms" has the same files in a store that answers after 150 ms, and a
 cache of encoded samples: its first epoch fills the cache, the second is the one after that. Every sample must come
-once per epoch. DALI, FFCV and SPDL are named where they are installed. Without CUDA a sleep stands for the training,
+once per epoch. DALI, where it is installed, decodes, crops and flips on the device, too, with random numbers of
+its own, and as many threads as are said (`pixel_peers.py`). Without CUDA a sleep stands for the training,
 the twin for the kernels, and nothing said of a GPU holds.
 
 ``python -m benchmarks.on_device OUT [SECONDS]`` runs the cases once, in the order of their weight, as many as end in
@@ -24,7 +25,6 @@ that time, and writes the report of those that have ended to OUT after each.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import statistics
@@ -41,7 +41,7 @@ import torch
 from torch import nn
 
 import headrace
-from benchmarks import costs, pictures, steps
+from benchmarks import costs, pictures, pixel_peers, steps
 from benchmarks.arms import Arm
 from benchmarks.measure import Figures, Isolated, Meter, Runs, interleaved
 from headrace.store import Record
@@ -58,6 +58,7 @@ MEANS, DEVIATIONS = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 DELAY = 0.15
 LEAST, MOST = 20.0, 140.0
 """Seconds that a case needs, and may take, where the time for all of them is short."""
+PEER = "DALI"
 OTHERS = ("nvidia.dali", "ffcv", "spdl")
 
 
@@ -72,13 +73,21 @@ class Contender:
     """The files lie in a store that answers late, with a cache before it."""
 
     @property
+    def is_peer(self) -> bool:
+        """Another library's own pipeline."""
+        return self.arm.library == PEER
+
+    @property
     def epochs(self) -> int:
         """How many times as long as the others' its epochs are: so long that their beginnings count as they do."""
-        return LONG if self.on_device and self.model is not None and here() != "cpu" else 1
+        on_device = self.on_device or self.is_peer
+        return LONG if on_device and self.model is not None and here() != "cpu" else 1
 
     @property
     def name(self) -> str:
         """What the table calls it."""
+        if self.is_peer:
+            return f"{self.model or 'alone'}: {self.arm.library}, {self.arm.workers} threads"
         where = "on_device" if self.on_device else "PIL"
         workers = "auto" if self.arm.workers is None else self.arm.workers
         order = ", in order" if self.on_device and self.arm.in_order else ""
@@ -100,6 +109,11 @@ def contenders() -> list[Contender]:
         Contender(four, None, on_device=True),
         Contender(Arm("headrace", False, many), "resnet50"),
         Contender(Arm("headrace", False, many), "resnet18"),
+        *(
+            Contender(Arm(PEER, False, threads), model)
+            for model, threads in (("resnet50", 2), ("resnet18", 4), ("resnet50", many), ("resnet18", many))
+            if here() != "cpu" and pixel_peers.is_there("nvidia.dali")
+        ),
     ]
 
 
@@ -110,13 +124,7 @@ def here() -> str:
 
 def absent() -> str:
     """Which of the others are not installed."""
-
-    def found(name: str) -> bool:
-        with contextlib.suppress(ImportError):
-            return importlib.util.find_spec(name) is not None
-        return False
-
-    return ", ".join(name for name in OTHERS if not found(name)) or "none"
+    return ", ".join(name for name in OTHERS if not pixel_peers.is_there(name)) or "none"
 
 
 @contextlib.contextmanager
@@ -217,7 +225,7 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
         count *= one.epochs
     dataset = dataset_of(folder, count, distant=one.distant)
     step: Any = Nothing(device) if one.model is None else steps.Sleep(0.02) if device == "cpu" else Train(one.model)
-    if not one.on_device:
+    if not one.on_device and not one.is_peer:
         dataset[0]  # what is imported on first use is not counted as the first epoch's, and workers inherit it
     options: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "persistent_workers": True}
     options["multiprocessing_context"] = "fork"  # the default on Linux, but not in a process that was spawned
@@ -229,7 +237,7 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
     if one.distant:
         options["cache"] = headrace.Cache(f"shm://on-device-{os.getpid()}", size=str(2 * count * 200_000))
     figures: dict[str, Any] = {}
-    with one.arm.open(dataset, **options) as loader:
+    with opened(one, dataset, options) as loader:
         own = figures["own"] = BATCH / step.alone(BATCH)
         own_cpu = getattr(step, "cpu", 0.0) / BATCH
         before = headrace.DeviceUse()
@@ -261,6 +269,21 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
         "next wall": 1e3 * statistics.median(waits),
         "others": meter.others,
     }
+
+
+@contextlib.contextmanager
+def opened(one: Contender, dataset: Any, options: dict[str, Any]) -> Iterator[Any]:
+    """The loader of a contender."""
+    if not one.is_peer:
+        with one.arm.open(dataset, **options) as loader:
+            yield loader
+        return
+    assert one.arm.workers is not None
+    peer = pixel_peers.dali(dataset.samples, BATCH, CROP, one.arm.workers, MEANS, DEVIATIONS)
+    try:
+        yield peer
+    finally:
+        peer.close()
 
 
 def epoch(loader: Any, step: Any, device: str, count: int) -> tuple[list[float], list[float], float]:
