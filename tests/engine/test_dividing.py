@@ -73,7 +73,11 @@ def test_too_little_is_nothing():
 
 def test_a_rank_that_waits_for_a_batch_is_not_called_slow(monkeypatch):
     """What it takes is told when it came, over all the time since the last one."""
-    clock, told, counters = [100.0], [], SimpleNamespace(samples=0, wait_seconds=0.0, lanes=2, network=Network())
+    clock, told, counters = (
+        [100.0],
+        [],
+        SimpleNamespace(samples=0, wait_seconds=0.0, lanes=2, network=Network(), device=DeviceUse()),
+    )
     monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: clock[0], process_time_ns=lambda: 0))
     backend = SimpleNamespace(rests=False, measured=lambda: SUMS, measure=lambda _: None)
     share = SimpleNamespace(backend=backend, company=SimpleNamespace(ranks=[]))
@@ -90,22 +94,30 @@ DEVICE = DeviceUse(batches=10, pictures=100, by_workers=20, decode_seconds=0.8, 
 
 
 @pytest.mark.parametrize(
-    ("use", "speed", "wanted"),
+    ("use", "wanted"),
     [
-        (DeviceUse(), 100.0, None),  # no device
-        (DeviceUse(pictures=5, by_workers=5, pixels_seconds=1.0), 100.0, None),  # it has decoded nothing yet
-        (DEVICE, 150.0, (1e-2, 1e-3)),  # all that is served is this rank's
-        (DEVICE, 50.0, (1e-2 / 3, 1e-3 / 3)),  # another job takes two thirds of it elsewhere
-        (DEVICE, 900.0, (1e-2, 1e-3)),  # what others say may be old
+        (DeviceUse(), (0, 0)),  # no device
+        (DeviceUse(pictures=5, by_workers=5, pixels_seconds=1.0), (0, 0)),  # it has decoded nothing yet
+        (DEVICE, (1e-2, 1e-3)),
     ],
 )
-def test_what_a_device_takes_is_that_of_the_ranks_own_part(use, speed, wanted):
-    facts = DivisionFacts(1000, 5000, SUMS, RANKS, DivisionRecord(0, (0, 100, 0), False, (0, 100, 0)))
-    found = dividing.device_stages(use, speed, facts)
+def test_a_rank_says_what_a_picture_takes_its_device(use, wanted):
+    assert dividing.of_device(use) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted"),
+    [
+        ([(0, 0), (0, 0)], None),  # no device
+        ([(1e-2, 1e-3), (0, 0)], (1e-2 * 2 / 3, 1e-3 * 2 / 3)),  # the other job's pixels are its CPUs'
+        ([(1e-2, 1e-3), (4e-2, 1e-3)], (4e-2 / 3, 1e-3 / 3)),  # the slower one is busier, though it has fewer
+    ],
+)
+def test_the_busiest_device_is_a_limit_whoever_plans(devices, wanted):
+    ranks = [(job, rank._replace(decoding=a, pixels=b)) for (job, rank), (a, b) in zip(RANKS, devices, strict=True)]
+    heard = [(job, Rank.of(rank.words())) for job, rank in ranks]
+    found = given(ranks=heard).device
     assert found is None if wanted is None else (found.decode, found.pixels) == pytest.approx(wanted)
-    assert dividing.measured(facts, ALONE, found).device is found
-    nobody = facts._replace(ranks=[])
-    assert dividing.device_stages(use, speed, nobody) is None
 
 
 class TestSpare:

@@ -17,7 +17,7 @@ COUNTED = 256
 """Epochs under way that are counted, at most: of further ones nobody knows what they need."""
 SHARE = 50
 """What others have seen is looked at again after so many times what the last look took."""
-_RECORD = struct.Struct("<q6q")
+_RECORD = struct.Struct("<q8q")
 
 
 class JobReport(NamedTuple):
@@ -37,7 +37,7 @@ class JobReport(NamedTuple):
         if len(content) < _RECORD.size:
             return None
         turn, *words = _RECORD.unpack_from(content)
-        return cls(turn, Rank.of(words)) if -1 <= turn < 1 << 40 and min(words[:5]) >= 0 else None
+        return cls(turn, Rank.of(words)) if -1 <= turn < 1 << 40 and min(*words[:5], *words[6:]) >= 0 else None
 
 
 class Unit(NamedTuple):

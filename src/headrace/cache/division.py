@@ -60,16 +60,21 @@ class Rank(NamedTuple):
     """That it may use; 0: not known."""
     host: int = 0
     """The same for all ranks that share cores."""
+    decoding: float = 0.0
+    """Seconds that its device decodes a picture, where one does; else 0."""
+    pixels: float = 0.0
+    """And that it takes for the pixels of one."""
 
     def words(self) -> list[int]:
         """As whole numbers."""
-        return [self.lanes, *(min(int(1000 * rate), 1 << 62) for rate in self[1:5]), self.host]
+        rates = (min(int(1000 * rate), 1 << 62) for rate in self[1:5])
+        return [self.lanes, *rates, self.host, *(min(int(1e9 * each), 1 << 62) for each in self[6:])]
 
     @classmethod
     def of(cls, words: list[int]) -> "Rank":
         """From ``words``."""
         demand, speed, storage, cores = (word / 1000 for word in words[1:5])
-        return cls(words[0], demand, speed, storage, cores, words[5])
+        return cls(words[0], demand, speed, storage, cores, words[5], words[6] / 1e9, words[7] / 1e9)
 
 
 class DivisionRecord(NamedTuple):

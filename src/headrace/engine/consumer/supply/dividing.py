@@ -4,6 +4,7 @@ import hashlib
 import logging
 import socket
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums, cores_of, figures, speeds_of
@@ -55,7 +56,7 @@ class Divider:
         self._before = time.monotonic(), counters.samples, counters.wait_seconds
         self._used = time.process_time_ns()
         self._spare, self._host = Spare(own_cores()), _host()
-        self._on_device, self._speed = on_device, 0.0  # samples per second that it said to take
+        self._on_device = on_device
 
     def look(self) -> bool:
         """Report, plan and move, if it is time to; whether it was."""
@@ -94,8 +95,17 @@ class Divider:
         busy = max(1e-6, passed - (counters.wait_seconds - waited))
         network = counters.network
         storage = network.window * network.rows / network.seconds if network.seconds else 0.0
-        self._speed = taken / passed
-        return Rank(max(1, counters.lanes), taken / busy, self._speed, storage, self._spare.cores, self._host)
+        decoding, pixels = of_device(counters.device)
+        return Rank(
+            max(1, counters.lanes),
+            taken / busy,
+            taken / passed,
+            storage,
+            self._spare.cores,
+            self._host,
+            decoding,
+            pixels,
+        )
 
     def _plan(self, now: float) -> None:
         facts = self.facts()
@@ -103,10 +113,9 @@ class Divider:
             self._number, self._rest = facts.division.number, now + REST if self._number >= 0 else 0.0
         if facts.division.fixed or now < self._rest or not _suffices(facts.sums):
             return
-        device = device_stages(self._counters.device, self._speed, facts)
-        if self._on_device and device is None:  # it has decoded nothing yet: what that costs is not known
+        if self._on_device and not any(of_device(self._counters.device)):  # it has decoded nothing: at what cost?
             return
-        given = measured(facts, REMOTE if self._backend.slow else LOCAL, device)
+        given = measured(facts, REMOTE if self._backend.slow else LOCAL)
         move = None if given is None else splitting.move(given, Split(*facts.division.parts))
         if move is None:
             return
@@ -159,20 +168,24 @@ def _suffices(sums: Sums) -> bool:
     return made >= ENOUGH and min(*sized, sums.augmented_sized) >= SIZED
 
 
-def device_stages(use: DeviceUse, speed: float, facts: DivisionFacts) -> DeviceStages | None:
-    """What a rank's device takes for a sample of those that all jobs are served, of which the rank takes ``speed`` a
-    second. None where no device does its pixels, and while no picture came to it encoded.
+def of_device(use: DeviceUse) -> tuple[float, float]:
+    """Seconds that decoding a picture takes a device, and its pixels; nothing while none came to it encoded."""
+    encoded = use.pictures - use.by_workers
+    return (use.decode_seconds / encoded, use.pixels_seconds / use.pictures) if encoded else (0.0, 0.0)
 
-    Ranks of one job have a device each, and see theirs busy for their part. Of those of other jobs nothing is known.
+
+def device_stages(ranks: Sequence[tuple[int, Rank]]) -> DeviceStages | None:
+    """What the busiest device takes for a sample, of those that all jobs are served. None where no device does pixels.
+
+    Each rank has one, which is busy for the rank's part of the samples.
     """
-    encoded, total = use.pictures - use.by_workers, sum(speeds_of(facts.ranks))
-    if not encoded or not total:
-        return None
-    part = min(1.0, speed / total)
-    return DeviceStages(part * use.decode_seconds / encoded, part * use.pixels_seconds / use.pictures)
+    total = sum(speeds_of(ranks))
+    found = [(rank.speed / total * rank.decoding, rank.speed / total * rank.pixels) for _, rank in ranks if total]
+    busiest = max(found, key=sum, default=(0.0, 0.0))
+    return DeviceStages(*busiest) if any(busiest) else None
 
 
-def measured(facts: DivisionFacts, speed: Speed, device: DeviceStages | None = None) -> Measured | None:
+def measured(facts: DivisionFacts, speed: Speed) -> Measured | None:
     """What the planner is given; None while too little is known. ``speed``: of a tier that nobody else uses."""
     sums, speeds = facts.sums, speeds_of(facts.ranks)
     if not _suffices(sums) or not speeds or facts.room <= 0:
@@ -198,7 +211,7 @@ def measured(facts: DivisionFacts, speed: Speed, device: DeviceStages | None = N
         demand=max(1e-3, sum(rank.demand for _, rank in facts.ranks)),
         storage=storage or float("inf"),
         cpu=_compute(sums, cores_of(facts.ranks), speed, alone),
-        device=device,
+        device=device_stages(facts.ranks),
     )
 
 
