@@ -105,9 +105,9 @@ def first_epochs(report: Report, *, quick: bool, say: Callable[[str], None]) -> 
     cores = len(os.sched_getaffinity(0))
     table = Table("Samples/s of a first epoch", ["sample, workers", "without a cache", "with one", "of that"])
     for (name, (size, *_)), workers in itertools.product(SIZES.items(), WORKERS):
-        samples = min((256 if quick else 2048) * min(workers, cores), (1 << 32) // size)
+        samples = min((256 if quick else 1024) * min(workers, cores), (1 << 32) // size)
         rounds = []
-        for number in range(1 if quick else 5):
+        for number in range(1 if quick else 3):
             say(f"first epoch, {name}, {workers} workers, {number}")
             check_time()
             with caches.cache(2 * samples * size + (1 << 20), split=(0, 100, 0)) as cache:
