@@ -7,6 +7,11 @@ that take no time at all.
 later one, in which all are found; "in vain" a later one with room for a hundredth of them. The least of a few of each,
 since the machine has other things to do. "Files alone" is what the kernel takes for it: a file of shared memory written
 and named, and one read that no processor has near.
+
+"The first epoch" is what that comes to by the clock where samples take 2 ms of CPU time: samples per second of an epoch
+in which all are kept, over those of one without a cache, from the first batch to the last, in batches of 16. The median
+of a few pairs of runs, one right after the other. With as many workers as cores or more, the cores set the pace, and
+training needs none of them.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,13 +38,16 @@ SIZES = {"12 KB": (12_288, 60.0, 20.0), "150 KB": (150_528, 120.0, 50.0), "768 K
 """Bytes, and the microseconds that keeping and having may take."""
 BATCH, WORK = 64, 300
 """Samples of a batch, and microseconds that one takes."""
+WORKERS = (4, 14)
+SLOW, SMALL = 2000, 16
+"""Microseconds of a sample, and samples of a batch, where a first epoch is held against one without a cache."""
 
 
 class Ready(torch.utils.data.Dataset[Any]):
     """One tensor for all, after some work."""
 
-    def __init__(self, samples: int, size: int) -> None:
-        self._samples, self._made = samples, torch.zeros(size, dtype=torch.uint8)
+    def __init__(self, samples: int, size: int, work: int = WORK) -> None:
+        self._samples, self._made, self._work = samples, torch.zeros(size, dtype=torch.uint8), work
 
     def cache_fingerprint(self) -> tuple[int, int]:
         return self._samples, len(self._made)
@@ -47,7 +56,7 @@ class Ready(torch.utils.data.Dataset[Any]):
         return self._samples
 
     def fetch(self, index: int) -> int:
-        until = time.process_time_ns() + 1000 * WORK
+        until = time.process_time_ns() + 1000 * self._work
         while time.process_time_ns() < until:
             pass
         return index
@@ -87,7 +96,38 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         Check("768 KB, in vain, of a sample of 2 ms", (vain - plain) / 20, 3.0, at_most=True, unit="%")
     )
     report.tables.append(table)
+    first_epochs(report, quick=quick, say=say)
     return report
+
+
+def first_epochs(report: Report, *, quick: bool, say: Callable[[str], None]) -> None:
+    """All sizes, with few workers and with many."""
+    cores = len(os.sched_getaffinity(0))
+    table = Table("Samples/s of a first epoch", ["sample, workers", "without a cache", "with one", "of that"])
+    for (name, (size, *_)), workers in itertools.product(SIZES.items(), WORKERS):
+        samples = min((256 if quick else 1024) * min(workers, cores), (1 << 32) // size)
+        rounds = []
+        for number in range(1 if quick else 3):
+            say(f"first epoch, {name}, {workers} workers, {number}")
+            check_time()
+            with caches.cache(2 * samples * size + (1 << 20), split=(0, 100, 0)) as cache:
+                rounds.append((rate(samples, size, workers, None), rate(samples, size, workers, cache)))
+        ratio = statistics.median(kept / plain for plain, kept in rounds)
+        table.add(f"{name}, {workers}", *(statistics.median(each) for each in zip(*rounds, strict=True)), ratio)
+        report.raw[f"first epoch, {name}, {workers} workers"] = rounds
+        report.checks.append(Check(f"{name}, first epoch, {workers} workers", ratio, 0.97, at_most=False))
+    report.tables.append(table)
+
+
+def rate(samples: int, size: int, workers: int, cache: headrace.Cache | None) -> float:
+    """Samples per second of a loader's first epoch, once its workers are there."""
+    options: dict[str, Any] = {"batch_size": SMALL, "num_workers": workers, "shuffle": True, "in_order": False}
+    with headrace.DataLoader(Ready(samples, size, SLOW), cache=cache, **options) as loader:
+        batches = iter(loader)
+        next(batches)
+        began = time.perf_counter()
+        count = sum(len(batch) for batch in batches)
+        return count / (time.perf_counter() - began)
 
 
 def measured(samples: int, size: int) -> tuple[float, ...]:

@@ -24,25 +24,41 @@ def entry(sample, form=W.DECODED, size=4096):
 def test_words_are_swapped_in_one_step(place):
     backend, other = place.backend(), place.backend()
     first, second, third = entry(3), entry(3), entry(9)
-    assert backend.swap([], first, TERMS).added
-    assert not other.swap([], second, TERMS).added, "the sample is held already"
+    assert backend.swap([], [first], TERMS).added
+    assert not other.swap([], [second], TERMS).added, "the sample is held already"
     assert other.words(np.array([3, 4])).tolist() == [first.word, 0]
-    swapped = other.swap([second, first], third, TERMS)
-    assert swapped == ([first], True), "what the table does not have any more is left alone"
+    swapped = other.swap([second, first], [third], TERMS)
+    assert swapped == ([first], [third]), "what the table does not have any more is left alone"
     assert backend.block(8, 4).tolist() == [0, third.word, 0, 0]
     room = backend.room()
     assert (sum(room.held), room.kept, room.evicted, room.lost) == (4096, 2, 1, 0)
-    assert backend.swap([third], None, TERMS, lost=True).removed == [third]
+    assert backend.swap([third], (), TERMS, lost=True).removed == [third]
     assert (sum(backend.room().held), backend.room().lost) == (0, 1)
 
 
 def test_nothing_is_added_beyond_the_terms(place):
     backend = place.backend()
     narrow = CacheTerms((0, 8192, 0, 0), 1 << 18)
-    assert [backend.swap([], entry(at), narrow).added for at in range(3)] == [True, True, False]
-    assert not backend.swap([], entry(5, W.ENCODED), narrow).added
-    assert not backend.swap([], entry(6), CacheTerms((1 << 20,) * 4, backend.room().others + 8192)).added
+    assert [bool(backend.swap([], [entry(at)], narrow).added) for at in range(3)] == [True, True, False]
+    assert not backend.swap([], [entry(5, W.ENCODED)], narrow).added
+    assert not backend.swap([], [entry(6)], CacheTerms((1 << 20,) * 4, backend.room().others + 8192)).added
     assert backend.room().held == (0, 8192, 0, 0)
+
+
+def test_several_are_added_in_one_step_as_far_as_there_is_room(place):
+    backend = place.backend()
+    there, again, large = entry(1), entry(1), entry(2, size=8192)
+    assert backend.swap([], [there], TERMS).added == [there]
+    small, last, beyond = entry(3), entry(4), entry(5)
+    narrow = CacheTerms((0, 3 * 4096, 0, 0), 1 << 18)
+    swapped = backend.swap([], [again, large, small, last, beyond], narrow)
+    assert swapped == ([], [large]), "one of a sample that is held, and those without room, are left out"
+    assert backend.swap([large], [small, last, beyond], narrow) == ([large], [small, last])
+    assert backend.block(0, 6).tolist() == [0, there.word, 0, small.word, last.word, 0]
+    room = backend.room()
+    assert (room.held[1], room.kept, room.evicted) == (3 * 4096, 4, 1)
+    arrived, _ = backend.arrivals(0)
+    assert arrived.tolist() == [1, 2, 3, 4]
 
 
 def test_entries_are_found_once_they_are_settled(place):
@@ -67,7 +83,7 @@ def test_arrivals_are_noticed(place):
     arrived, position = backend.arrivals(-1)
     assert arrived is None
     for sample in (7, 2):
-        backend.swap([], entry(sample), TERMS)
+        backend.swap([], [entry(sample)], TERMS)
     arrived, position = place.backend().arrivals(position)
     assert arrived.tolist() == [7, 2]
     assert backend.arrivals(position)[0].tolist() == []
@@ -135,7 +151,7 @@ def test_datasets_are_told_apart_and_removed(place):
     one, two = place.backend(), place.backend(samples=32, title="f" * 16)
     for backend in (one, two):
         backend.report("job.0.x", b"")
-        backend.swap([], entry(3), TERMS)
+        backend.swap([], [entry(3)], TERMS)
     (other,) = one.siblings()
     assert other.samples == 32
     assert one.room().others >= 4096
@@ -156,7 +172,7 @@ class TestInSharedMemory:
     def test_whoever_stops_with_the_lock_stops_nobody(self, memory, monkeypatch):
         backend = memory.backend()
         monkeypatch.setattr(latch, "MOMENT", 0.01)
-        assert backend.swap([], entry(1), TERMS).added
+        assert backend.swap([], [entry(1)], TERMS).added
         read, write = os.pipe()
         stopped = os.fork()
         if not stopped:
@@ -167,7 +183,7 @@ class TestInSharedMemory:
         try:
             assert os.read(read, 1) == b"x"
             os.kill(stopped, signal.SIGSTOP)
-            assert not backend.swap([], entry(2), TERMS).added
+            assert not backend.swap([], [entry(2)], TERMS).added
             assert backend.barred
             assert backend.words(np.array([1])).tolist() != [0], "what is held can be read"
         finally:
@@ -175,14 +191,14 @@ class TestInSharedMemory:
             os.waitpid(stopped, 0)
             os.close(read)
             os.close(write)
-        assert memory.backend().swap([], entry(2), TERMS).added, "the dead hold nothing"
+        assert memory.backend().swap([], [entry(2)], TERMS).added, "the dead hold nothing"
 
     def test_the_lock_is_not_freed_by_entering_twice(self, memory):
         backend, other = memory.backend(), memory.backend()
         own = backend._directory.latch
         taken = own.take()
-        assert not backend.swap([], entry(1), TERMS).added, "as from a signal handler"
-        assert not other.swap([], entry(1), TERMS).added
+        assert not backend.swap([], [entry(1)], TERMS).added, "as from a signal handler"
+        assert not other.swap([], [entry(1)], TERMS).added
         own.give(taken)
         assert other._directory.latch.take() is not None
 

@@ -234,6 +234,36 @@ def test_what_a_rank_has_still_to_read_counts_as_needed_by_it(place, monkeypatch
     assert told() == set(asked.tolist())
 
 
+def test_what_is_held_is_found_once_it_is_settled(place):
+    share, other = place.share(unit(1)), place.share(unit(2))
+    held = [share.hold(sample, W.DECODED, described(sample)) for sample in (1, 2, 2, 3)]
+    assert not np.count_nonzero(other.backend.block(0, 64)), "nobody knows of it yet"
+    first = other.hold(3, W.DECODED, described(3))
+    other.settle()
+    share.settle()
+    assert value(other.read(held[0])) == 1
+    assert value(other.read(held[1])) == 2
+    assert other.read(held[2]) is None, "a sample is held once"
+    assert share.word(3) == first.word
+    assert share.backend.room().kept == 3
+    share.settle()
+    share.hold(4, W.DECODED, described(4))
+    share.close()
+    assert not other.word(4), "who ends before leaves nothing"
+
+
+def test_who_dies_before_naming_leaves_words_that_readers_take_back(place, monkeypatch):
+    share, other = place.share(unit(1)), place.share(unit(2))
+    held = [share.hold(sample, W.DECODED, described(sample)) for sample in (1, 2)]
+    monkeypatch.setattr(share, "_erase", lambda _: 1 / 0)  # between the table and the names
+    with pytest.raises(ZeroDivisionError):
+        share.settle()
+    assert [other.word(entry.sample) for entry in held] == [entry.word for entry in held]
+    assert [other.read(entry) for entry in held] == [None, None]
+    assert [other.word(entry.sample) for entry in held] == [0, 0]
+    assert other.keep(1, W.DECODED, described(1))
+
+
 def test_a_job_alone_with_a_full_cache_seeks_nothing_that_may_give_way(place, monkeypatch):
     share = place.share(unit(1), SAMPLES)
     blocks = []

@@ -45,7 +45,7 @@ class Swapped(NamedTuple):
     """What came of a swap."""
 
     removed: list[Entry]
-    added: bool
+    added: list[Entry]
 
 
 class Aside(Protocol):
@@ -86,9 +86,10 @@ class Backend(Protocol):
     def arrivals(self, since: int) -> tuple[Array | None, int]:
         """Samples added since then, and what to ask with next time; None: look at all of the table."""
 
-    def swap(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, *, lost: bool = False) -> Swapped:
-        """In one step: take those out that the table still has, and put one in if it has nothing of that sample and
-        there is room within ``terms``. ``lost``: they are not there, or not whole; otherwise they give way.
+    def swap(self, remove: Sequence[Entry], add: Sequence[Entry], terms: CacheTerms, *, lost: bool = False) -> Swapped:
+        """In one step: take those out that the table still has, and put those in of whose samples it has nothing, one
+        after the other, as long as there is room within ``terms``. ``lost``: what is taken out is not there, or not
+        whole; otherwise it gives way.
         """
 
     def aside(self, entry: Entry, pieces: Pieces) -> Aside | None:

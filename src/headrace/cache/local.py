@@ -47,7 +47,6 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _WORD = struct.Struct("<Q")
 _SUMS = 8 * D.PACKED
 """Where sums begin in the facts."""
-_NOTHING = Swapped([], added=False)
 _T = TypeVar("_T")
 
 
@@ -106,11 +105,12 @@ class LocalBackend:
         found = np.frombuffer(os.pread(self._fds["log"], size - since, since), np.int64)
         return found[(found >= 0) & (found < self.samples)], since + 8 * len(found)
 
-    def swap(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, *, lost: bool = False) -> Swapped:
+    def swap(self, remove: Sequence[Entry], add: Sequence[Entry], terms: CacheTerms, *, lost: bool = False) -> Swapped:
         """See ``Backend``."""
-        return self._locked(lambda: self._swapped(remove, add, terms, shm.LOST if lost else shm.EVICTED), _NOTHING)
+        why = shm.LOST if lost else shm.EVICTED
+        return self._locked(lambda: self._swapped(remove, add, terms, why), Swapped([], []))
 
-    def _swapped(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, why: int) -> Swapped:
+    def _swapped(self, remove: Sequence[Entry], add: Sequence[Entry], terms: CacheTerms, why: int) -> Swapped:
         table, records = self._fds["table"], self._directory.records()
         slot = self._directory.slot(records, self._number)
         record = records[slot] if slot >= 0 else [0] * shm.FIELDS
@@ -121,20 +121,22 @@ class LocalBackend:
                 record[_field(entry.word)] -= W.size_of(entry.word)
                 record[why] += 1
                 removed.append(entry)
-        added = False
-        if add is not None and slot >= 0 and not _word(table, add.sample):
-            field, size = _field(add.word), W.size_of(add.word)
+        added = []
+        if add and slot >= 0:
             record[shm.SAMPLES] = self.samples
-            record[field] += size
-            fits = field == HELD + 3 or sum(map(memory, records)) <= terms.limit
-            if record[field] <= terms.budget[field - HELD] and fits:
+            free = terms.limit - sum(map(memory, records))
+            for entry in add:
+                field, size = _field(entry.word), W.size_of(entry.word)
+                taken = 0 if field == HELD + 3 else size
+                if record[field] + size > terms.budget[field - HELD] or taken > free or _word(table, entry.sample):
+                    continue
                 with suppress(OSError):  # no memory for a page of the table
-                    added = os.pwrite(table, _WORD.pack(add.word), 8 * add.sample) == 8
-            if added:
-                record[shm.KEPT] += 1
-                self._note(add.sample)
-            else:
-                record[field] -= size
+                    if os.pwrite(table, _WORD.pack(entry.word), 8 * entry.sample) == 8:
+                        record[field] += size
+                        free -= taken
+                        added.append(entry)
+            record[shm.KEPT] += len(added)
+            self._note(added)
         if slot >= 0 and (removed or added):
             self._directory.write(slot, record)
         return Swapped(removed, added)
@@ -150,13 +152,13 @@ class LocalBackend:
         finally:
             latch.give(taken)
 
-    def _note(self, sample: int) -> None:
+    def _note(self, added: Sequence[Entry]) -> None:
         log = self._fds["log"]
         self._noted += 1
         with suppress(OSError):
             if self._noted % 256 == 0 and os.fstat(log).st_size >= LOG:
                 os.ftruncate(log, 0)
-            os.write(log, sample.to_bytes(8, "little"))
+            os.write(log, b"".join([_WORD.pack(entry.sample) for entry in added]))
 
     def aside(self, entry: Entry, pieces: Pieces) -> "LocalAside | None":
         """See ``Backend``."""

@@ -34,7 +34,8 @@ _WORD = struct.Struct("<Q")
 _NOTHING = bytes(8)
 
 SWAP = """
-local removed, at, count = {}, 3, tonumber(ARGV[1])
+local removed, added, at, count = {}, {}, 5, tonumber(ARGV[1])
+local limit, ring = tonumber(ARGV[3]), tonumber(ARGV[4])
 for i = 1, count do
   local key, offset, word = KEYS[4 + i], tonumber(ARGV[at]), ARGV[at + 1]
   local field, size = ARGV[at + 2], tonumber(ARGV[at + 3])
@@ -47,22 +48,26 @@ for i = 1, count do
     removed[#removed + 1] = i
   end
 end
-if not ARGV[at] then return {0, removed} end
-local key, offset, word = KEYS[5 + count], tonumber(ARGV[at]), ARGV[at + 1]
-local field, size = ARGV[at + 2], tonumber(ARGV[at + 3])
-local there = redis.call('GETRANGE', key, offset, offset + 7)
-if there ~= '' and there ~= string.rep('\\0', 8) then return {0, removed} end
-local held = math.max(0, tonumber(redis.call('HGET', KEYS[1], field) or 0) or 0)
-local total = math.max(0, tonumber(redis.call('GET', KEYS[2]) or 0) or 0)
-if held + size > tonumber(ARGV[at + 4]) then return {0, removed} end
-if field ~= 'disk' and total + size > tonumber(ARGV[at + 5]) then return {0, removed} end
-redis.call('SETRANGE', key, offset, word)
-redis.call('HSET', KEYS[1], field, held + size)
-if field ~= 'disk' then redis.call('SET', KEYS[2], total + size) end
-redis.call('HINCRBY', KEYS[1], 'kept', 1)
-local place = (redis.call('INCR', KEYS[4]) - 1) % tonumber(ARGV[at + 7])
-redis.call('SETRANGE', KEYS[3], 8 * place, ARGV[at + 6])
-return {1, removed}
+for i = 1, #KEYS - 4 - count do
+  local key, offset, word = KEYS[4 + count + i], tonumber(ARGV[at]), ARGV[at + 1]
+  local field, size = ARGV[at + 2], tonumber(ARGV[at + 3])
+  local budget, sample = tonumber(ARGV[at + 4]), ARGV[at + 5]
+  at = at + 6
+  local there = redis.call('GETRANGE', key, offset, offset + 7)
+  local held = math.max(0, tonumber(redis.call('HGET', KEYS[1], field) or 0) or 0)
+  local total = math.max(0, tonumber(redis.call('GET', KEYS[2]) or 0) or 0)
+  local fits = held + size <= budget and (field == 'disk' or total + size <= limit)
+  if fits and (there == '' or there == string.rep('\\0', 8)) then
+    redis.call('SETRANGE', key, offset, word)
+    redis.call('HSET', KEYS[1], field, held + size)
+    if field ~= 'disk' then redis.call('SET', KEYS[2], total + size) end
+    redis.call('HINCRBY', KEYS[1], 'kept', 1)
+    local place = (redis.call('INCR', KEYS[4]) - 1) % ring
+    redis.call('SETRANGE', KEYS[3], 8 * place, sample)
+    added[#added + 1] = i
+  end
+end
+return {added, removed}
 """
 DIVIDE = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then return 0 end
@@ -162,19 +167,20 @@ class RemoteBackend:
         field = FIELDS[3] if W.on_disk(entry.word) else FIELDS[max(1, W.form_of(entry.word)) - 1]
         return key, [at, _WORD.pack(entry.word), field, W.size_of(entry.word)]
 
-    def swap(self, remove: Sequence[Entry], add: Entry | None, terms: CacheTerms, *, lost: bool = False) -> Swapped:
+    def swap(self, remove: Sequence[Entry], add: Sequence[Entry], terms: CacheTerms, *, lost: bool = False) -> Swapped:
         """See ``Backend``."""
         keys = [self._room, self._total, f"{self._base}:log", f"{self._base}:logged"]
-        arguments: list[Any] = [len(remove), "lost" if lost else "evicted"]
-        for entry in (*remove, *([] if add is None else [add])):
+        arguments: list[Any] = [len(remove), "lost" if lost else "evicted", terms.limit, LOG]
+        for entry in remove:
             key, described = self._described(entry)
             keys.append(key)
             arguments += described
-        if add is not None:
-            budget = terms.budget[FIELDS.index(arguments[-2])]
-            arguments += [budget, terms.limit, add.sample.to_bytes(8, "little"), LOG]
-        added, removed = self._tried(lambda: self._swap(keys=keys, args=arguments), (0, []))
-        return Swapped([remove[at - 1] for at in removed], added=bool(added))
+        for entry in add:
+            key, described = self._described(entry)
+            keys.append(key)
+            arguments += [*described, terms.budget[FIELDS.index(described[2])], _WORD.pack(entry.sample)]
+        added, removed = self._tried(lambda: self._swap(keys=keys, args=arguments), ([], []))
+        return Swapped([remove[at - 1] for at in removed], [add[at - 1] for at in added])
 
     def _entry(self, entry: Entry) -> str:
         return f"{self.server.prefix.replace('{', '').replace('}', '')}:{self._title}:{entry.sample:x}-{entry.word:x}"

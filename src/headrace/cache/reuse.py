@@ -13,8 +13,8 @@ from headrace.cache.entry import Bytes
 
 LEAST = 1 << 16
 """Bytes from which on blocks are used again: smaller ones the C library keeps."""
-MOST = 1 << 25
-"""Bytes that are kept for it, at most; those who read hold on to few at a time."""
+MOST = 1 << 26
+"""Bytes that are kept for it, at most: a batch of 64 samples of 768 KB, which a lane may have in hand at once."""
 _FREE = 2
 """References to a block that nobody has: the variable's, and the count's own."""
 

@@ -51,7 +51,7 @@ class Serving:
         self._pool, self._logged, self._most = RemainingPool(self._rng), -1, most
         self._turn, self._rank = -1, Rank()
         self._mirror = np.zeros(0, np.uint8)
-        self._served, self._found = 0, np.empty(0, np.int64)  # samples of this epoch; cached ones of the last request
+        self._served, self._found = 0, set[int]()  # samples of this epoch; cached ones of the last request
         self._unread: deque[tuple[int, Array]] = deque()  # cached ones; and what ``_served`` was with them
         self._told, self._again = True, 0.0  # whether all but the newest is published; not before
         self._off: tuple[int, ...] | None = None
@@ -96,7 +96,8 @@ class Serving:
         of before: what is still to be read must not give way.
         """
         self._served += len(samples)
-        cached = np.isin(samples, self._found)
+        # Sets, for a batch is small: numpy's own takes 50 µs to begin.
+        cached = np.fromiter(map(self._found.__contains__, samples.tolist()), np.bool_, len(samples))
         self._unread.append((self._served, samples[cached]))
         parts = [samples[~cached]]
         while self._unread and self._unread[0][0] <= made:
@@ -119,7 +120,7 @@ class Serving:
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
         """As many samples as were asked for: those, or with ``remaining`` others of it. Marks nothing: see ``saw``."""
         answer = self._answer(asked, remaining)
-        self._found = answer.samples[answer.words > 0]
+        self._found = set(answer.samples[answer.words > 0].tolist())
         return answer
 
     def _answer(self, asked: Array, remaining: Remaining | None) -> Answer:

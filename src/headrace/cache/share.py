@@ -13,7 +13,7 @@ import numpy as np
 from headrace.cache import division as D
 from headrace.cache import entry as E
 from headrace.cache import words as W
-from headrace.cache.backend import Backend, CacheTerms, Entry, RoomUse
+from headrace.cache.backend import Aside, Backend, CacheTerms, Entry, RoomUse
 from headrace.cache.codec import Described
 from headrace.cache.company import Company, Unit
 from headrace.cache.disk import Disk
@@ -30,6 +30,8 @@ PERIOD = 0.5
 """Seconds that a division and the room are remembered, where they lie behind a network."""
 
 
+HELD = 16
+"""Entries that are held at most until they are settled: each is an open file."""
 PAUSE = 2.0
 """Seconds after which datasets that had nothing to give are asked again."""
 
@@ -54,6 +56,7 @@ class Share:
         self._room: tuple[float, RoomUse] | None = None
         self._typical: tuple[float, Parts] | None = None
         self._asked = 0.0  # other datasets are not asked for room before
+        self._held: list[tuple[Entry, Aside]] = []
 
     def key(self, entry: Entry) -> E.Key:
         """What an entry of that name must say of itself."""
@@ -115,7 +118,7 @@ class Share:
     def lost(self, entry: Entry) -> None:
         """It is not there, or not what it should be: let nobody be served it."""
         if not self.backend.barred:
-            self._erase(self.backend.swap([entry], None, self.terms(), lost=True).removed)
+            self._erase(self.backend.swap([entry], (), self.terms(), lost=True).removed)
 
     def _erase(self, entries: Sequence[Entry]) -> None:
         self.backend.erase([entry for entry in entries if not W.on_disk(entry.word)])
@@ -124,52 +127,65 @@ class Share:
 
     def keep(self, sample: int, form: int, described: Described) -> bool:
         """Put an entry into the cache, if it is worth what must go for it."""
+        entry = self.hold(sample, form, described)
+        self.settle()
+        return entry is not None and self.word(sample) == entry.word
+
+    def hold(self, sample: int, form: int, described: Described) -> Entry | None:
+        """The same, but it may be found only after ``settle``: several then cost one swap. None: it is not kept."""
         backend = self.backend
         length = E.length(described)
         size = backend.footprint(length)
         if backend.barred or size > min(W.MOST, self._limit) or self.word(sample):
-            return False
+            return None
         self.company.look()
         victims = self._room_for(sample, form, size)
         below = victims is None
         if below and (self.disk is None or form == W.AUGMENTED):
-            return False
+            return None
         entry = Entry(sample, W.word(form, self.disk.footprint(length) if below and self.disk else size, disk=below))
         if form == W.AUGMENTED and not backend.claim(self.unit.job, [entry])[0]:
-            return False
+            return None
         if len(self._scratch) < length:
             self._scratch = np.empty(length, np.uint8)
-        pieces = E.seal(self.key(entry), self._maker, described, self._scratch)
-        return self._put(entry, pieces, victims or [])
-
-    def _put(self, entry: Entry, pieces: E.Pieces, victims: list[Entry]) -> bool:
-        """It is made known before it can be found: who looks in between finds nothing, and whoever dies leaves a word
-        that the next reader takes back.
-        """
-        target = self.disk if W.on_disk(entry.word) else self.backend
-        assert target is not None
-        aside = target.aside(entry, pieces)
+        target = self.disk if below and self.disk else backend
+        aside = target.aside(entry, E.seal(self.key(entry), self._maker, described, self._scratch))
         if aside is None:
-            return False
-        settled = False
-        try:
-            swapped = self.backend.swap(victims, entry, self.terms())
-            self._erase(swapped.removed)
-            settled = swapped.added and aside.settle()
-        finally:
-            if not settled:
-                aside.drop()
-        self._count(entry, added=swapped.added and not swapped.removed)
-        if swapped.added and (not settled or self.word(entry.sample) != entry.word):
-            self._erase([entry])
-            self.lost(entry)
-            return False
-        return settled
+            return None
+        self._held.append((entry, aside))
+        self._count(entry)
+        if victims or len(self._held) >= HELD:  # what gives way for one is not there for the next
+            self.settle(victims or ())
+        return entry
 
-    def _count(self, entry: Entry, *, added: bool) -> None:
+    def settle(self, victims: Sequence[Entry] = ()) -> None:
+        """Let what is held be found, in the place of ``victims``.
+
+        It is made known before it can be found: who looks in between finds nothing, and whoever dies leaves words that
+        the next readers take back.
+        """
+        if not self._held:
+            return
+        held, self._held = self._held[::-1], []
+        try:
+            swapped = self.backend.swap(victims, [entry for entry, _ in reversed(held)], self.terms())
+            self._erase(swapped.removed)
+            if swapped.removed or len(swapped.added) < len(held):
+                self._room = None
+            while held:
+                entry, aside = held.pop()
+                if entry not in swapped.added:
+                    aside.drop()
+                elif not aside.settle() or self.word(entry.sample) != entry.word:
+                    self._erase([entry])
+                    self.lost(entry)
+        finally:
+            for _, aside in held:
+                aside.drop()
+
+    def _count(self, entry: Entry) -> None:
         """In what is remembered of the room, too."""
-        if not added or self._room is None:
-            self._room = None
+        if self._room is None:
             return
         until, room = self._room
         held = list(room.held)
@@ -264,7 +280,7 @@ class Share:
                     break
                 chosen.append(Entry(first + at, int(words[at])))
                 freed += W.size_of(chosen[-1].word)
-            removed = other.swap(chosen, None, terms).removed
+            removed = other.swap(chosen, (), terms).removed
             other.erase(removed)
             if freed >= lacking:
                 return True
@@ -276,7 +292,7 @@ class Share:
         over = [form for form in W.FORMS if room.held[form - 1] > terms.budget[form - 1]]
         if over:
             chosen = [entry for _, entry in sorted(self._candidates(over, NEVER), key=lambda each: each[0])]
-            self._erase(self.backend.swap(chosen[:count], None, terms).removed)
+            self._erase(self.backend.swap(chosen[:count], (), terms).removed)
 
     def adopt(self) -> None:
         """A disk may outlive the table of what it holds: take in what is there, if the table is new."""
@@ -284,7 +300,7 @@ class Share:
             return
         for entry in self.disk.listed():
             sound = W.form_of(entry.word) != W.AUGMENTED and 0 <= entry.sample < self.backend.samples
-            if not sound or not self.backend.swap([], entry, self.terms()).added:
+            if not sound or not self.backend.swap([], [entry], self.terms()).added:
                 self.disk.erase([entry])
 
     def measure(self, sums: Sums) -> bool:
@@ -292,7 +308,9 @@ class Share:
         return not self.backend.barred and self.backend.measure(sums)
 
     def close(self) -> None:
-        """Idempotent. What is kept stays."""
+        """Idempotent. What is kept stays; what is held is not kept."""
+        while self._held:
+            self._held.pop()[1].drop()
         self.backend.close()
 
 

@@ -151,6 +151,8 @@ class InlineRun:
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)
                     self.errors.failed(index, error, error)
+            if isinstance(self._placed, Staged):
+                self._placed.settle()
         self.errors.passed(len(samples))
         self._counters.samples += len(samples)
         return samples, made

@@ -29,7 +29,7 @@ class Counts:
         """Of all processes, since the loader was made."""
         found = list(self._before)
         if self._fd >= 0 and self._pid == os.getpid():
-            content = os.pread(self._fd, 1 << 20, 0)
+            content = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
             whole = len(content) // _RECORD.size * _RECORD.size
             for each in _RECORD.iter_unpack(content[:whole]):
                 found = [a + b for a, b in zip(found, each, strict=True)]

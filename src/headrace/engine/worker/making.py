@@ -54,6 +54,7 @@ class SampleMaker:
         self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
         if staged is not None:
             staged.observer, self._reads = observer, staged.reads
+        self._settle = staged.settle if staged is not None else lambda: None
         self._get = observer.samples(self._brought)
         self._standard, self._seed_samples = task.standard_collate, task.seed_samples
         self._where, self._refusal = f"in DataLoader worker process {job.lane}", refusal
@@ -146,6 +147,7 @@ class SampleMaker:
                     runs.append((first, samples))
                 samples, first = [], position + 1
                 failed.append((position, self._filing(group, error)))
+        self._settle()
         now = clock()
         if samples:
             runs.append((first, samples))
@@ -191,6 +193,7 @@ class SampleMaker:
                     raise
                 except BaseException as error:  # noqa: BLE001  (as above)
                     failed.append((position, self._filing(group, error)))
+        self._settle()
         elapsed = time.monotonic_ns() - began
         in_rows = self._bulk is not None and self._standard and len(samples) == count
         if in_rows:

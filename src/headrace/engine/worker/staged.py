@@ -81,6 +81,11 @@ class Staged:
             with self._stages.naming(index):
                 raise
 
+    def settle(self) -> None:
+        """Let what was kept be found: before samples are handed on, so that an epoch that is over has kept all."""
+        if self._share is not None:
+            self._share.settle()
+
     def _made(self, share: Share, index: Any, plan: Plan, row: Arrived | None) -> Any:
         form, value = self._found(share, index, plan)
         self._counter.found(form)
@@ -195,4 +200,4 @@ class Staged:
                 _refused.add(error.reason)
                 log.warning("what %s gives is not kept: %s", self._stages.steps[form - 1].name, str(error))
             return
-        share.keep(self._stages.origin(index), form, described)
+        share.hold(self._stages.origin(index), form, described)

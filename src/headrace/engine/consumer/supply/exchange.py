@@ -202,8 +202,7 @@ class ExchangedGroups:
     def _exchanged(self, indices: Array) -> tuple[list[Any], Array]:
         # What is left of an epoch that was broken off may be drawn again beside it, and counts as a draw.
         asked, remaining = self._numbering.samples(indices), self._left()
-        _, first = np.unique(asked, return_index=True)
-        unique = asked[np.sort(first)]
+        unique = np.array(list(dict.fromkeys(asked.tolist())), np.int64)
         answer = self._place.request(unique, remaining)
         extra = len(asked) - len(unique)
         if extra:
@@ -214,7 +213,7 @@ class ExchangedGroups:
                 np.concatenate([answer.keep, np.zeros(len(more), np.int64)]),
             )
         self._place.saw(answer.samples)
-        exchanged = int(np.count_nonzero(~np.isin(answer.samples, asked)))
+        exchanged = len(set(answer.samples.tolist()).difference(asked.tolist()))
         self._hits.exchanged += exchanged
         self._strayed = self._strayed or bool(exchanged)
         served = answer.samples if self._index is None else self._index[answer.samples]
