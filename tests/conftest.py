@@ -251,15 +251,18 @@ def unseeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "_OURS", torch.initial_seed())
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Tests and what they import stay: the collector need not look at all of it again and again."""
     gc.collect()
     gc.freeze()
-    _use_huge_pages()
+    if len(session.items) > MANY:
+        _use_huge_pages()
 
 
 PRIVATE_MEMORY = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0\s*(?:\[heap\])?$")
 HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
+MANY = 100
+"""Tests that are worth the half second it takes."""
 
 
 def _use_huge_pages() -> None:
