@@ -262,11 +262,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 PRIVATE_MEMORY = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0\s*(?:\[heap\])?$")
 HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
 MANY = 100
-"""Tests that are worth the half second it takes."""
+"""So many tests are worth the time it takes, about half a second."""
 
 
 def _use_huge_pages() -> None:
-    """A fork copies the table of all pages, and what the tests import has 140,000: that took longer than most tests.
+    """A fork copies the table of all pages, and what the tests import has 140,000: with its end it took 22 ms, now 10.
 
     In huge pages it is a few hundred; who writes to one gets usual ones. Where the kernel has none, it says so.
     """
