@@ -251,10 +251,31 @@ def unseeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "_OURS", torch.initial_seed())
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Tests and what they import stay: the collector need not look at all of it again and again."""
     gc.collect()
     gc.freeze()
+    if len(session.items) > MANY:
+        _use_huge_pages()
+
+
+PRIVATE_MEMORY = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0\s*(?:\[heap\])?$")
+HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
+MANY = 100
+"""So many tests are worth the time it takes, about half a second."""
+
+
+def _use_huge_pages() -> None:
+    """A fork copies the table of all pages, and what the tests import has 140,000: with its end it took 22 ms, now 10.
+
+    In huge pages it is a few hundred; who writes to one gets usual ones. Where the kernel has none, it says so.
+    """
+    madvise = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if area := PRIVATE_MEMORY.match(line):
+            begin, end = -(-int(area[1], 16) // HUGE_PAGE) * HUGE_PAGE, int(area[2], 16) // HUGE_PAGE * HUGE_PAGE
+            if begin < end:
+                madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), MADV_COLLAPSE)
 
 
 def pytest_sessionfinish() -> None:

@@ -6,16 +6,19 @@ on any machine. Payloads are not read.
 
 import argparse
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 
 from headrace.cli import UsageError, answer
 from headrace.cli.screen import screen, table
+from headrace.store.locate import open_store
 from headrace.store.splits.division import split
 from headrace.store.splits.file import check_free
 from headrace.store.splits.result import Splits
-from headrace.store.splits.stored import metadata, noted
+from headrace.store.url import StoreUrl
 
 MOST_CLASSES = 20
 """Lines of the table; the rest are counted together."""
@@ -45,7 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read the metadata, divide, write the file, print what came of it."""
     check_free(options.output, force=options.force)
-    columns, source = metadata(options.url)
+    source = StoreUrl.parse(options.url)
+    with closing(open_store(source)) as store:
+        columns = store.columns()
     made = split(
         columns,
         _fractions(options.fractions),
@@ -57,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         allow_empty=options.allow_empty,
     )
-    made = noted(made, source)
+    in_table = source.path.strip("/").replace("/", ".") if source.scheme == "cassandra" else None
+    made = replace(made, facts={"store": source.redacted, "table": in_table, **made.facts})
     made.save(options.output, force=options.force)
     facts = {"file": options.output, **made.facts, "concerns": made.concerns()}
     answer(options, facts, lambda: _show(made, options.output))

@@ -11,7 +11,7 @@ import sys
 PACKAGES = frozenset({"lightning", "pytorch_lightning"})
 
 
-def is_asking(depth: int = 2) -> bool:
+def is_asking() -> bool:
     """Whether the function that calls this one was called by Lightning itself."""
-    name = sys._getframe(depth).f_globals.get("__name__", "")  # noqa: SLF001  (it gives no other sign)
+    name = sys._getframe(2).f_globals.get("__name__", "")  # noqa: SLF001  (it gives no other sign)
     return str(name).partition(".")[0] in PACKAGES

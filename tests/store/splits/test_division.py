@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import FilterError, SplitError
-from headrace.store.splits.division import split
+from headrace.store.splits.division import ranks, split
 from headrace.store.splits.groups import Cells, _Search, assigned
-from headrace.store.splits.ranks import ranks
 from headrace.store.splits.shares import Shares, apportioned
 from tests.selection import examples
 

@@ -1,11 +1,13 @@
 """Rows of metadata divided into named parts: filter, assign, balance, fold. Pure."""
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.core.errors import SplitError
 from headrace.store.splits.balance import ORIGINAL, Balance, kept, thinned, wanted
@@ -13,7 +15,6 @@ from headrace.store.splits.classes import Coded, classes_of, groups_of
 from headrace.store.splits.filter import holds
 from headrace.store.splits.frame import OTHER, Frame, Ints, framed
 from headrace.store.splits.groups import Cells, assigned
-from headrace.store.splits.ranks import ranks
 from headrace.store.splits.report import counted, empty
 from headrace.store.splits.result import Splits
 from headrace.store.splits.shares import Shares, apportioned
@@ -204,3 +205,18 @@ def _without_groups(classes: Ints, order: Any, shares: Shares) -> Ints:
     parts = np.empty(len(classes), np.int64)
     parts[rows] = np.repeat(pattern, np.array(counts).ravel())
     return parts
+
+
+def ranks(values: Iterable[str], seed: int, purpose: str) -> npt.NDArray[np.uint64]:
+    """A number per value, as good as random; ``purpose`` keeps two uses of one seed apart.
+
+    Neither the order in which rows come nor the version of any library has a part in it.
+    """
+    secret = hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=32).digest()
+    keyed = hashlib.blake2b(key=secret, digest_size=8)
+    digests = bytearray()
+    for value in values:
+        one = keyed.copy()
+        one.update(value.encode("utf-8", "surrogatepass"))
+        digests += one.digest()
+    return np.frombuffer(bytes(digests), "<u8")
