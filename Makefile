@@ -121,7 +121,7 @@ $(STREAMERS): $(STAMP)
 bench-peers: $(STREAMERS)  ## compare with libraries that stream from object stores, in an environment of their own
 	$(BIN)/python -m benchmarks streaming $(ARGS)
 
-bench: $(PEERS)  ## run the benchmarks, with the libraries they compare with
+bench: $(PEERS) $(STREAMERS)  ## run the benchmarks, with the libraries they compare with
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(BIN)/python -m benchmarks.figures
 

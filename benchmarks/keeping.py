@@ -24,7 +24,8 @@ import torch
 
 import headrace
 from benchmarks import caches
-from benchmarks.measure import check_time, tree_cpu
+from benchmarks.clock import check_time, rounds, shared, unless_first
+from benchmarks.measure import tree_cpu
 from benchmarks.report import Check, Report, Table
 from headrace.cache import shm
 
@@ -67,12 +68,13 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     report = Report("keeping", __doc__ or "", quick=quick)
     columns = ["sample", "keeping", "having", "in vain", "epoch", "files alone, written", "read"]
     table = Table("µs of CPU time a sample, beside an epoch without a cache", columns)
-    for name, (size, keeping, having) in SIZES.items():
+    for name, (size, keeping, having) in shared(SIZES.items()):
         samples = min(1024 if quick else 4096, (1 << 28 if quick else 1 << 30) // size)
         found = []
-        for number in range(2 if quick else 6):
+        for number in rounds(2 if quick else 6, say):
             say(f"{name}, {number}")
-            found.append((*measured(samples, size), *files(samples, size)))
+            with unless_first(number):
+                found.append((*measured(samples, size), *files(samples, size)))
         best = [min(column) for column in zip(*found, strict=True)]
         started, plain, first, later, vain, written, read = best
         later += WORK
