@@ -51,12 +51,12 @@ SHARES: Mapping[str, Share] = {
     "scale": Share(2.8, 0.3),
     "hits": Share(3.0, 0.7),
     "sharing": Share(1.8, 0.9),
-    "splits": Share(3.2, cases=("completion order",)),
+    "splits": Share(3.0, cases=("completion order",)),
     "throttled": Share(1.3, 0.4),
     "makespan": Share(4.0, 1.4),
     "network": Share(4.2, cases=("distance", "start")),
-    "cluster": Share(2.2),
-    "streaming": Share(3.5, cases=("reading, 150 ms", "subset, 150 ms")),
+    "cluster": Share(2.0),
+    "streaming": Share(4.5, cases=("reading, 150 ms", "subset, 150 ms")),
 }
 """In the order in which they run."""
 ABOUT_GPUS = frozenset({"gpu", "delivery", "busy", "resnet", "on_device"})

@@ -86,6 +86,20 @@ for epoch in range(20):
 """
 
 
+ABRUPT = """
+import os, signal, torch
+def seen(forked):
+    list(torch.utils.data.DataLoader(range(8), 4))
+    if not forked:
+        os._exit(0)
+    os.waitpid(forked, 0)
+
+if "fork" not in "END":
+    list(torch.utils.data.DataLoader(range(8), 4))
+END
+"""
+
+
 @pytest.fixture
 def ran(tmp_path, monkeypatch, capfd):
     """Runs the command on a program in a folder of its own; the exit code and what was printed."""
@@ -119,6 +133,21 @@ def test_a_program_gets_our_loader_wherever_it_makes_one(ran):
     }
     assert "left alone: __main__.Own (overrides _get_iterator)" in err
     assert "2 loaders in 1 process: headrace" in err
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "says"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "1 loader in 1 process: headrace"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "1 loader in 1 process: headrace"),
+        ("seen(os.fork())", 0, "2 loaders in 2 processes: headrace"),
+    ],
+    ids=["killed", "terminated", "forked"],
+)
+def test_loaders_of_processes_that_end_abruptly_are_counted(ran, end, code, says):
+    found, _, err = ran(ABRUPT.replace("END", end), "--", sys.executable, "train.py")
+    assert found == code
+    assert says in err
 
 
 def test_both_loaders_are_compared_over_as_many_batches(ran, monkeypatch):
