@@ -129,7 +129,7 @@ def make_role(nodes: Sequence[cassandra.Node]) -> Figures:
         except (
             driver.Failure,
             StoreError,
-        ):  # nodes that answer one by one may not do so all at once, on a busy machine
+        ):  # ready one by one, nodes may not be so together on a busy machine
             if time.monotonic() > until:
                 raise
             time.sleep(1.0)
