@@ -15,7 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import attribution, clock, figures, hits, measure, pipelines, report
+from benchmarks import attribution, clock, figures, hits, measure, memory, pipelines, report
 from benchmarks.__main__ import EXPERIMENTS, conduct, main, stoppable
 from benchmarks.report import Report, Table
 from benchmarks.shares import ABOUT_GPUS, MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
@@ -162,6 +162,22 @@ def test_those_without_interleaved_runs_keep_time_too(module):
     clock.end_by(time.monotonic())
     with pytest.raises(clock.OutOfTime):
         module.run(quick=True, say=lambda _: None)
+
+
+def test_arms_of_one_table_are_kept_too(results, monkeypatch):
+    readings = [{"total": 1.0, "shared": 1.0, "descriptors": 1} for _ in range(48)]
+    found = iter([{"readings": readings, "before": readings[0], "after": readings[0]}])
+
+    def isolated(*_, **__):
+        for one in found:
+            return one
+        raise clock.OutOfTime
+
+    monkeypatch.setattr(memory, "isolated", isolated)
+    monkeypatch.setattr(memory, "left_over", lambda *_: "")
+    made, path = conducted(memory)
+    assert path == results / "memory.unfinished.md"
+    assert [row[0] for row in made.tables[0].rows] == ["torch"]
 
 
 def test_no_case_in_time_is_no_file(results):

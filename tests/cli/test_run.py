@@ -206,6 +206,15 @@ def test_mistakes_are_told_in_a_line(capfd, arguments, says):
     assert says in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [["--trace", "a.trace"], ["--loader", "torch"]])
+def test_a_folder_that_takes_no_trace_is_told_before_the_program_runs(ran, monkeypatch, arguments):
+    monkeypatch.setattr("headrace.cli.run.os.access", lambda *_: False)  # root may write wherever that is possible
+    code, out, err = ran("print('began')", *arguments, "--", sys.executable, "train.py")
+    assert code == 2
+    assert "nothing can be written in that folder" in err
+    assert "began" not in out
+
+
 def test_a_program_without_loaders_is_told_so(capfd):
     assert main(["run", "--", "true"]) == 0
     assert "no DataLoader of torch's was iterated" in capfd.readouterr().err
