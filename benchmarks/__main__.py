@@ -22,7 +22,7 @@ from types import FrameType, ModuleType
 import torch
 from rich.console import Console
 
-from benchmarks import clock
+from benchmarks import caches, clock
 from benchmarks.report import Report
 from benchmarks.shares import MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
 
@@ -77,6 +77,8 @@ def main() -> int:
                 log.print(f"{name}: failed: {error}", markup=False)
                 failed.append(name)
                 continue
+            finally:
+                caches.sweep()
             if report is not None and path is not None:
                 reports.append(report.data())
                 if not arguments.json:

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import attribution, clock, figures, hits, measure, memory, pipelines, report
+from benchmarks import attribution, caches, clock, figures, hits, measure, memory, pipelines, report
 from benchmarks.__main__ import EXPERIMENTS, conduct, main, stoppable
 from benchmarks.report import Report, Table
 from benchmarks.shares import ABOUT_GPUS, MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
@@ -178,6 +179,20 @@ def test_arms_of_one_table_are_kept_too(results, monkeypatch):
     made, path = conducted(memory)
     assert path == results / "memory.unfinished.md"
     assert [row[0] for row in made.tables[0].rows] == ["torch"]
+
+
+def test_caches_of_runs_that_were_killed_are_removed(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    names = [
+        f"headrace-cache-0-benchmark-{gone.pid}-1",
+        f"headrace-cache-0-benchmark-{os.getpid()}",
+        "headrace-cache-0-x",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    caches.sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
 def test_no_case_in_time_is_no_file(results):
