@@ -184,13 +184,11 @@ def test_arms_of_one_table_are_kept_too(results, monkeypatch):
 def test_caches_of_runs_that_were_killed_are_removed(tmp_path):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    names = [
-        f"headrace-cache-0-benchmark-{gone.pid}-1",
-        f"headrace-cache-0-benchmark-{os.getpid()}",
-        "headrace-cache-0-x",
-    ]
+    ours = "headrace-cache-0-benchmark"
+    names = [f"{ours}-{gone.pid}-1", f"{ours}-{os.getpid()}", "headrace-cache-0-x"]
     for name in names:
-        (tmp_path / name).touch()
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "entries").touch()
     caches.sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
