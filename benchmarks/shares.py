@@ -1,7 +1,8 @@
 """What each experiment gets of the hour that all of them may take, and of the ten minutes of a quick run.
 
-Minutes are what it needed on two cores, with few repeats; cases are those that fit, where not all do. An experiment
-that would take hours in full runs short in the hour, and what takes minutes even then is left out of a quick run.
+Minutes are about what it needs on two quiet cores with few repeats, measured or reckoned from parts of it; cases are
+those that fit, where not all do. An experiment that would take hours in full runs short in the hour, and
+what takes minutes even then is left out of a quick run.
 """
 
 from __future__ import annotations
