@@ -121,9 +121,8 @@ $(STREAMERS): $(STAMP)
 bench-peers: $(STREAMERS)  ## compare with libraries that stream from object stores, in an environment of their own
 	$(BIN)/python -m benchmarks streaming $(ARGS)
 
-bench: $(PEERS)  ## run the benchmarks, with the libraries they compare with
-	$(BIN)/python -m benchmarks $(ARGS)
-	$(BIN)/python -m benchmarks.figures
+bench: $(PEERS) $(STREAMERS)  ## run the benchmarks, with the libraries they compare with
+	$(BIN)/python -m benchmarks $(ARGS); ran=$$?; $(BIN)/python -m benchmarks.figures && exit $$ran
 
 figures: setup  ## write the table in docs/figures.md from benchmarks/results
 	$(BIN)/python -m benchmarks.figures

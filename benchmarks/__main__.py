@@ -1,7 +1,8 @@
 """``python -m benchmarks [name ...] [--only CASE ...] [--minutes M] [--quick] [--json]``: run, write the results.
 
 Without names all of them run, within an hour, or with ``--quick`` within ten minutes: each may take its share of the
-time that is left. Those about a GPU are passed over where there is none.
+time that is left (`benchmarks.shares`), some with fewer cases, or short. Those about a GPU are passed over where there
+is none. One that fails is said, and the others run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -20,64 +22,15 @@ from types import FrameType, ModuleType
 import torch
 from rich.console import Console
 
-from benchmarks import measure
+from benchmarks import caches, clock
 from benchmarks.report import Report
+from benchmarks.shares import MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
 
-EXPERIMENTS = (
-    "overhead",
-    "startup",
-    "images",
-    "scheduling",
-    "burning",
-    "policies",
-    "ablation",
-    "accuracy",
-    "cached_accuracy",
-    "device_accuracy",
-    "memory",
-    "pressure",
-    "gpu",
-    "delivery",
-    "busy",
-    "resnet",
-    "on_device",
-    "profilers",
-    "attribution",
-    "pipelines",
-    "ceiling",
-    "keeping",
-    "scale",
-    "hits",
-    "sharing",
-    "splits",
-    "throttled",
-    "makespan",
-    "network",
-    "cluster",
-    "streaming",
-)
+EXPERIMENTS = tuple(SHARES)
 
 
-ABOUT_GPUS = frozenset({"gpu", "delivery", "busy", "resnet", "on_device"})
-ALL_MINUTES, ALL_QUICK_MINUTES = 60.0, 10.0
-"""What all experiments may take together."""
-
-
-class Allowance:
-    """Minutes that each of several experiments may take: what one leaves, the others have."""
-
-    def __init__(self, minutes: float, experiments: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._end, self._left = clock, clock() + 60 * minutes, experiments
-
-    def next(self) -> float:
-        """Of the one that begins now."""
-        minutes = max(0.0, self._end - self._clock()) / 60 / max(1, self._left)
-        self._left -= 1
-        return minutes
-
-
-def main() -> int:
-    """Run the named experiments, or all; the exit code is 0 whatever the figures say."""
+def asked() -> tuple[argparse.Namespace, dict[str, ModuleType]]:
+    """The command line, and the experiments it means."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which of: {', '.join(EXPERIMENTS)} (all)")
     parser.add_argument("--quick", action="store_true", help="few repeats and short epochs, to try it out")
@@ -89,40 +42,69 @@ def main() -> int:
         "--minutes",
         type=float,
         help="end each experiment in this time: with fewer repeats, or with the cases finished by then "
-        f"(all together: {ALL_MINUTES:g}, --quick {ALL_QUICK_MINUTES:g}; those named: no limit)",
+        f"(all together: {MINUTES:g}, --quick {QUICK_MINUTES:g}; those named: no limit)",
     )
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(EXPERIMENTS))
     if unknown:
         parser.error(f"no experiment named {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
-    passed_over = frozenset() if torch.cuda.is_available() else ABOUT_GPUS
-    names = arguments.names or [name for name in EXPERIMENTS if name not in passed_over]
+    names = arguments.names or taking_part(quick=arguments.quick, gpu=torch.cuda.is_available())
     modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
     for name, module in modules.items():
         wrong = [case for case in arguments.only if case not in getattr(module, "CASES", ())]
         if wrong:
             there = ", ".join(map(repr, getattr(module, "CASES", ()))) or "none to choose from"
             parser.error(f"{name} has no case {wrong[0]!r}; there are {there}")
+    return arguments, modules
+
+
+def main() -> int:
+    """Run the named experiments, or all; the exit code is 0 whatever the figures say, 1 where one failed."""
+    arguments, modules = asked()
     torch.set_num_threads(1)  # forked runs must not find a thread pool, and all compute alike
     log = Console(stderr=True, highlight=False)
-    reports = []
-    together = float("inf") if arguments.names else ALL_QUICK_MINUTES if arguments.quick else ALL_MINUTES
-    allowance, each = Allowance(together, len(modules)), arguments.minutes
+    if not arguments.names and (left_out := [name for name in EXPERIMENTS if name not in modules]):
+        log.print(f"left out: {', '.join(left_out)}", markup=False)
+    reports, failed = [], []
     with stoppable() as stopped:
-        for name, module in modules.items():
+        for (name, module), mine in zip(modules.items(), shares(arguments, list(modules)), strict=True):
             log.rule(name)
-            arguments.minutes = allowance.next() if each is None else each
-            report, path = conduct(name, module, arguments, log)
+            try:
+                report, path = conduct(name, module, mine, log)
+            except (Exception, SystemExit) as error:  # noqa: BLE001  (the others are to run whatever became of one)
+                if not isinstance(error, SystemExit):
+                    traceback.print_exc()
+                log.print(f"{name}: failed: {error}", markup=False)
+                failed.append(name)
+                continue
+            finally:
+                caches.sweep()
             if report is not None and path is not None:
                 reports.append(report.data())
                 if not arguments.json:
                     report.show(Console(width=None if sys.stdout.isatty() else 140))
-                log.print(f"written: {path.relative_to(path.parents[2 + arguments.quick])}", markup=False)
+                log.print(f"written: {path.relative_to(path.parents[2 + mine.quick])}", markup=False)
             if stopped:
                 break
     if arguments.json:
         print(json.dumps(reports, indent=1))
-    return 128 + stopped[0] if stopped else 0
+    if failed:
+        log.print(f"failed: {', '.join(failed)}", markup=False)
+    return 128 + stopped[0] if stopped else int(bool(failed))
+
+
+def shares(arguments: argparse.Namespace, names: list[str]) -> Iterator[argparse.Namespace]:
+    """What each may do, made when it begins: those named everything, in a run of all what fits into its share."""
+    every = not arguments.names
+    together = (QUICK_MINUTES if arguments.quick else MINUTES) if every else float("inf")
+    weights = [(SHARES[name].quick if arguments.quick else SHARES[name].minutes) if every else 1.0 for name in names]
+    allowance = Allowance(together, weights)
+    for name in names:
+        minutes, mine = allowance.next(), argparse.Namespace(**vars(arguments))
+        mine.minutes = minutes if arguments.minutes is None else arguments.minutes
+        if every:
+            mine.only, mine.quick = mine.only or list(SHARES[name].cases), mine.quick or SHARES[name].short
+        yield mine
 
 
 def conduct(
@@ -141,19 +123,21 @@ def conduct(
             Report.latest.write(unfinished=True)
 
     began = time.monotonic()
-    measure.end_by(began + 60 * arguments.minutes)
+    clock.end_by(began + 60 * arguments.minutes)
     scope = {"only": arguments.only, "minutes": arguments.minutes} if hasattr(module, "CASES") else {}
     try:
         report = module.run(quick=arguments.quick, say=say, **scope)
-    except (measure.OutOfTime, KeyboardInterrupt) as reason:
+    except (clock.OutOfTime, KeyboardInterrupt) as reason:
         report = Report.latest
-        why = "out of time" if isinstance(reason, measure.OutOfTime) else "stopped"
+        why = "out of time" if isinstance(reason, clock.OutOfTime) else "stopped"
         log.print(f"{name}: {why}", markup=False)
         if report is None or not report.tables:
             log.print("no case was finished; nothing is written", markup=False)
             return None, None
         report.notes.append(f"{why} after {(time.monotonic() - began) / 60:.1f} minutes: not all cases are here")
         return report, report.write(unfinished=True)
+    if report is not None and clock.shortened:
+        report.notes.append(f"in {arguments.minutes:.1f} minutes: {', '.join(dict.fromkeys(clock.shortened))}")
     return report, None if report is None else report.write()
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import check_time
+from benchmarks.clock import check_time
 from benchmarks.report import Check, Report, Table
 from headrace.core.errors import TraceError
 from headrace.trace import format as F

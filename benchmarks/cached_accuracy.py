@@ -25,7 +25,8 @@ from torch.utils.data import Dataset
 
 import headrace
 from benchmarks import caches
-from benchmarks.accuracy import BATCH, CLASSES, SEEDS, composition, pairs, prepared, spread
+from benchmarks.accuracy import BATCH, CLASSES, SEEDS, composition, pairs, prepared, seeds, spread
+from benchmarks.clock import rounds, unless_first
 from benchmarks.jobs import together
 from benchmarks.measure import Figures, RunError, Runs
 from benchmarks.report import Check, Report, Table
@@ -94,15 +95,16 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     images, labels = prepared(report)
     epochs = 10 if quick else 30
     results = {name: Runs() for name in SETTINGS}
-    for seed in range(SEEDS):
-        for name, setting in SETTINGS.items():
-            say(f"seed {seed}: {name}")
-            try:
-                results[name].figures.append(dict(trained(setting, images, labels, seed, epochs)))
-            except RunError as failure:
-                results[name].failures.append(str(failure))
+    for seed in rounds(SEEDS, say):
+        with unless_first(seed):
+            for name, setting in SETTINGS.items():
+                say(f"seed {seed}: {name}")
+                try:
+                    results[name].figures.append(dict(trained(setting, images, labels, seed, epochs)))
+                except RunError as failure:
+                    results[name].failures.append(str(failure))
     columns = ["training", "accuracy %, mean ± sd", "lost, mean ± se", "class balance", "hits %", "of them augmented %"]
-    table = Table(f"Digits, augmented: {epochs} epochs, batch {BATCH}, {SEEDS} seeds", columns)
+    table = Table(f"Digits, augmented: {epochs} epochs, batch {BATCH}, {seeds(results)} seeds", columns)
     for name, runs in results.items():
         lost, error = pairs(results["no cache"], runs)
         figures = (runs.median(key) for key in ("balance", "hits", "augmented"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import headrace
 from headrace.cache import options, shm
@@ -29,3 +31,11 @@ def clear(made: headrace.Cache) -> None:
 def fill(size: int) -> None:
     """Let entries take so many bytes and no more, in this process and those it forks, whatever the memory allows."""
     options.room_of = lambda _: size  # type: ignore[assignment]
+
+
+def sweep(folder: Path = Path("/dev/shm")) -> None:
+    """Remove what runs left that were killed because their time was up: their processes are gone."""
+    for path in folder.glob("headrace-cache-*-benchmark-*"):
+        pid = path.name.partition("-benchmark-")[2].partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(path, ignore_errors=True)

@@ -104,7 +104,7 @@ class Row:
             whose = "torch" if self.times == 1 else f"{self.times:g}× that"
             target = Target(self.times * best, target.at_most, f"{'≤' if target.at_most else '≥'} {whose}")
         said = target.line(mine) if target else ""
-        run = "full" if results.is_full(self.experiment) else "short"
+        run = results.run(self.experiment, self.tables, self.column)
         return f"| {self.what} | {self._spread(theirs)} | {self._spread(mine)} | {said} | {run} |"
 
     def found(self, results: Results) -> tuple[list[float], list[float]]:
@@ -147,12 +147,29 @@ class Results:
     def cells(self, experiment: str, titles: Iterable[str], column: str) -> list[tuple[str, float]]:
         """(arm, figure) of every row of the tables whose titles begin so."""
         found = []
-        for report in self._reports.get(experiment, []):
+        for table, _ in self._tables(experiment, titles, column):
+            at = table["columns"].index(column)
+            found += [(row[0], float(row[at])) for row in table["rows"] if row[at] not in ("-", "")]
+        return found
+
+    def run(self, experiment: str, titles: Iterable[str], column: str) -> str:
+        """Whether the figures are those of a full run, and of which commits."""
+        commits = dict.fromkeys(commit for _, commit in self._tables(experiment, titles, column) if commit)
+        return ", ".join(["full" if self.is_full(experiment) else "short", *commits])
+
+    def _tables(self, experiment: str, titles: Iterable[str], column: str) -> list[tuple[dict[str, Any], str | None]]:
+        """Tables with the commit each is of. A case that was measured twice, in different parts, counts as of last."""
+        found: dict[str, tuple[dict[str, Any], str | None]] = {}
+        for report in sorted(self._reports.get(experiment, []), key=_date):
             for table in report["tables"]:
                 if table["title"].startswith(tuple(titles)) and column in table["columns"]:
-                    at = table["columns"].index(column)
-                    found += [(row[0], float(row[at])) for row in table["rows"] if row[at] not in ("-", "")]
-        return found
+                    found[table["title"]] = table, report.get("machine", {}).get("commit")
+        return list(found.values())
+
+
+def _date(report: dict[str, Any]) -> str:
+    """When it was measured; results of before there were dates are the oldest."""
+    return str(report.get("machine", {}).get("date") or "")
 
 
 TORCH, FREE = "torch, 14 workers", "torch, in_order=False, 14 workers"

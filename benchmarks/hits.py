@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from benchmarks.measure import check_time
+from benchmarks.clock import check_time
 from benchmarks.replay import Replay
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
+from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, disturbance, interleaved
 from benchmarks.overhead import exhaust
 from benchmarks.report import Check, Report, Table
@@ -30,7 +31,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     report = Report("images", __doc__ or "", quick=quick)
     count = 640 if quick else 1024
     importlib.import_module("torchvision")  # once, before the runs are forked
-    for uneven in (False, True):
+    for uneven in shared((False, True)):
         title = "uneven sizes" if uneven else "even sizes"
         with tempfile.TemporaryDirectory(prefix="headrace-images-") as folder:
             size = workloads.write_images(Path(folder), count, uneven=uneven)

@@ -12,7 +12,8 @@ import torch
 
 import headrace
 from benchmarks.arms import Arm
-from benchmarks.measure import Figures, Isolated, Meter, OutOfTime, machine_cpu
+from benchmarks.clock import OutOfTime
+from benchmarks.measure import Figures, Isolated, Meter, machine_cpu
 
 
 @dataclass(frozen=True)

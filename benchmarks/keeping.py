@@ -30,10 +30,12 @@ import torch
 
 import headrace
 from benchmarks import caches
-from benchmarks.measure import check_time, tree_cpu
+from benchmarks.clock import check_time, rounds, shared, unless_first
+from benchmarks.measure import tree_cpu
 from benchmarks.report import Check, Report, Table
 from headrace.cache import shm
 
+_COLUMNS = ["keeping", "having", "in vain", "epoch", "files alone, written", "read"]
 SIZES = {"12 KB": (12_288, 60.0, 20.0), "150 KB": (150_528, 120.0, 50.0), "768 KB": (786_432, 400.0, 130.0)}
 """Bytes, and the microseconds that keeping and having may take."""
 BATCH, WORK = 64, 300
@@ -72,51 +74,54 @@ class Ready(torch.utils.data.Dataset[Any]):
 
 
 def run(*, quick: bool, say: Callable[[str], None]) -> Report:
-    """All sizes."""
+    """All sizes; then their first epochs, with few workers and with many."""
     report = Report("keeping", __doc__ or "", quick=quick)
-    columns = ["sample", "keeping", "having", "in vain", "epoch", "files alone, written", "read"]
-    table = Table("µs of CPU time a sample, beside an epoch without a cache", columns)
-    for name, (size, keeping, having) in SIZES.items():
-        samples = min(1024 if quick else 4096, (1 << 28 if quick else 1 << 30) // size)
-        found = []
-        for number in range(2 if quick else 6):
-            say(f"{name}, {number}")
-            found.append((*measured(samples, size), *files(samples, size)))
-        best = [min(column) for column in zip(*found, strict=True)]
-        started, plain, first, later, vain, written, read = best
-        later += WORK
-        table.add(name, first - started, later - plain, vain - plain, plain, written, read)
-        report.raw[name] = {
-            "columns": ["start", "without", "first", "later", "in vain", *columns[-2:]],
-            "rounds": found,
-        }
-        report.checks.append(Check(f"{name}, keeping", first - started, keeping, at_most=True, unit="µs"))
-        report.checks.append(Check(f"{name}, having", later - plain, having, at_most=True, unit="µs"))
-    report.checks.append(
-        Check("768 KB, in vain, of a sample of 2 ms", (vain - plain) / 20, 3.0, at_most=True, unit="%")
-    )
-    report.tables.append(table)
-    first_epochs(report, quick=quick, say=say)
+    costs = Table("µs of CPU time a sample, beside an epoch without a cache", ["sample", *_COLUMNS])
+    rates = Table("Samples/s of a first epoch", ["sample, workers", "without a cache", "with one", "of that"])
+    for name, workers in shared([*((name, 0) for name in SIZES), *itertools.product(SIZES, WORKERS)]):
+        table, add = (rates, first_epoch) if workers else (costs, cost)
+        if table not in report.tables:  # what is finished is kept, where time runs out
+            report.tables.append(table)
+        add(report, table, name, workers, quick=quick, say=say)
     return report
 
 
-def first_epochs(report: Report, *, quick: bool, say: Callable[[str], None]) -> None:
-    """All sizes, with few workers and with many."""
-    cores = len(os.sched_getaffinity(0))
-    table = Table("Samples/s of a first epoch", ["sample, workers", "without a cache", "with one", "of that"])
-    for (name, (size, *_)), workers in itertools.product(SIZES.items(), WORKERS):
-        samples = min((256 if quick else 1024) * min(workers, cores), (1 << 32) // size)
-        rounds = []
-        for number in range(1 if quick else 3):
-            say(f"first epoch, {name}, {workers} workers, {number}")
+def cost(report: Report, table: Table, name: str, _workers: int, *, quick: bool, say: Callable[[str], None]) -> None:
+    """Of one size."""
+    size, keeping, having = SIZES[name]
+    samples = min(1024 if quick else 4096, (1 << 28 if quick else 1 << 30) // size)
+    found = []
+    for number in rounds(2 if quick else 6, say):
+        say(f"{name}, {number}")
+        with unless_first(number):
+            found.append((*measured(samples, size), *files(samples, size)))
+    started, plain, first, later, vain, written, read = [min(column) for column in zip(*found, strict=True)]
+    later += WORK
+    table.add(name, first - started, later - plain, vain - plain, plain, written, read)
+    report.raw[name] = {"columns": ["start", "without", "first", "later", "in vain", *_COLUMNS[-2:]], "rounds": found}
+    report.checks.append(Check(f"{name}, keeping", first - started, keeping, at_most=True, unit="µs"))
+    report.checks.append(Check(f"{name}, having", later - plain, having, at_most=True, unit="µs"))
+    report.checks.append(
+        Check(f"{name}, in vain, of a sample of 2 ms", (vain - plain) / 20, 3.0, at_most=True, unit="%")
+    )
+
+
+def first_epoch(
+    report: Report, table: Table, name: str, workers: int, *, quick: bool, say: Callable[[str], None]
+) -> None:
+    """Of one size, with so many workers."""
+    size, cores = SIZES[name][0], len(os.sched_getaffinity(0))
+    samples = min((256 if quick else 1024) * min(workers, cores), (1 << 32) // size)
+    found = []
+    for number in rounds(1 if quick else 3, say):
+        say(f"first epoch, {name}, {workers} workers, {number}")
+        with unless_first(number), caches.cache(2 * samples * size + (1 << 20), split=(0, 100, 0)) as cache:
             check_time()
-            with caches.cache(2 * samples * size + (1 << 20), split=(0, 100, 0)) as cache:
-                rounds.append((rate(samples, size, workers, None), rate(samples, size, workers, cache)))
-        ratio = statistics.median(kept / plain for plain, kept in rounds)
-        table.add(f"{name}, {workers}", *(statistics.median(each) for each in zip(*rounds, strict=True)), ratio)
-        report.raw[f"first epoch, {name}, {workers} workers"] = rounds
-        report.checks.append(Check(f"{name}, first epoch, {workers} workers", ratio, 0.97, at_most=False))
-    report.tables.append(table)
+            found.append((rate(samples, size, workers, None), rate(samples, size, workers, cache)))
+    ratio = statistics.median(kept / plain for plain, kept in found)
+    table.add(f"{name}, {workers}", *(statistics.median(each) for each in zip(*found, strict=True)), ratio)
+    report.raw[f"first epoch, {name}, {workers} workers"] = found
+    report.checks.append(Check(f"{name}, first epoch, {workers} workers", ratio, 0.97, at_most=False))
 
 
 def rate(samples: int, size: int, workers: int, cache: headrace.Cache | None) -> float:

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def describe() -> dict[str, Any]:
         **_gpu(),
         **{name: _version(name) for name in ("torch", "torchvision", "numpy", "headrace")},
         "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(" ", "minutes"),
     }
 
 
@@ -31,10 +33,11 @@ def line(machine: dict[str, Any]) -> str:
     """The machine in one line, for tables."""
     gpu = f", {machine['gpu']}" if "gpu" in machine else ""
     commit = f" ({machine['commit']})" if machine.get("commit") else ""
+    date = f", {machine['date']}" if machine.get("date") else ""
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB{gpu}; "
         f"{machine['kernel']}; {machine['python']}; torch {machine['torch']}, "
-        f"headrace {machine['headrace']}{commit}; load before {machine['load'][0]}"
+        f"headrace {machine['headrace']}{commit}{date}; load before {machine['load'][0]}"
     )
 
 

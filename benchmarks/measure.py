@@ -17,6 +17,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks import clock
+from benchmarks.clock import OutOfTime, check_time
+
 Figures = Mapping[str, Any]
 TICKS = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
@@ -150,25 +153,6 @@ class Meter:
         self.others = max(busy - self.cpu, 0.0) / self.wall
 
 
-class OutOfTime(Exception):
-    """What was to be measured cannot be, in the time there is."""
-
-
-_end = float("inf")
-
-
-def end_by(moment: float) -> None:
-    """Nothing is measured after that moment, as `time.monotonic` counts: what is under way then is given up."""
-    global _end  # noqa: PLW0603  (one experiment at a time, and none has to pass it on)
-    _end = moment
-
-
-def check_time() -> None:
-    """Raise OutOfTime from that moment on: for an experiment whose runs are not isolated, before each of them."""
-    if time.monotonic() >= _end:
-        raise OutOfTime
-
-
 class RunError(RuntimeError):
     """An isolated run raised, died or did not end in time; the message is its last line."""
 
@@ -198,7 +182,7 @@ class Isolated:
         self.process.start()
         theirs.close()
         self.limit = limit
-        self.until = min(time.monotonic() + limit, _end)
+        self.until = min(time.monotonic() + limit, clock.end())
 
     def end(self) -> None:
         """Kill it, with its workers; idempotent."""
@@ -213,7 +197,7 @@ class Isolated:
         process = self.process
         try:
             if not self.pipe.poll(max(self.until - time.monotonic(), 0)):
-                if time.monotonic() >= _end:
+                if time.monotonic() >= clock.end():
                     raise OutOfTime
                 raise RunError(f"no result after {self.limit:.0f} s")
             try:
@@ -287,23 +271,12 @@ def interleaved(
     together: only for arms that leave nearly all of the machine to the others.
     """
     results = {name: Runs() for name in arms}
-    longest = 0.0
-    for repeat in range(repeats):
-        began = time.monotonic()
-        if repeat and began + longest > min(until, _end):
-            say(f"no time for repeat {repeat + 1} of {repeats}")
-            break
+    for repeat in clock.rounds(repeats, say, until=until):
         names = [name for name in arms if len(results[name].failures) < 2]
         queue, count = names if repeat % 2 == 0 else names[::-1], f"{repeat + 1}/{repeats}"
-        try:
+        with clock.unless_first(repeat):
             isolate = partial(Isolated, method=method, limit=limit)
             _repeat({name: arms[name] for name in queue}, results, isolate, at_once, partial(_counted, say, count))
-        except OutOfTime:
-            if not repeat:
-                raise
-            say(f"no time for the rest of repeat {repeat + 1}")
-            break
-        longest = max(longest, time.monotonic() - began)
     return results
 
 

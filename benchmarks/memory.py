@@ -59,6 +59,8 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
             f"{min(files):.0f} – {max(files):.0f}",
             left_over(figures["before"], figures["after"]),
         )
+        if not report.tables:  # what is finished is kept, where time runs out
+            report.tables += [table, course]
         course.add(arm.name, *(sparkline(values[::2]) for values in (total, shared, files)))
         if arm.library == "headrace":
             report.checks.append(Check(f"{arm.name}, PSS last / first quarter", flatness(total), 1.02, True))
@@ -70,7 +72,6 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
                     True,
                 )
             )
-    report.tables += [table, course]
     return report
 
 

@@ -40,6 +40,7 @@ from torch.utils.data import DataLoader
 
 import headrace
 from benchmarks import servers
+from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, isolated
 from benchmarks.proxy import BIN_S, Link, Proxy
 from benchmarks.report import Check, Report, Table
@@ -111,7 +112,7 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
             "start": partial(start, report, contest, port),
             "saturation": partial(saturated, report, contest, port),
         }
-        for name in scope.chosen(CASES):
+        for name in shared(scope.chosen(CASES)):
             cases[name]()
     report.notes += [
         "other processes: Cassandra is one; it, the relay and the loader share the cores, which limits all at 0 ms",

@@ -14,6 +14,7 @@ from functools import partial
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms, torch_arms
+from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved
 from benchmarks.report import Check, Report, Table
 
@@ -32,7 +33,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     report = Report("overhead", __doc__ or "", quick=quick)
     arms = [*torch_arms(), *headrace_arms(per_sample_seeds=False), *headrace_arms()]
     cases = [("12 KB", False), ("150 KB", False)] + ([] if quick else [("12 KB", True)])
-    for size, labelled in cases:
+    for size, labelled in shared(cases):
         samples = 12_800 if quick else {"12 KB": 51_200, "150 KB": 12_800}[size]
         title = f"{size}{' with a label' if labelled else ''}"
         say(title)

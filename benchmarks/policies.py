@@ -25,6 +25,7 @@ import numpy as np
 
 import headrace
 from benchmarks.arms import Arm
+from benchmarks.clock import shared
 from benchmarks.costs import Burning, Priced, Sleeping
 from benchmarks.measure import Figures, Meter, disturbance, interleaved
 from benchmarks.report import Check, Report, Table, sparkline
@@ -86,7 +87,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     """Both rules on every case."""
     report = Report("policies", __doc__ or "", quick=quick)
     seconds = 12.0 if quick else 60.0
-    for case in MIXES:
+    for case in shared(MIXES):
         say(case.name)
         arms = {rule: partial(measure, case, rule, seconds) for rule in get_args(LanesRule)}
         results = interleaved(arms, repeats=1 if quick else 3, say=say, limit=60 + 2 * seconds)

@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks import volumes
 from benchmarks.arms import Arm
+from benchmarks.clock import shared
 from benchmarks.costs import cores
 from benchmarks.groups import NoGroupError, limited
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, tree_read
@@ -62,7 +63,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
         dataset = volumes.Volumes(folder, range(len(depths)))
         say(f"{len(depths)} volumes, {written / 1e6:.0f} MB")
         results = {}
-        for allowed in (None, limit):
+        for allowed in shared((None, limit)):
             arms = {
                 arm.name: partial(measure, arm, dataset, written, allowed, 1 if quick else 2) for arm in contenders()
             }

@@ -18,6 +18,7 @@ from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived
+from headrace.store import disposable
 from headrace.store.base import LabelKind, Record, Schema
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import options
@@ -106,7 +107,8 @@ def fetched(url: str, seconds: float) -> Figures:
 
 
 def bare(url: str, seconds: float) -> Figures:
-    """By the driver alone."""
+    """By the driver alone, in a process that may be killed: others may not have it."""
+    disposable.declare()
     return asyncio.run(_bare(StoreUrl.parse(url), seconds))
 
 

@@ -27,7 +27,8 @@ import numpy as np
 
 import headrace
 from benchmarks import caches
-from benchmarks.measure import check_time, isolated
+from benchmarks.clock import check_time
+from benchmarks.measure import isolated
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 from benchmarks.throttled import redis

@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks import caches, calibration, costs, pictures
 from benchmarks.arms import Arm
 from benchmarks.calibration import Rates, Sizes
+from benchmarks.clock import rounds, shared
 from benchmarks.makespan import BATCH, CROP, RESIZE, SIDE
 from benchmarks.measure import Figures, isolated
 from benchmarks.report import Check, Report, Table
@@ -101,7 +102,7 @@ class Comparison:
             f"{self.sizes.decoded / 1e3:.0f} KB; decoding {rates.decoding:.0f}/s, augmenting {rates.augmenting:.0f}/s",
             ["files, split", *self.points, "of the best measured", "found encoded / decoded %", "predicted", "limit"],
         )
-        for count in self.counts:
+        for count in shared(self.counts):
             self.dataset(table, count, rates)
         for label, values in self.points.items():
             if label == "measured":
@@ -161,7 +162,7 @@ class Comparison:
     def measure(self, dataset: Any, splits: list[Split]) -> dict[Split, Figures]:
         """Each split from an empty cache, there and back again: neighbours in time share the machine's mood."""
         runs: dict[Split, list[Figures]] = {split: [] for split in splits}
-        for repeat in range(REPEATS):
+        for repeat in rounds(REPEATS, self.say):
             for split in splits if repeat % 2 == 0 else splits[::-1]:
                 self.say(f"{self.name}: {len(dataset)} files, {split}, {repeat + 1}/{REPEATS}")
                 with caches.cache(self.size, split=tuple(split)) as cache:

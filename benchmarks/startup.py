@@ -18,7 +18,8 @@ from functools import partial
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
-from benchmarks.measure import Figures, check_time, interleaved
+from benchmarks.clock import check_time, shared
+from benchmarks.measure import Figures, interleaved
 from benchmarks.overhead import exhaust
 from benchmarks.report import Report, Table
 
@@ -31,7 +32,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     report = Report("startup", __doc__ or "", quick=quick)
     arms = [Arm("torch"), *headrace_arms()]
     variants = [("fork", False), ("fork", True), ("spawn", True)]
-    for method, persistent in variants[: 2 if quick else 3]:
+    for method, persistent in shared(variants[: 2 if quick else 3]):
         title = f"{method}, {'persistent' if persistent else 'new'} workers"
         say(title)
         results = interleaved(

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import servers
+from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, disturbance, interleaved, isolated
 from benchmarks.network import BATCH, SIZE, WINDOW, Reading, prepare, read
 from benchmarks.proxy import Link, Proxy
@@ -74,7 +75,7 @@ def run(
         written(samples, say)
         with servers.node(say) as port:
             isolated(partial(prepare, port, 1.0 if quick else 8.0), limit=300)
-            for name in scope.chosen(CASES):
+            for name in shared(scope.chosen(CASES)):
                 repeats = 1 if quick or not name.startswith(f"{READ}, 150 ms") else 2
                 case(report, name, (port, objects.ports["s3"]), samples, repeats, say)
     finally:

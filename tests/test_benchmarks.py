@@ -1,20 +1,25 @@
 """The harness of the benchmarks: what is finished is kept, and time is."""
 
 import argparse
+import importlib
 import json
 import os
 import signal
+import subprocess
 import time
+from contextlib import nullcontext
 from functools import partial
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
+import torch
 from rich.console import Console
 
-from benchmarks import attribution, figures, hits, measure, pipelines, report
-from benchmarks.__main__ import ABOUT_GPUS, EXPERIMENTS, Allowance, conduct, stoppable
+from benchmarks import attribution, caches, clock, figures, hits, measure, memory, pipelines, report
+from benchmarks.__main__ import EXPERIMENTS, conduct, main, stoppable
 from benchmarks.report import Report, Table
+from benchmarks.shares import ABOUT_GPUS, MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
 
 FOREVER = 600.0
 
@@ -23,7 +28,7 @@ FOREVER = 600.0
 def results(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     yield tmp_path
-    measure.end_by(float("inf"))
+    clock.end_by(float("inf"))
 
 
 def slept(seconds):
@@ -57,17 +62,47 @@ def conducted(module, minutes=float("inf")):
 
 def test_what_one_experiment_leaves_the_others_have():
     now = 0.0
-    allowance = Allowance(60, 4, lambda: now)
+    allowance = Allowance(60, [1, 1, 1, 1], lambda: now)
     shares = []
     for took in (15, 5, 20, 30):
         shares.append(allowance.next())
         now += 60 * took
     assert shares == [15, 15, 20, 20]
-    assert allowance.next() == 0
+    heavy = Allowance(60, [3, 1], lambda: now)
+    assert heavy.next() == 45
 
 
 def test_experiments_about_gpus_are_experiments():
     assert set(EXPERIMENTS) > ABOUT_GPUS
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["hour", "quick"])
+def test_needs_without_a_gpu_are_about_what_there_is(quick):
+    """The hour gives every experiment nine tenths of what it needs at least."""
+    names = taking_part(quick=quick, gpu=False)
+    needs = sum(SHARES[name].quick if quick else SHARES[name].minutes for name in names)
+    assert needs <= (QUICK_MINUTES if quick else MINUTES) * 1.15
+    assert not ABOUT_GPUS & set(names)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_cases_of_the_hour_are_cases(name):
+    assert set(SHARES[name].cases) <= set(getattr(importlib.import_module(f"benchmarks.{name}"), "CASES", ()))
+
+
+def test_one_that_fails_does_not_keep_the_others_from_running(results, monkeypatch, capsys):
+    def fail(*, quick, say):
+        raise RuntimeError("no such server")
+
+    broken = ModuleType("broken")
+    broken.run = fail
+    modules = {"benchmarks.startup": broken, "benchmarks.images": experiment({"a": 0.0})}
+    monkeypatch.setattr("benchmarks.__main__.importlib", SimpleNamespace(import_module=modules.__getitem__))
+    monkeypatch.setattr("sys.argv", ["benchmarks", "startup", "images"])
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    assert main() == 1
+    assert "failed: startup" in capsys.readouterr().err
+    assert (results / "slept.md").exists()
 
 
 def children():
@@ -98,16 +133,64 @@ def test_time_is_kept_and_so_are_the_finished_cases(results):
 
 def test_what_was_measured_once_is_not_given_up():
     arms = {"one": partial(slept, 0.2)}
-    measure.end_by(time.monotonic() + 3)
+    clock.end_by(time.monotonic() + 3)
     runs = measure.interleaved(arms, repeats=1000)
     assert 1 <= len(runs["one"].figures) < 1000
 
 
+def test_cases_share_the_time(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(clock.time, "monotonic", lambda: now)
+    clock.end_by(60.0)
+    counts = []
+    for length in clock.shared((10.0, 40.0, 5.0)):
+        counts.append(0)
+        for _ in clock.rounds(100):
+            counts[-1] += 1
+            now += length
+    assert counts == [2, 1, 1], "a third, then half of what is left, then what there is; the first repeat always"
+    assert clock.shortened == ["2 repeats of 100", "1 repeats of 100", "1 repeats of 100"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_repeat_that_is_given_up_costs_only_itself(first):
+    with pytest.raises(clock.OutOfTime) if first else nullcontext(), clock.unless_first(0 if first else 1):
+        raise clock.OutOfTime
+
+
 @pytest.mark.parametrize("module", [attribution, hits, pipelines], ids=lambda module: module.__name__)
 def test_those_without_interleaved_runs_keep_time_too(module):
-    measure.end_by(time.monotonic())
-    with pytest.raises(measure.OutOfTime):
+    clock.end_by(time.monotonic())
+    with pytest.raises(clock.OutOfTime):
         module.run(quick=True, say=lambda _: None)
+
+
+def test_arms_of_one_table_are_kept_too(results, monkeypatch):
+    readings = [{"total": 1.0, "shared": 1.0, "descriptors": 1} for _ in range(48)]
+    found = iter([{"readings": readings, "before": readings[0], "after": readings[0]}])
+
+    def isolated(*_, **__):
+        for one in found:
+            return one
+        raise clock.OutOfTime
+
+    monkeypatch.setattr(memory, "isolated", isolated)
+    monkeypatch.setattr(memory, "left_over", lambda *_: "")
+    made, path = conducted(memory)
+    assert path == results / "memory.unfinished.md"
+    assert [row[0] for row in made.tables[0].rows] == ["torch"]
+
+
+def test_caches_of_runs_that_were_killed_are_removed(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    ours = "headrace-cache-0-benchmark"
+    names = [f"{ours}-{gone.pid}-1", f"{ours}-{os.getpid()}", "headrace-cache-0-x"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "entries").touch()
+    caches.sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
 def test_no_case_in_time_is_no_file(results):
@@ -158,6 +241,15 @@ class TestFigures:
         found = figures.Results(results)
         assert found.cells("a", ["rates"], "rate") == [("headrace, x", 1.0)]
         assert found.is_full("a")
+
+    def test_of_two_parts_with_the_same_case_the_later_counts(self, results):
+        later = {"commit": "def", "date": "2026-11-18 18:30"}
+        for name, rate, machine in (("a.x-y", 1.0, later), ("a.x-z", 2.0, {"commit": "abc"})):
+            tables = [{"title": "rates", "columns": ["loader", "rate"], "rows": [["headrace", f"{rate}"]]}]
+            (results / f"{name}.json").write_text(json.dumps({"tables": tables, "machine": machine}))
+        found = figures.Results(results)
+        assert found.cells("a", ["rates"], "rate") == [("headrace", 1.0)]
+        assert found.run("a", ["rates"], "rate") == "full, def"
 
     @pytest.mark.parametrize(
         ("values", "said"), [([1.0, 2.0], "≤ 2"), ([1.0, 3.0], "≤ 2 (partly missed)"), ([3.0], "≤ 2 (missed)")]

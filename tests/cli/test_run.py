@@ -86,6 +86,20 @@ for epoch in range(20):
 """
 
 
+ABRUPT = """
+import os, signal, torch
+def seen(forked):
+    list(torch.utils.data.DataLoader(range(8), 4))
+    if not forked:
+        os._exit(0)
+    os.waitpid(forked, 0)
+
+if "fork" not in "END":
+    list(torch.utils.data.DataLoader(range(8), 4))
+END
+"""
+
+
 @pytest.fixture
 def ran(tmp_path, monkeypatch, capfd):
     """Runs the command on a program in a folder of its own; the exit code and what was printed."""
@@ -119,6 +133,21 @@ def test_a_program_gets_our_loader_wherever_it_makes_one(ran):
     }
     assert "left alone: __main__.Own (overrides _get_iterator)" in err
     assert "2 loaders in 1 process: headrace" in err
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "says"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "1 loader in 1 process: headrace"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "1 loader in 1 process: headrace"),
+        ("seen(os.fork())", 0, "2 loaders in 2 processes: headrace"),
+    ],
+    ids=["killed", "terminated", "forked"],
+)
+def test_loaders_of_processes_that_end_abruptly_are_counted(ran, end, code, says):
+    found, _, err = ran(ABRUPT.replace("END", end), "--", sys.executable, "train.py")
+    assert found == code
+    assert says in err
 
 
 def test_both_loaders_are_compared_over_as_many_batches(ran, monkeypatch):
@@ -175,6 +204,15 @@ def test_the_verdict_says_what_was_measured(torch, ours, says):
 def test_mistakes_are_told_in_a_line(capfd, arguments, says):
     assert main(["run", *arguments]) == 2
     assert says in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--trace", "a.trace"], ["--loader", "torch"]])
+def test_a_folder_that_takes_no_trace_is_told_before_the_program_runs(ran, monkeypatch, arguments):
+    monkeypatch.setattr("headrace.cli.run.os.access", lambda *_: False)  # root may write wherever that is possible
+    code, out, err = ran("print('began')", *arguments, "--", sys.executable, "train.py")
+    assert code == 2
+    assert "nothing can be written in that folder" in err
+    assert "began" not in out
 
 
 def test_a_program_without_loaders_is_told_so(capfd):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from dataclasses import asdict
@@ -66,6 +67,8 @@ def _once(options: argparse.Namespace, program: list[str]) -> int:
         raise UsageError(f"--trace {trace}: there is no such folder")
     if trace is not None and Path(trace).is_dir():
         raise UsageError(f"--trace {trace}: this is a folder; name a file in it")
+    if trace is not None and not os.access(Path(trace).absolute().parent, os.W_OK):
+        raise UsageError(f"--trace {trace}: nothing can be written in that folder; name a file in another with --trace")
     with tempfile.TemporaryDirectory(prefix="headrace-run-") as folder:
         try:
             ran = program_run(program, RunOrders(folder, options.loader), trace, quiet=options.json)
@@ -89,7 +92,7 @@ def _said(ran: Ran, loader: str, trace: str | None) -> list[str]:
     if not made:
         return [NONE]
     lines = [f"{made} loader{'s' * (made > 1)} in {len(used)} process{'es' * (len(used) > 1)}: {loader}"]
-    if trace is not None:
+    if trace is not None and Path(trace).exists():
         lines.append(f"recorded; see it with: headrace trace report {trace}")
     return lines
 

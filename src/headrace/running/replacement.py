@@ -61,6 +61,7 @@ class _Counted:
         if not vars(self).setdefault("_is_counted", False):
             vars(self)["_is_counted"] = True
             _report().loaders += 1
+            _written()  # now: a process that is killed, or that multiprocessing made, ends without what atexit has
         if _meter is None or vars(self).get("_plain"):
             return self._begun()
         return _meter.timed(self._begun, self)
