@@ -222,4 +222,8 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
         table.add(name, *(runs.median(key) for key in keys))
         if name.endswith("cache"):
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), 90.0, False, "%"))
+    plain = results[Contender(Arm("headrace", False, max(costs.cores() - 2, 2))).name].median("first")
+    for name in (name for name in results if name.endswith("cache")):
+        filled = results[name].median("first") / plain
+        report.checks.append(Check(f"{name}, first epoch over one without", filled, 0.97, at_most=False))
     report.add(title, table, results)
