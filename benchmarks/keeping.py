@@ -10,8 +10,8 @@ and named, and one read that no processor has near.
 
 "The first epoch" is what that comes to by the clock where samples take 2 ms of CPU time: samples per second of an epoch
 in which all are kept, over those of one without a cache, from the first batch to the last, in batches of 16. The median
-of a few pairs of runs, one right after the other; "a later one" is the third epoch with the cache. With as many workers as cores or more, the cores set the pace, and
-training needs none of them.
+of a few pairs of runs, one right after the other; "a later one" is the third epoch with the cache. With as many workers
+as cores or more, the cores set the pace, and training needs none of them.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ SHARES: Mapping[str, Share] = {
     "attribution": Share(2.0, 0.5),
     "pipelines": Share(2.0, 0.5),
     "ceiling": Share(2.0, 0.8),
-    "keeping": Share(4.0, 0.6),
+    "keeping": Share(3.0, 0.6),
     "scale": Share(2.8, 0.3),
     "hits": Share(3.0, 0.7),
     "sharing": Share(1.8, 0.9),
