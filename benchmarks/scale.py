@@ -9,16 +9,18 @@ outside of any lock, that a rank takes at most once in 100 times as long as it t
 *Ranks*: 16 jobs of as many ranks as are needed, each with an epoch of its own part of 131,072 samples under way, all in
 one process, on one Redis server; nothing is kept, so that only bookkeeping is measured. A request is one batch of 64
 with what follows it; a look is what each rank takes at all others now and then (at most every two seconds, and every
-66 where there are 1,024). The server's time is the CPU time that it counts itself.
+66 where there are 1,024). The server's time is the CPU time that it counts itself. "On a cluster" is the same on three
+servers that are one cluster, whose times are added up: keys that change together lie together, entries are spread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,13 @@ from headrace.cache.company import Unit
 from headrace.cache.division import Rank
 from headrace.cache.options import open_share
 from headrace.cache.policies import Need
+from headrace.cache.redis_server import RedisServer
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Serving
 from headrace.cache.share import Share
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering
 from headrace.engine.consumer.supply.membership import Hits
+from tests.cache import servers
 
 BATCH, STEPS = 64, 200
 SCOPES = ("a" * 32, "b" * 32, "c" * 32)
@@ -68,7 +72,7 @@ class Drawn:
         return {"pending": []}
 
 
-CASES = ("samples", "ranks")
+CASES = ("samples", "ranks", "cluster")
 
 
 def run(
@@ -78,7 +82,10 @@ def run(
     report = Report("scale", __doc__ or "", quick=quick)
     scope = Scope(quick, only, minutes)
     for case in scope.chosen(CASES):
-        {"samples": samples_of, "ranks": ranks_of}[case](report, say)
+        if case == "samples":
+            samples_of(report, say)
+        else:
+            ranks_of(report, say, clustered=case == "cluster")
     scope.close(report)
     return report
 
@@ -97,15 +104,16 @@ def samples_of(report: Report, say: Callable[[str], None]) -> None:
     report.checks.append(Check(f"{samples:,} samples, state, alone", found["alone"], 10.0, at_most=True, unit="ms"))
 
 
-def ranks_of(report: Report, say: Callable[[str], None]) -> None:
+def ranks_of(report: Report, say: Callable[[str], None], *, clustered: bool) -> None:
     """Ever more of them."""
+    where = "a cluster of three" if clustered else "one server"
     columns = ["ms wall a request", "µs CPU of the rank", "µs CPU of the server", "ms a look", "µs server a look"]
-    table = Table("ranks on one server", ["ranks", *columns])
+    table = Table(f"ranks on {where}", ["ranks", *columns])
     for ranks in (16, 128, *(() if report.quick else (1024,))):
-        say(f"{ranks} ranks")
-        found = isolated(partial(served, ranks), limit=600)
+        say(f"{ranks} ranks on {where}")
+        found = isolated(partial(served, ranks, clustered=clustered), limit=600)
         table.add(str(ranks), *(found[key] for key in ("wall", "client", "server", "look", "look server")))
-        report.raw[f"{ranks} ranks"] = found
+        report.raw[f"{ranks} ranks on {where}"] = found
     report.tables.append(table)
 
 
@@ -160,13 +168,28 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def served(ranks: int) -> dict[str, float]:
+@contextlib.contextmanager
+def port_of(place: Path, *, clustered: bool) -> Iterator[int]:
+    """A server's, or that of one in a cluster."""
+    if clustered:
+        with servers.cluster(place) as members:
+            yield members[0].port
+    else:
+        with redis(place / "redis") as port:
+            yield port
+
+
+def served(ranks: int, *, clustered: bool) -> dict[str, float]:
     """All ranks, in turn."""
     check_time()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * ranks + 200)), hard))
+    wanted = (8 if clustered else 2) * ranks + 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, wanted)), hard))
     samples = 1 << 17
-    with tempfile.TemporaryDirectory(prefix="headrace-scale-") as place, redis(Path(place) / "redis") as port:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-scale-") as place,
+        port_of(Path(place), clustered=clustered) as port,
+    ):
         url = f"redis://127.0.0.1:{port}"
         parts = np.array_split(np.random.default_rng(1).permutation(samples), ranks // JOBS)
         servings, left = [], []
@@ -179,7 +202,7 @@ def served(ranks: int) -> dict[str, float]:
             left.append(Remaining(samples, part, np.empty(0, np.int64), rng))
         for serving in servings:
             serving.begin()
-        client = servings[0].share.backend.server.client  # type: ignore[attr-defined]
+        server = servings[0].share.backend.server  # type: ignore[attr-defined]
         count = max(2, 2048 // ranks)
 
         def all_of() -> None:
@@ -190,10 +213,10 @@ def served(ranks: int) -> dict[str, float]:
                     serving.saw(answer.samples)
 
         heard_of(servings)
-        wall, used, server = costs(client, all_of)
+        wall, used, on_server = costs(server, all_of)
         heard_of(servings)
         looks = servings[:: max(1, ranks // 32)]
-        look, _, look_server = costs(client, lambda: [each.share.company.look(now=True) for each in looks])
+        look, _, look_server = costs(server, lambda: [each.share.company.look(now=True) for each in looks])
         for serving in servings:
             serving.end()
             serving.share.close()
@@ -201,7 +224,7 @@ def served(ranks: int) -> dict[str, float]:
     return {
         "wall": 1e3 * wall / each,
         "client": 1e6 * used / each,
-        "server": 1e6 * server / each,
+        "server": 1e6 * on_server / each,
         "look": 1e3 * look / len(looks),
         "look server": 1e6 * look_server / len(looks),
     }
@@ -216,13 +239,16 @@ def heard_of(servings: list[Serving]) -> None:
         raise RuntimeError(f"{there} of {len(servings)} ranks are there: the server is too slow, or this machine")
 
 
-def costs(client: Any, act: Callable[[], object]) -> tuple[float, float, float]:
-    """Seconds: by the clock, of this process's CPU time, and of the server's."""
+def costs(server: RedisServer, act: Callable[[], object]) -> tuple[float, float, float]:
+    """Seconds: by the clock, of this process's CPU time, and of the server's, or of all of a cluster's."""
 
     def on_server() -> float:
-        found = client.info("cpu")
-        return float(found["used_cpu_sys"] + found["used_cpu_user"])
+        if server.clustered:
+            found = server.client.info("cpu", target_nodes=server.client.ALL_NODES).values()
+        else:
+            found = [server.client.info("cpu")]
+        return sum(float(each["used_cpu_sys"] + each["used_cpu_user"]) for each in found)
 
-    server, began, used = on_server(), time.perf_counter(), time.process_time()
+    before, began, used = on_server(), time.perf_counter(), time.process_time()
     act()
-    return time.perf_counter() - began, time.process_time() - used, on_server() - server
+    return time.perf_counter() - began, time.process_time() - used, on_server() - before
