@@ -44,6 +44,7 @@ def claim(facts: LaneFacts, want: int, sized: Sized) -> Claimed:
         return ClaimResult.NO_ROW, 0, 0, 0, 0, False
     slot = w[facts.dims.fill + fill % facts.dims.ring]
     at = facts.dims.slot(slot)
+    # Room was reckoned for a batch of another size, which is not done under the lock: the caller does and asks again.
     if layout >= 0 and w[at + W.S_LAYOUT] == 0 and w[at + W.S_EXPECTED] != sized.rows:
         return ClaimResult.OTHER_SIZE, w[at + W.S_EXPECTED], 0, 0, 0, False
     if slot in holes:
@@ -118,6 +119,7 @@ def _taken_hole(facts: LaneFacts, hole: int) -> int:
     """Like a ticket, a hole is first taken and then held."""
     w, last = facts.w, facts.w[W.HOLES] - 1
     item, moved = w[facts.dims.hole + hole], w[facts.dims.hole + last]
+    # The count first: a hole that is taken and held by nobody is found again, one that two lanes take is not.
     w[W.HOLES] = last
     if hole < last:
         w[facts.dims.hole + hole] = moved
@@ -129,6 +131,7 @@ def give_back(facts: LaneFacts) -> None:
     w, lane = facts.w, facts.lane
     if w[lane + W.L_SLOT] and not facts.stale:
         slot, rows = E.which(w[lane + W.L_SLOT]), w[lane + W.L_ROWS]
+        # Its tickets want rows again, so the search for the oldest that do must not begin behind them.
         w[W.OLDEST] = min(w[W.OLDEST], E.second(w[lane + W.L_SERIAL]))
         _count_claimed(facts, -rows)
         for row in range(w[lane + W.L_ROW], w[lane + W.L_ROW] + rows):
@@ -161,6 +164,7 @@ def shape(facts: LaneFacts, slot: int, layout: int, room: int) -> int:
     """The slot's layout, made ``layout``, whose rows take ``room`` bytes, if none was decided yet."""
     w, at = facts.w, facts.dims.slot(slot)
     if w[at + W.S_LAYOUT] == 0:
+        # The layout is what others look at: by then the room for its rows must be spoken for.
         w[at + W.S_BUMP] = room
         w[at + W.S_LAYOUT] = E.layout(layout)
     return E.layout_in(w[at + W.S_LAYOUT])

@@ -43,6 +43,9 @@ def finish(facts: LaneFacts, written: Written) -> Filed:
     row_state = facts.dims.row_state(slot) + first
     ticket = E.some(E.pair(group, start))
     done = count
+    # All of them are fresh, as nearly always: three copies in place of three stores for each.
+    # Row before ticket, here and below: killed in between, repair finds the row and calls the ticket done. The other
+    # way round a sample would count as made that stands nowhere.
     if objects is None and not any(w[at : at + count]):
         w[row_ticket : row_ticket + count] = array("q", range(ticket, ticket + count))
         w[row_state : row_state + count] = _filled(W.IN_PLACE, count)
@@ -51,6 +54,7 @@ def finish(facts: LaneFacts, written: Written) -> Filed:
         for i in range(count):
             word = w[at + i]
             if E.state(word) != W.PENDING:
+                # In sampler order the row is that ticket's, and whoever finished it has filled it.
                 if w[W.FREE_ORDER]:
                     w[facts.dims.hole + w[W.HOLES]] = E.pair(slot, first + i)
                     w[W.HOLES] += 1
@@ -59,6 +63,7 @@ def finish(facts: LaneFacts, written: Written) -> Filed:
             w[row_ticket + i] = ticket + i
             w[row_state + i] = W.IN_PLACE if objects is None else E.as_object(objects[i])
             w[at + i] = word | W.DONE
+    # Not before: what a lane holds is no hole to repair, however empty it is.
     if last:
         w[lane + W.L_SLOT] = 0
     return _advance(facts, slot, done, needs_collation=objects is not None)
@@ -74,6 +79,7 @@ def fail(facts: LaneFacts, number: int, position: int, blob: int, slot: int) -> 
     if slot >= 0:
         w[facts.dims.row_ticket(slot) + position] = E.some(E.pair(number, position))
         w[facts.dims.row_state(slot) + position] = W.ABSENT
+    # Too many for a moment sends the consumer to look in vain; too few would let an error go unnoticed.
     w[W.FAILURES] += 1
     w[at] = E.failed(word, blob)
     if slot >= 0:
@@ -127,10 +133,13 @@ def _advance(facts: LaneFacts, slot: int, resolved: int, *, needs_collation: boo
         w[at + W.S_COLLATE] = 1
     w[at + W.S_DONE] += resolved
     unresolved = _unresolved(facts, w[at + W.S_EPOCH])
+    # In each case UNRESOLVED goes down last: a consumer that reads 0 there may close the epoch's last slots, so by then
+    # all of them must be what they will be.
     if w[at + W.S_DONE] < w[at + W.S_EXPECTED] or w[at + W.S_STATUS] != W.FILLING:
         w[unresolved] -= resolved
         return Filed(-1, wake=_ends(facts, unresolved))
     if w[at + W.S_COLLATE]:
+        # Held before it is said to be under way: one that is collating and held by nobody is queued for another lane.
         w[facts.lane + W.L_COLLATE] = E.some(slot)
         w[at + W.S_STATUS] = W.COLLATING
         w[unresolved] -= resolved
@@ -155,5 +164,6 @@ def _answers(facts: LaneFacts, event: int) -> bool:
     awaited = facts.w[W.AWAITED]
     if awaited == W.NOTHING or (awaited != event and W.ANY not in (awaited, event)):
         return False
+    # Whoever sees it first rings; all others save the system call.
     facts.w[W.AWAITED] = W.NOTHING
     return True

@@ -17,6 +17,7 @@ def rouse(ledger: ConsumerView, lanes: int, most: int = W.NEVER) -> list[int]:
     For work, ``most`` of them; all where some will lose their place when they come for it.
     """
     w, found = ledger.w, []
+    # Fewer than none: the limit was lowered. Who is to be parked must come and see.
     places = w[W.LIMIT] - w[W.FOREGROUND]
     if places < 0:
         most = lanes
@@ -65,6 +66,8 @@ def relieve(ledger: ConsumerView, lanes: int, now: int, threshold: int) -> tuple
             soonest = due if soonest is None else min(soonest, due)
             continue
         group, first, end = E.which(w[at + W.L_GROUP]), w[at + W.L_POS] + 1, w[at + W.L_END]
+        # The lane reads this without the lock before each sample (`LaneFacts.begin`). One that has begun the next at
+        # this moment learns it before it writes anything (`LaneLedger.end_long`): the ticket is another's by then.
         w[at + W.L_END] = first
         if w[at + W.L_SLOT]:
             w[at + W.L_ROWS] = first - w[at + W.L_ROW]
@@ -86,6 +89,7 @@ def put_aside(ledger: ConsumerView, lanes: int, now: int, threshold: int, most: 
     aside, soonest = count_aside(ledger, lanes), None
     for lane, at, due in _under_way(ledger, lanes, now, threshold):
         if due <= now and aside < most:
+            # Nothing is moved: the lane keeps sample and ticket, and another wakes for the place that is free now.
             w[W.BAR] = threshold
             w[at + W.L_ROLE] = W.ASIDE
             w[W.FOREGROUND] -= 1

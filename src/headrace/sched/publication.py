@@ -81,6 +81,7 @@ def _open(ledger: ConsumerView, slot: int, expected: int, epoch: int, *, collate
     w[at + W.S_EXPECTED], w[at + W.S_COLLATE], w[at + W.S_EPOCH] = expected, int(collate), epoch
     w[at + W.S_BATCH] = w[W.BATCHES]
     w[W.BATCHES] += 1
+    # Last: what is filling is complete.
     w[at + W.S_STATUS] = W.FILLING
 
 
@@ -100,7 +101,9 @@ def _queue(ledger: ConsumerView, batch: Batch, epoch: int, ahead: Sequence[int])
     w[at + W.G_UNCLAIMED], w[at + W.G_EPOCH], w[at + W.G_AHEAD] = count, epoch, int(bool(ahead))
     for position in ahead:
         w[tickets + position] = W.AHEAD
+        # Lanes look there first. The mark keeps them from taking it again in its turn.
         push(ledger, W.RETRIES, ledger.dims.retry, E.pair(batch.group, position))
+    # The group's number was another batch's: lanes that still hold that one see by the serial that it is gone.
     w[at + W.G_SERIAL] = E.pair(w[W.GENERATION], w[W.TAIL])
     w[ledger.dims.order + w[W.TAIL] % ledger.dims.ring] = batch.group
     w[W.UNRESOLVED if epoch == w[W.EPOCH] else W.UNRESOLVED_NEXT] += count

@@ -52,6 +52,7 @@ def end_claims(ledger: ConsumerView, lane: int) -> tuple[tuple[int, int] | None,
     working = holds(ledger, at) and w[at + W.L_POS] < w[at + W.L_END]
     ticket = (E.which(w[at + W.L_GROUP]), w[at + W.L_POS]) if working else None
     collating = E.which(w[at + W.L_COLLATE]) if current else -1
+    # Claims of an epoch that was given up say nothing about this one's groups and slots, which have their numbers.
     if current:
         _count_made(ledger, at)
     for word in (W.L_GROUP, W.L_SLOT, W.L_COLLATE, W.L_WAITING, W.L_ROLE):
@@ -92,6 +93,7 @@ def mend(ledger: ConsumerView, dead: int, lanes: int, groups: list[int], slots: 
     for slot in slots:
         _repair_slot(ledger, slot, lanes)
     reissued = _reissue(ledger, lanes, groups)
+    # Statuses last: what is complete is known once rows and tickets agree.
     for slot in slots:
         _repair_status(ledger, slot, lanes)
     if ledger.story is not None:
@@ -142,6 +144,7 @@ def _repair_slot(ledger: ConsumerView, slot: int, lanes: int) -> None:
         _undo_whole(ledger, slot)
     if w[at + W.S_STATUS] != W.FILLING:
         return
+    # Only this generation's: a lane that comes back from an older one will find that it holds nothing.
     held = {
         row
         for lane in map(dims.lane, range(lanes))
@@ -168,6 +171,7 @@ def _repair_slot(ledger: ConsumerView, slot: int, lanes: int) -> None:
         if state == W.AS_OBJECT:
             w[at + W.S_COLLATE] = 1
     w[at + W.S_DONE] = resolved
+    # Its last rows were claimed, and the cursor was not moved on before the death.
     if w[W.FREE_ORDER] and w[at + W.S_CLAIMED] == w[at + W.S_EXPECTED]:
         fill = w[W.FILL_CURSOR]
         if fill < w[W.FILL_TAIL] and w[dims.fill + fill % dims.ring] == slot:
@@ -221,6 +225,7 @@ def _reissue(ledger: ConsumerView, lanes: int, groups: list[int]) -> list[tuple[
         if w[at + W.L_SLOT] and holds(ledger, at)
     ]
     reissued, unresolved = list[tuple[int, int]](), {w[W.EPOCH]: 0}
+    # Where a search begins must not be behind any group whose tickets want rows.
     w[W.OLDEST] = min((E.second(w[dims.group(group) + W.G_SERIAL]) for group in groups), default=w[W.TAIL])
     for group in groups:
         tickets, count = dims.ticket(group), w[dims.group(group) + W.G_COUNT]

@@ -36,6 +36,8 @@ def take(facts: LaneFacts, want: int) -> tuple[Next, int, int, int, int]:
     retries = w[W.RETRIES]
     if retries:
         item = w[facts.dims.retry + retries - 1]
+        # Off the stack first, held after it: killed in between, the ticket is nobody's and repair queues it. The other
+        # way round it would be queued and held, and made twice.
         w[W.RETRIES] = retries - 1
         slot = E.to_collate(item)
         if slot >= 0:
@@ -51,6 +53,7 @@ def take(facts: LaneFacts, want: int) -> tuple[Next, int, int, int, int]:
         _hold(facts, group, start, end)
     slot = E.which(w[facts.dims.group(group) + W.G_SLOT])
     if slot >= 0:
+        # Which slot is said last: without it the two others mean nothing.
         w[lane + W.L_ROW], w[lane + W.L_ROWS] = start, end - start
         w[lane + W.L_SLOT] = E.some(slot)
     return Next.TICKETS, group, start, end, slot
@@ -68,12 +71,14 @@ def _in_turn(facts: LaneFacts, want: int) -> tuple[int, int, int]:
             continue
         count, tickets = w[at + W.G_COUNT], facts.dims.ticket(group)
         end = min(count, start + want)
+        # Some were queued before all others: those are passed over, the run ends at the next one.
         if w[at + W.G_AHEAD]:
             while start < count and w[tickets + start] & W.AHEAD:
                 start += 1
             end = start
             while end < min(count, start + want) and not w[tickets + end] & W.AHEAD:
                 end += 1
+        # One word holds group and position, so that a death leaves the one place or the other.
         w[W.CURSOR] = E.cursor(sequence + 1, 0) if end == count else E.cursor(sequence, end)
         if start < end:
             return group, start, end
@@ -103,6 +108,7 @@ def _works(facts: LaneFacts) -> bool:
 
 def _hold(facts: LaneFacts, group: int, start: int, end: int) -> None:
     w, lane = facts.w, facts.lane
+    # From here until the group is said, at the end, the lane holds nothing, whatever its other words are.
     w[lane + W.L_GROUP] = w[lane + W.L_BEGAN] = w[lane + W.L_WHOLE] = 0
     w[lane + W.L_POS], w[lane + W.L_START], w[lane + W.L_END] = start, start, end
     w[lane + W.L_SERIAL] = w[facts.dims.group(group) + W.G_SERIAL]
@@ -112,6 +118,7 @@ def _hold(facts: LaneFacts, group: int, start: int, end: int) -> None:
 def observe(facts: LaneFacts, samples: int, cost: int, cost_bin: int) -> None:
     """``samples`` were finished that took ``cost`` nanoseconds each."""
     w = facts.w
+    # It was put aside for it: whether that was worth it is judged by how much longer than the bar it took.
     if w[facts.lane + W.L_ROLE] == W.ASIDE:
         w[W.RETURNS] += 1
         w[W.EXCESS] += max(0, cost * samples - w[W.BAR])
