@@ -30,17 +30,21 @@ class Run:
         With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
         call goes on: see ``hand``.
         """
+        # Emptied by the call before: that its batch reached the user is sure only now, so only now it is settled.
         while self.hands and self.hands[0].load is None:
             self.machine.settle(self.hands[0].then)
             self.hands.popleft()
         if self._torn:
             self._mend()
+        # Set for as long as an interrupt would leave machine and ledger apart. It is cleared before each place that may
+        # raise by itself, and while nothing is under way: what is in order need not be mended.
         self._torn = True
         made = self._take(block=block)
         self._torn = False
         return made
 
     def _mend(self) -> None:
+        # The interrupt may have come while the lock was held.
         self._pool.section().end()
         self._work.mend()
         if self.machine.refills:

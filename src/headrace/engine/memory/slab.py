@@ -96,6 +96,7 @@ class Slots:
         """
         if self._returned or self._kept:
             self._collect()
+        # Not simply the last: a lane that was given up may still write to it, until it next looks at the ledger.
         for position in range(len(self._free) - 1, -1, -1):
             if not busy(self._free[position]):
                 return self._free.pop(position)

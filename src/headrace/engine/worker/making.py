@@ -96,6 +96,7 @@ class SampleMaker:
     def _index_list(self, group: int) -> list[Any]:
         """The indices of a group; unpacked once."""
         memory, drawn = self._memory.reservation, self._facts.group(group)
+        # The serial too: the group's number is used again.
         if self._indices[:2] != (group, drawn.serial):
             blob, used = memory.blob(group), 0
             if drawn.is_pickled:
@@ -126,6 +127,7 @@ class SampleMaker:
         worst = 0
         for position in range(start, end):
             now = clock()
+            # Taken away meanwhile, since the one before took long: the rest is another lane's.
             if not begin(position, now):
                 end = position
                 break
@@ -151,6 +153,7 @@ class SampleMaker:
         now = clock()
         if samples:
             runs.append((first, samples))
+        # One that was begun may have been taken away at that moment: the ledger says where what is ours ends.
         wanted = machine.made(end - start, failed, now - began, max(worst, now - last))
         if wanted < end:
             runs = [(first, samples[: wanted - first]) for first, samples in runs if first < wanted]
