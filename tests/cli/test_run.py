@@ -1,13 +1,17 @@
 """``headrace run``: an unmodified program gets our loader, in all its processes, and what cannot be replaced stays."""
 
 import json
+import os
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.cli.__main__ import main
-from headrace.running import comparison
+from headrace.cli.run import show
+from headrace.cli.screen import screen
+from headrace.running import comparison, meter
 from headrace.running.comparison import BothLoaders, LoaderFigures
 from headrace.trace.reader import read
 
@@ -160,6 +164,7 @@ def test_both_loaders_are_compared_over_as_many_batches(ran, monkeypatch):
         assert facts[loader]["workers"] == 1
         assert facts[loader]["cpu"] > 0
         assert 0 <= facts[loader]["wait"] <= 1
+    assert 0 <= facts["others"] <= os.cpu_count()
     assert facts["gain"] == pytest.approx(facts["headrace"]["rate"] / facts["torch"]["rate"])
 
 
@@ -187,6 +192,20 @@ FIGURES = LoaderFigures(batches=100, first=0.2, rate=10.0, wait=0.5, cpu=0.01, s
 )
 def test_the_verdict_says_what_was_measured(torch, ours, says):
     assert says in BothLoaders(replace(FIGURES, **torch), replace(FIGURES, **ours)).verdict
+
+
+def test_times_that_were_measured_beside_other_programs_are_said_to_be_so(capsys):
+    for others, said in ((0.1, False), (1.3, True)):
+        show(BothLoaders(FIGURES, FIGURES, others=others), screen())
+        assert ("Other programs used 1.3 cores meanwhile" in capsys.readouterr().out) is said
+
+
+def test_other_programs_are_what_the_machine_did_and_we_did_not(monkeypatch):
+    busy, own, clock = [(10.0, 2), (16.0, 2)], [1.0, 3.0], [0.0, 4.0]
+    monkeypatch.setattr(meter, "machine", lambda: busy.pop(0))
+    monkeypatch.setattr(meter, "cpu_time", lambda: own.pop(0))
+    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: clock.pop(0)))
+    assert meter.Neighbours().cores() == 1.0  # six core seconds in four, of which two are ours
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from headrace.engine.consumer.cores import machine
 from headrace.running.orders import ProcessReport, RunOrders
 
 
@@ -80,6 +81,27 @@ class TimedIteration:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._iteration, name)
+
+
+class Neighbours:
+    """What other programs do on this machine, from now on: a time that was measured beside them says little."""
+
+    WORTH_SAYING = 0.2
+
+    def __init__(self) -> None:
+        self._busy, self._own, self._began = machine()[0], cpu_time(), time.perf_counter()
+
+    def cores(self) -> float:
+        """Cores that they kept busy so far. Children of ours that nobody has waited for count among them."""
+        busy, own = machine()[0] - self._busy, cpu_time() - self._own
+        return max(busy - own, 0.0) / max(time.perf_counter() - self._began, 1e-9)
+
+    @classmethod
+    def remark(cls, cores: float) -> str | None:
+        """What is to be said of times that were measured beside so much."""
+        if cores <= cls.WORTH_SAYING:
+            return None
+        return f"Other programs used {cores:.1f} cores meanwhile: times are not to be trusted."
 
 
 def cpu_time() -> float:
