@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from headrace.cli.__main__ import main
 from headrace.cli.run import show
 from headrace.cli.screen import screen
-from headrace.running import comparison, meter
+from headrace.running import comparison, meter, program
 from headrace.running.comparison import BothLoaders, LoaderFigures
+from headrace.running.orders import CommonEnd, RunOrders
 from headrace.trace.reader import read
 
 PROGRAM = """
@@ -211,6 +213,34 @@ def test_other_programs_are_what_the_machine_did_and_we_did_not(monkeypatch):
     monkeypatch.setattr(meter, "cpu_time", lambda: own.pop(0))
     monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: clock.pop(0)))
     assert meter.Neighbours().cores() == 1.0  # six core seconds in four, of which two are ours
+
+
+RANKS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for batch in torch.utils.data.DataLoader(range(10**9), 4, num_workers=0):
+    dist.all_reduce(batch)
+"""
+
+
+def test_ranks_that_wait_for_each_other_end_after_the_same_batch(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text(RANKS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(tmp_path / "train.py")]
+    with TemporaryDirectory(dir=tmp_path) as folder:
+        done = program.run(torchrun, RunOrders(folder, "headrace", measure=True, seconds=0.05), None, quiet=True)
+    assert done.code == 0
+    assert [report.rank for report in done.reports] == [0, 1]
+    assert len({report.batches for report in done.reports}) == 1
+
+
+def test_the_first_rank_whose_time_is_over_says_when_all_end(tmp_path):
+    one, other = CommonEnd(str(tmp_path)), CommonEnd(str(tmp_path))
+    assert not one.is_after(100)
+    one.agree(7)
+    other.agree(9)
+    assert (other.is_after(7), other.is_after(8), one.is_after(9)) == (False, True, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["end"]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """How long a program waits for its batches, whoever makes them."""
 
+import os
 import resource
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.engine.consumer.cores import machine
-from headrace.running.orders import ProcessReport, RunOrders
+from headrace.running.orders import CommonEnd, ProcessReport, RunOrders
 
 
 class Meter:
@@ -20,6 +21,7 @@ class Meter:
         self._report, self._orders, self._end = report, orders, end
         self._began: float | None = None
         self._first = self._cpu = 0.0
+        self._common = CommonEnd(orders.reports) if os.environ.get("WORLD_SIZE", "1") != "1" else None
 
     def timed(self, begin: Callable[[], Iterator[Any]], loader: Any) -> Iterator[Any]:
         """The iteration that ``begin`` begins; what is asked of it but batches goes to it."""
@@ -45,9 +47,14 @@ class Meter:
     def is_enough(self) -> bool:
         """Whether the process has had what was asked for."""
         report, orders = self._report(), self._orders
-        if report.batches > 1 and 0 < orders.seconds <= report.seconds:
+        if 0 < orders.batches <= report.batches:
             return True
-        return 0 < orders.batches <= report.batches
+        is_over = report.batches > 1 and 0 < orders.seconds <= report.seconds
+        if self._common is None or orders.seconds == 0:
+            return is_over
+        if is_over:
+            self._common.agree(report.batches)
+        return self._common.is_after(report.batches)
 
     def stop(self, iteration: Any, loader: Any) -> None:
         """End the workers, so that their CPU time is known, and the process."""
