@@ -227,6 +227,24 @@ ROWS = (
     Row("2, 4 and 12 jobs that share a cache, pictures: makespan over torch's",
         "makespan", ("2 jobs:", "4 jobs:", "12 jobs"), "of torch's", arms("headrace, cache"), arms("torch"), "×",
         Target(0.55, at_most=True)),
+    Row("the same, 2 jobs, room for half of the decoded samples",
+        "makespan", ("2 jobs, room for half",), "of torch's", arms("headrace, cache"), arms("torch"), "×",
+        Target(0.55, at_most=True)),
+    Row("the same behind a slow storage (torch: with a page cache of that size)",
+        "makespan", ("2 jobs, slow storage",), "of torch's", arms("headrace, cache"), arms("torch, page cache"), "×",
+        Target(0, at_most=True), against_torch=True),
+    *(
+        Row(f"{what} a sample of {size} in a shared cache: CPU",
+            "keeping", ("µs of CPU time",), column, arms(size), unit="µs", target=Target(bound, at_most=True))
+        for what, column, bounds in (("keeping", "keeping", (60, 120, 400)), ("finding", "having", (20, 50, 130)))
+        for size, bound in zip(("12 KB", "150 KB", "768 KB"), bounds, strict=True)
+    ),
+    *(
+        Row(f"first epoch with a cache, samples of {size} and 2 ms: of the rate without one",
+            "keeping", ("Samples/s of a first epoch",), "of that", lambda arm, size=size: arm.startswith(f"{size},"),
+            target=Target(0.97))
+        for size in ("12 KB", "150 KB", "768 KB")
+    ),
     *(
         Row(f"rows of 100 kB from Cassandra, {distance} away: of the throughput at 0 ms",
             "network", ("Reading, no window",), "of 0 ms %", at(distance, "headrace"), at(distance, "torch"), "%",
@@ -260,6 +278,9 @@ ROWS = (
         target=Target(32, at_most=True)),
     Row("the same: CPU per event",
         "profilers", ("CPU per event",), "ns / event", arms("4 operations"), unit="ns",
+        target=Target(1000, at_most=True)),
+    Row("the same, a dataset without operations",
+        "profilers", ("CPU per event",), "ns / event", arms("opaque dataset"), unit="ns",
         target=Target(1000, at_most=True)),
     Row("samples of known C functions attributed to the right operation",
         "attribution", ("short operations", "long operations"), "right %", bool, unit="%", target=Target(99)),

@@ -14,7 +14,7 @@ from headrace.running.feed import named
 from headrace.running.machine import GIB, Machine, concerns
 
 WELL = Machine(
-    cores=8, quota=8.0, memory=16 * GIB, shm=8 * GIB, files=65536, processes=None, gpus=0, cuda=False
+    cores=8, quota=8.0, idle=8.0, memory=16 * GIB, shm=8 * GIB, files=65536, processes=None, gpus=0, cuda=False
 )  # fmt: skip
 
 FAULTS = {
@@ -60,6 +60,8 @@ def test_a_machine_that_lacks_nothing_is_told_nothing():
     ("fault", "setting", "figure"),
     [
         ({"quota": 2.0}, "OMP_NUM_THREADS=2", "2.0 of the 8 cores"),
+        ({"idle": 1.5}, "other programs", "1.5 cores idle of the 8"),
+        ({"idle": -0.1}, "other programs", "0.0 cores idle of the 8"),
         ({"memory": GIB}, "num_workers", "1.07 GB of memory are left"),
         ({"shm": 64 << 20}, "--shm-size=8g", "67.1 MB left"),
         ({"shm": None}, "--shm-size=8g", "is not there"),
@@ -72,6 +74,10 @@ def test_each_shortage_is_told_with_what_to_set(fault, setting, figure):
     (advice,) = concerns(replace(WELL, **fault))
     assert advice.setting == setting
     assert figure in advice.text
+
+
+def test_programs_on_cores_that_are_not_ours_are_no_shortage():
+    assert concerns(replace(WELL, cores=4, quota=4.0, idle=4.0)) == ()
 
 
 def test_the_machine_is_looked_at(capsys):

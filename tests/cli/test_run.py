@@ -1,14 +1,20 @@
 """``headrace run``: an unmodified program gets our loader, in all its processes, and what cannot be replaced stays."""
 
 import json
+import os
 import sys
 from dataclasses import replace
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.cli.__main__ import main
-from headrace.running import comparison
+from headrace.cli.run import show
+from headrace.cli.screen import screen
+from headrace.running import comparison, meter, program
 from headrace.running.comparison import BothLoaders, LoaderFigures
+from headrace.running.orders import CommonEnd, RunOrders
 from headrace.trace.reader import read
 
 PROGRAM = """
@@ -39,6 +45,10 @@ class Own(DataLoader[int]):
     def _get_iterator(self):
         return iter([torch.tensor([7])])
 
+class NeverMade(DataLoader):
+    def _get_iterator(self):
+        raise NotImplementedError
+
 def is_ours(loader):
     return hasattr(loader, "scheduling")
 
@@ -47,6 +57,7 @@ def child(queue):
 
 if __name__ == "__main__":
     plain, moved, own = DataLoader(Numbers(), 8, shuffle=True, num_workers=2), Moved(Numbers(), 8), Own(Numbers(), 8)
+    Own(Numbers(), 8)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=child, args=(queue,))
@@ -131,7 +142,7 @@ def test_a_program_gets_our_loader_wherever_it_makes_one(ran):
         "arguments": ["--epochs", "3"],
         "path": [],
     }
-    assert "left alone: __main__.Own (overrides _get_iterator)" in err
+    assert err.count("left alone: ") == err.count("left alone: __main__.Own (overrides _get_iterator)") == 1
     assert "2 loaders in 1 process: headrace" in err
 
 
@@ -160,6 +171,7 @@ def test_both_loaders_are_compared_over_as_many_batches(ran, monkeypatch):
         assert facts[loader]["workers"] == 1
         assert facts[loader]["cpu"] > 0
         assert 0 <= facts[loader]["wait"] <= 1
+    assert 0 <= facts["others"] <= os.cpu_count()
     assert facts["gain"] == pytest.approx(facts["headrace"]["rate"] / facts["torch"]["rate"])
 
 
@@ -187,6 +199,48 @@ FIGURES = LoaderFigures(batches=100, first=0.2, rate=10.0, wait=0.5, cpu=0.01, s
 )
 def test_the_verdict_says_what_was_measured(torch, ours, says):
     assert says in BothLoaders(replace(FIGURES, **torch), replace(FIGURES, **ours)).verdict
+
+
+def test_times_that_were_measured_beside_other_programs_are_said_to_be_so(capsys):
+    for others, said in ((0.1, False), (1.3, True)):
+        show(BothLoaders(FIGURES, FIGURES, others=others), screen())
+        assert ("Other programs used 1.3 cores meanwhile" in capsys.readouterr().out) is said
+
+
+def test_other_programs_are_what_the_machine_did_and_we_did_not(monkeypatch):
+    busy, own, clock = [(10.0, 2), (16.0, 2)], [1.0, 3.0], [0.0, 4.0]
+    monkeypatch.setattr(meter, "machine", lambda: busy.pop(0))
+    monkeypatch.setattr(meter, "cpu_time", lambda: own.pop(0))
+    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: clock.pop(0)))
+    assert meter.Neighbours().cores() == 1.0  # six core seconds in four, of which two are ours
+
+
+RANKS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for batch in torch.utils.data.DataLoader(range(10**9), 4, num_workers=0):
+    dist.all_reduce(batch)
+"""
+
+
+def test_ranks_that_wait_for_each_other_end_after_the_same_batch(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text(RANKS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(tmp_path / "train.py")]
+    with TemporaryDirectory(dir=tmp_path) as folder:
+        done = program.run(torchrun, RunOrders(folder, "headrace", measure=True, seconds=0.05), None, quiet=True)
+    assert done.code == 0
+    assert [report.rank for report in done.reports] == [0, 1]
+    assert len({report.batches for report in done.reports}) == 1
+
+
+def test_the_first_rank_whose_time_is_over_says_when_all_end(tmp_path):
+    one, other = CommonEnd(str(tmp_path)), CommonEnd(str(tmp_path))
+    assert not one.is_after(100)
+    one.agree(7)
+    other.agree(9)
+    assert (other.is_after(7), other.is_after(8), one.is_after(9)) == (False, True, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["end"]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """headrace ingest, split and store info as people type them: tables, JSON, exit codes, one line for a mistake."""
 
 import json
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from headrace.cli.__main__ import main
+from headrace.store.splits.file import chosen
 from tests.store.ingest.support import class_folders, contents, manifest, picture
 
 
@@ -110,6 +112,16 @@ class TestInfo:
 
 
 class TestSplit:
+    @pytest.mark.parametrize(("installed", "named"), [(True, "splits.parquet"), (False, "splits.json")])
+    def test_a_base_install_writes_what_it_can_read(self, store, tmp_path, capsys, monkeypatch, installed, named):
+        monkeypatch.chdir(tmp_path)
+        if not installed:
+            monkeypatch.setitem(sys.modules, "pyarrow", None)
+        code, out, _ = run(capsys, "split", store, "--fractions", "train=0.5,test=0.5", "--json")
+        assert (code, json.loads(out)["file"]) == (0, named)
+        splits, name = chosen(f"{named}:train")
+        assert len(splits.keys(name)) == json.loads(out)["counts"]["splits"]["train"]["rows"]
+
     def test_file_and_table(self, store, tmp_path, capsys):
         file = tmp_path / "splits.parquet"
         code, out, _ = run(

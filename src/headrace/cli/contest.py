@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from headrace.cli.pictures import CLASSES
-from headrace.engine.consumer.cores import machine
-from headrace.running.meter import cpu_time
+from headrace.running.meter import Neighbours, cpu_time
 
 Step = Callable[[torch.Tensor, torch.Tensor], None]
 
@@ -97,7 +96,7 @@ class Contest:
         torch.manual_seed(0)
         step, entry = self.step(), Contestant(name)
         gc.collect()
-        busy, cpu, began = machine()[0], cpu_time(), time.perf_counter()
+        neighbours, cpu = Neighbours(), cpu_time()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")
             loader = build()
@@ -110,7 +109,7 @@ class Contest:
         del loader
         gc.collect()
         entry.cpu = cpu_time() - cpu
-        entry.others = max(machine()[0] - busy - entry.cpu, 0.0) / (time.perf_counter() - began)
+        entry.others = neighbours.cores()
         return entry
 
     def _lap(self, loader: Any, step: Step, advance: Callable[[], None]) -> Lap:

@@ -276,18 +276,16 @@ def _show(outcome: dict[str, Any], out: Console) -> None:
 
 
 def _remarks(outcome: dict[str, Any], torch: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
+    from headrace.running.meter import Neighbours
+
     gain = torch["seconds"] / ours["seconds"]
-    yield (
-        f"All epochs: {gain:.2f} times as fast as torch's."
-        if gain >= 1
-        else f"{1 / gain:.2f} times as slow as torch's."
-    )
+    compared = f"{gain:.2f} times as fast" if gain >= 1 else f"{1 / gain:.2f} times as slow"
+    yield f"All epochs: {compared} as torch's."
     yield from ours["notes"]
     if all(entry["complete"] for entry in outcome["loaders"]):
         yield "Every image came exactly once in each epoch, with both."
     else:
         wrong = [entry["name"] for entry in outcome["loaders"] if not entry["complete"]]
         yield f"Samples were lost or came twice: {', '.join(wrong)}."
-    others = max(entry["others"] for entry in outcome["loaders"])
-    if others > 0.2:
-        yield f"Other programs used {others:.1f} cores meanwhile: times are not to be trusted."
+    if remark := Neighbours.remark(max(entry["others"] for entry in outcome["loaders"])):
+        yield remark

@@ -123,6 +123,7 @@ def _tell(line: str) -> None:
 def show(found: BothLoaders, out: Console) -> None:
     """Both loaders in a table, and what that means."""
     from headrace.cli.screen import table
+    from headrace.running.meter import Neighbours
 
     made = table("", "loader", "workers", "batches/s", "waited", "CPU/batch", "first batch")
     for loader, figures in (("torch", found.torch), ("headrace", found.headrace)):
@@ -130,6 +131,10 @@ def show(found: BothLoaders, out: Console) -> None:
         rate, wait, first = f"{figures.rate:.2f}", f"{figures.wait:.1%}", f"{figures.first:.2f} s"
         made.add_row(loader, str(figures.workers), rate, wait, cpu, first)
     out.print(made)
+    if found.torch.cpu and found.headrace.cpu:
+        out.print("CPU/batch: all processes', over the batches that came; what was made ahead is in it.", style="dim")
     out.print(found.verdict)
+    if remark := Neighbours.remark(found.others):
+        out.print(remark, style="yellow")
     for what in found.left_alone:
         out.print(f"left alone: {what}", style="yellow")

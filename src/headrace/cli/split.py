@@ -14,6 +14,7 @@ from rich.table import Table
 
 from headrace.cli import UsageError, answer
 from headrace.cli.screen import screen, table
+from headrace.store import parquet
 from headrace.store.locate import open_store
 from headrace.store.splits.division import split
 from headrace.store.splits.file import check_free
@@ -39,7 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folds", type=int, metavar="K", help="divide the first split into folds for cross-validation")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other splits (0)")
     parser.add_argument(
-        "-o", "--output", default="splits.parquet", metavar="FILE", help="(splits.parquet); .json needs no pyarrow"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="(splits.parquet; splits.json where pyarrow is not installed, which .json does not need)",
     )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument("--allow-empty", action="store_true", help="splits and folds may have no samples")
@@ -47,7 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the metadata, divide, write the file, print what came of it."""
-    check_free(options.output, force=options.force)
+    output = options.output or ("splits.parquet" if parquet.is_there() else "splits.json")
+    check_free(output, force=options.force)
     source = StoreUrl.parse(options.url)
     with closing(open_store(source)) as store:
         columns = store.columns()
@@ -64,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
     )
     in_table = source.path.strip("/").replace("/", ".") if source.scheme == "cassandra" else None
     made = replace(made, facts={"store": source.redacted, "table": in_table, **made.facts})
-    made.save(options.output, force=options.force)
-    facts = {"file": options.output, **made.facts, "concerns": made.concerns()}
-    answer(options, facts, lambda: _show(made, options.output))
+    made.save(output, force=options.force)
+    facts = {"file": output, **made.facts, "concerns": made.concerns()}
+    answer(options, facts, lambda: _show(made, output))
     return 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
+from headrace.running.meter import Neighbours
 from headrace.running.orders import RunOrders
 from headrace.running.program import Ran, run
 
@@ -62,6 +63,8 @@ class BothLoaders:
     headrace: LoaderFigures
     left_alone: tuple[str, ...] = ()
     """Loaders that stayed torch's."""
+    others: float = 0.0
+    """Cores that other programs kept busy meanwhile."""
 
     @property
     def gain(self) -> float:
@@ -96,6 +99,7 @@ def compare(
     ``limits``: ``batches`` or ``seconds`` of the orders. ``trace``: where the first run of torch's loader is recorded.
     ``tell`` is given a line before each run. Raises ``OSError`` where the program cannot be started.
     """
+    neighbours = Neighbours()
     runs: dict[str, list[Ran]] = {"torch": [], "headrace": []}
     for number, loader in enumerate(ORDER, 1):
         tell(f"{number} of {len(ORDER)}, {loader}'s loader")
@@ -109,4 +113,5 @@ def compare(
             raise NothingToCompare("the program asked torch's DataLoader for fewer than two batches", 2)
         runs[loader].append(Ran(0, timed))
     left = {what for ran in runs["headrace"] for report in ran.reports for what in report.left_alone}
-    return BothLoaders(LoaderFigures.of(runs["torch"]), LoaderFigures.of(runs["headrace"]), tuple(sorted(left)))
+    torch, ours = LoaderFigures.of(runs["torch"]), LoaderFigures.of(runs["headrace"])
+    return BothLoaders(torch, ours, tuple(sorted(left)), neighbours.cores())

@@ -3,16 +3,20 @@
 import os
 import resource
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.engine.consumer import cgroup
-from headrace.engine.consumer.cores import free_memory, own_cores
+from headrace.engine.consumer.cores import free_memory, machine, own_cores
+from headrace.running.meter import Neighbours
 from headrace.trace.advice import Advice
 from headrace.trace.words import size
 
 GIB = 1 << 30
 SHM = Path("/dev/shm")  # noqa: S108  (looked at, not written to)
+LOOK = 0.5
+"""Seconds for which other programs are looked at."""
 FILES = 4096
 """Open files below which torch's default way of sharing batches runs into the limit."""
 
@@ -25,6 +29,8 @@ class Machine:
     """That the scheduler would let this process run on."""
     quota: float
     """That its control groups let it use; the same where there is no limit."""
+    idle: float
+    """That no other program kept busy, of all that there are."""
     memory: int
     """Bytes that can still be used."""
     shm: int | None
@@ -40,12 +46,15 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        """Looks, and imports torch."""
+        """Looks for half a second, and imports torch."""
         import torch  # noqa: PLC0415  (only where CUDA is asked about)
 
+        neighbours = Neighbours()
+        time.sleep(LOOK)
         return cls(
             cores=len(os.sched_getaffinity(0)),
             quota=own_cores(),
+            idle=machine()[1] - neighbours.cores(),
             memory=free_memory(),
             shm=shutil.disk_usage(SHM).free if SHM.is_dir() else None,
             files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -61,6 +70,7 @@ def concerns(machine: Machine) -> tuple[Advice, ...]:
         advice
         for advice in (
             _cores(machine),
+            _neighbours(machine),
             _memory(machine),
             _shm(machine),
             _files(machine),
@@ -79,6 +89,16 @@ def _cores(machine: Machine) -> Advice | None:
         "threads for all of them, which then wait for each other; headrace counts what is allowed."
     )
     return Advice(f"OMP_NUM_THREADS={max(1, int(machine.quota))}", text)
+
+
+def _neighbours(machine: Machine) -> Advice | None:
+    if machine.idle >= 0.9 * machine.quota:
+        return None
+    text = (
+        f"They leave {max(machine.idle, 0.0):.1f} cores idle of the {machine.quota:g} that a program may use here. "
+        "Loaders get less than on a machine of their own, and times that are measured now are not to be trusted."
+    )
+    return Advice("other programs", text)
 
 
 def _memory(machine: Machine) -> Advice | None:

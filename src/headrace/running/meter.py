@@ -1,11 +1,13 @@
 """How long a program waits for its batches, whoever makes them."""
 
+import os
 import resource
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.running.orders import ProcessReport, RunOrders
+from headrace.engine.consumer.cores import machine
+from headrace.running.orders import CommonEnd, ProcessReport, RunOrders
 
 
 class Meter:
@@ -19,6 +21,7 @@ class Meter:
         self._report, self._orders, self._end = report, orders, end
         self._began: float | None = None
         self._first = self._cpu = 0.0
+        self._common = CommonEnd(orders.reports) if os.environ.get("WORLD_SIZE", "1") != "1" else None
 
     def timed(self, begin: Callable[[], Iterator[Any]], loader: Any) -> Iterator[Any]:
         """The iteration that ``begin`` begins; what is asked of it but batches goes to it."""
@@ -44,9 +47,14 @@ class Meter:
     def is_enough(self) -> bool:
         """Whether the process has had what was asked for."""
         report, orders = self._report(), self._orders
-        if report.batches > 1 and 0 < orders.seconds <= report.seconds:
+        if 0 < orders.batches <= report.batches:
             return True
-        return 0 < orders.batches <= report.batches
+        is_over = report.batches > 1 and 0 < orders.seconds <= report.seconds
+        if self._common is None or orders.seconds == 0:
+            return is_over
+        if is_over:
+            self._common.agree(report.batches)
+        return self._common.is_after(report.batches)
 
     def stop(self, iteration: Any, loader: Any) -> None:
         """End the workers, so that their CPU time is known, and the process."""
@@ -80,6 +88,27 @@ class TimedIteration:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._iteration, name)
+
+
+class Neighbours:
+    """What other programs do on this machine, from now on: a time that was measured beside them says little."""
+
+    WORTH_SAYING = 0.2
+
+    def __init__(self) -> None:
+        self._busy, self._own, self._began = machine()[0], cpu_time(), time.perf_counter()
+
+    def cores(self) -> float:
+        """Cores that they kept busy so far. Children of ours that nobody has waited for count among them."""
+        busy, own = machine()[0] - self._busy, cpu_time() - self._own
+        return max(busy - own, 0.0) / max(time.perf_counter() - self._began, 1e-9)
+
+    @classmethod
+    def remark(cls, cores: float) -> str | None:
+        """What is to be said of times that were measured beside so much."""
+        if cores <= cls.WORTH_SAYING:
+            return None
+        return f"Other programs used {cores:.1f} cores meanwhile: times are not to be trusted."
 
 
 def cpu_time() -> float:

@@ -1,5 +1,6 @@
 """What ``headrace run`` tells the processes of a program, and what they tell it: one variable, small JSON files."""
 
+import contextlib
 import json
 import os
 import tempfile
@@ -65,6 +66,32 @@ class ProcessReport:
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", delete=False) as file:
             json.dump(asdict(self), file)
         Path(file.name).rename(Path(folder) / f"{os.getpid()}.json")
+
+
+class CommonEnd:
+    """After which batch all ranks of a program end: the first whose time is over says it.
+
+    Ranks exchange gradients in every step. One that ended a batch before the others would have them wait for it, or
+    fail.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file = Path(folder) / "end"
+
+    def agree(self, batches: int) -> None:
+        """This rank has had so many, and its time is over. No other has had more than one more."""
+        with tempfile.NamedTemporaryFile("w", dir=self._file.parent, prefix=".") as file:
+            file.write(str(batches + 1))
+            file.flush()
+            with contextlib.suppress(FileExistsError):  # another rank was first
+                os.link(file.name, self._file)
+
+    def is_after(self, batches: int) -> bool:
+        """Whether it was agreed on, and so many are enough."""
+        try:
+            return int(self._file.read_text()) <= batches
+        except FileNotFoundError:
+            return False
 
 
 def reports(folder: Path) -> Iterator[ProcessReport]:

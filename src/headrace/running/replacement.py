@@ -35,10 +35,11 @@ class _Stands(abc.ABCMeta):
         overridden = INTERNALS & namespace.keys()
         if not overridden or not any(isinstance(base, _Stands) for base in bases):
             return super().__new__(mcs, name, bases, namespace, **kwargs)
-        _leave_alone(f"{namespace.get('__module__', '')}.{name}", overridden)
-        own = tuple(TorchLoader if isinstance(base, _Stands) else base for base in bases)
+        own = tuple(_LeftAlone if isinstance(base, _Stands) else base for base in bases)
         kind, _, kwargs = types.prepare_class(name, own, kwargs)
-        return kind(name, own, namespace, **kwargs)
+        made = kind(name, own, namespace, **kwargs)
+        _left[made] = f"{made.__module__}.{made.__qualname__} (overrides {', '.join(sorted(overridden))})"
+        return made
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return (
@@ -49,6 +50,23 @@ class _Stands(abc.ABCMeta):
         return (
             issubclass(subclass, TorchLoader) if cls.__dict__.get("stands_in") else super().__subclasscheck__(subclass)
         )
+
+
+class _LeftAlone(TorchLoader[T_co], Generic[T_co]):  # type: ignore[misc]
+    """torch's own loader under classes that stay what they are. The first that is made of each is reported.
+
+    Libraries define such classes that a program never uses, so the class alone is nothing to speak of.
+    """
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
+        for each in cls.__mro__:
+            if (what := _left.pop(each, None)) is not None:
+                _tell_left_alone(what)
+        return super().__new__(cls)
+
+
+_left: dict[type, str] = {}
+"""Classes that were left alone, none of which was made yet, and why."""
 
 
 class _Counted:
@@ -125,10 +143,9 @@ def _written() -> None:
         _here[1].write(_orders.reports)
 
 
-def _leave_alone(name: str, overridden: frozenset[str]) -> None:
-    if name.startswith("__mp_main__."):  # a spawned process imports the program again, and it has been said
+def _tell_left_alone(what: str) -> None:
+    if what.startswith("__mp_main__."):  # a spawned process imports the program again, and it has been said
         return
-    what = f"{name} (overrides {', '.join(sorted(overridden))})"
     _report().left_alone.append(what)
     if _orders is not None and _orders.loader == "headrace":
         print(f"headrace run: left alone: {what}", file=sys.stderr)  # noqa: T201

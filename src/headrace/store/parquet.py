@@ -27,6 +27,15 @@ class NotParquet(Exception):
     """A file that cannot be read as Parquet; the message says why."""
 
 
+def is_there() -> bool:
+    """Whether such files can be read and written here."""
+    try:
+        _pyarrow()
+    except MissingDriver:
+        return False
+    return True
+
+
 def write(path: Path, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], facts: Mapping[str, str]) -> None:
     """A file with these columns and texts beside them. It is there whole or not at all; an older one is replaced.
 
