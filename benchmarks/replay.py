@@ -96,7 +96,7 @@ class Replay:
                     if keep:
                         job.share.keep(sample, W.DECODED, entry)
                 if request.time >= warm_up - 1e-9:
-                    hits = int(np.count_nonzero(answer.words))
+                    hits = int(np.count_nonzero(answer.words % W.LOOK))  # nothing comes between a request and making
                     result.served += len(answer.samples)
                     result.hits += hits
                     result.reads += len(answer.samples) - hits

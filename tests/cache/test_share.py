@@ -2,13 +2,13 @@
 
 import math
 import random
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from headrace.cache import serving, shm
+from headrace.cache import company, local, remote, serving, shm
 from headrace.cache import words as W
 from headrace.cache.backend import Entry
 from headrace.cache.disk import Disk
@@ -50,11 +50,14 @@ class Job:
         self.remaining.take(answer.samples)
         self.serving.saw(answer.samples)
         for sample, word, keep in zip(*(each.tolist() for each in answer), strict=True):
-            self.served.append(sample)
             self._make(sample, word, keep)
         return self.at == self.samples
 
     def _make(self, sample, word, keep):
+        self.served.append(sample)
+        if word == W.LOOK:
+            word = self.share.word(sample)
+            word = 0 if W.form_of(word) == W.AUGMENTED else word
         found = self.share.read(Entry(sample, word)) if word else None
         self.hits += found is not None
         self.made += 1
@@ -232,6 +235,91 @@ def test_what_a_rank_has_still_to_read_counts_as_needed_by_it(place, monkeypatch
     one.serving.request(asked[:0], None)
     one.serving.saw(asked[:0], made=8)
     assert told() == set(asked.tolist())
+
+
+def always_looking(monkeypatch, period=0.0):
+    """What others do is looked at with every request, whatever that takes."""
+    monkeypatch.setattr(company, "PERIOD", period)
+    monkeypatch.setattr(company, "SHARE", 0)
+    monkeypatch.setattr(company, "REMOTE_SHARE", 0)
+    monkeypatch.setattr(serving, "LITTLE", math.inf)
+
+
+def test_what_another_has_taken_on_is_looked_for(place, monkeypatch):
+    always_looking(monkeypatch)
+    other, one = Job(place, 1), Job(place, 2)
+    other.share.company.look(now=True)
+    theirs = other.serving.request(other.order[:4], None)
+    other.serving.saw(theirs.samples, made=0)
+    assert not theirs.words.any(), "nobody brings them to it"
+    asked = np.array([*other.order[:4], other.order[-1]])
+    answer = one.serving.request(asked, None)
+    assert (answer.words == W.LOOK).tolist() == [True] * 4 + [False]
+    one.serving.saw(answer.samples, made=0)
+    assert other.share.company.need(asked).tolist() == [1] * 4 + [0], "it hopes to be given them"
+    one.serving.request(asked[:0], None)
+    one.serving.saw(asked[:0], made=5)
+    assert not other.share.company.need(asked).any()
+
+
+def test_that_an_epoch_is_over_is_seen_by_what_was_published_of_it(place, monkeypatch):
+    always_looking(monkeypatch, period=math.inf)
+    other, one = Job(place, 1), Job(place, 2)
+    other.share.company.look(now=True)
+    other.step(8)
+    asked = np.array(other.served)
+    assert not one.share.company.need(asked).any()
+    other.begin()
+    assert one.share.company.need(asked).all()
+    other.step(8)
+    one.serving.request(asked[:0], None)
+    assert not one.share.company.need(np.array(other.served)).any()
+
+
+class Ahead(Job):
+    """Asks for as many batches as are in ``queue`` at most before it makes the first of them."""
+
+    def begin(self):
+        super().begin()
+        self.queue, self.done = deque(), 0
+
+    def plan(self, count, most):
+        """Ask for batches while there is room in the queue for one."""
+        while self.at < self.samples and len(self.queue) <= (most - 1) * count:
+            asked = self.order[self.at : self.at + count]
+            self.at += len(asked)
+            answer = self.serving.request(asked, self.remaining)
+            self.remaining.take(answer.samples)
+            self.serving.saw(answer.samples, self.done)
+            self.queue += zip(*(each.tolist() for each in answer), strict=True)
+
+    def make(self):
+        """One sample; whether it was the last of the epoch."""
+        self._make(*self.queue.popleft())
+        self.done += 1
+        return self.done == self.samples
+
+
+@pytest.mark.parametrize("most", [1, 6])
+def test_jobs_that_plan_ahead_find_what_the_bound_says(place, most, monkeypatch):
+    always_looking(monkeypatch)
+    samples, held, before = 160, 112, 0
+    size = (held + 1) * max(local.footprint(4 * FILLER), 4 * FILLER + remote.OVERHEAD)
+    jobs = [Ahead(place, number, samples=samples, size=size) for number in (1, 2)]
+    jobs[0].share.company.look(now=True)
+    for epoch in range(4):
+        over = False
+        while not over:
+            for job in jobs:
+                job.plan(8, most)
+                over = job.make()
+        hits = sum(job.hits for job in jobs)
+        bound = samples + held if epoch else samples
+        assert hits - before >= 0.96 * bound, f"epoch {epoch}"
+        before = hits
+        for job in jobs:
+            job.check()
+            job.begin()
 
 
 def test_what_is_held_is_found_once_it_is_settled(place):

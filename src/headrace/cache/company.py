@@ -11,12 +11,15 @@ from headrace.cache.backend import Backend
 from headrace.cache.division import Rank
 from headrace.cache.words import Array
 
-PERIOD = 0.5
-"""Seconds between two looks at who is there; over a network, four times that."""
+PERIOD = 0.02
+"""Seconds between two looks at who is there, at least."""
+SHARE, REMOTE_SHARE = 50, 500
+"""Whatever is looked at is looked at again after so many times what that took; so a server that many ask is not kept
+busy by it."""
+REMOTE_PERIOD, REMOTE_SEEN = 2.0, 1.0
+"""Seconds between two looks over a network, at most, at who is there and at what others have seen."""
 COUNTED = 256
 """Epochs under way that are counted, at most: of further ones nobody knows what they need."""
-SHARE = 50
-"""What others have seen is looked at again after so many times what the last look took."""
 _RECORD = struct.Struct("<q8q")
 
 
@@ -57,7 +60,6 @@ class Company:
     def __init__(self, backend: Backend, own: Unit) -> None:
         """``own``: the unit that asks."""
         self._backend, self._own = backend, own
-        self._period = PERIOD * (4 if backend.slow else 1)
         self._again = self._stale = 0.0
         self._names: list[str] = []
         self._seen: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
@@ -70,6 +72,7 @@ class Company:
         """At who is there, if it is time to."""
         if not now and time.monotonic() < self._again:
             return
+        began = self._clock()
         turns: dict[str, int] = {}
         ranks, jobs = [], {self._own.job}
         reports = self._backend.reports()
@@ -88,7 +91,17 @@ class Company:
             self._names, self._stale = names, 0.0
         self.ranks, self.jobs = ranks, max(1, len(jobs))
         # With many ranks each looks more seldom, so that the server's work grows with their number and no faster.
-        self._again = time.monotonic() + self._period * (1 + len(reports) / 32)
+        rest = max(PERIOD, self._rest(began, REMOTE_PERIOD)) * (1 + len(reports) / 32)
+        self._again = time.monotonic() + rest
+
+    def _clock(self) -> float:
+        """What a look takes is measured by; a busy machine makes none that needs no network expensive."""
+        return time.monotonic() if self._backend.slow else time.thread_time()
+
+    def _rest(self, began: float, most: float) -> float:
+        """Seconds for which a look is good that began then; over a network no more than ``most``."""
+        took = self._clock() - began
+        return min(REMOTE_SHARE * took, most) if self._backend.slow else SHARE * took
 
     @property
     def units(self) -> int:
@@ -96,9 +109,9 @@ class Company:
         return len(self._names)
 
     @property
-    def others(self) -> bool:
-        """Whether there are some beside the own one."""
-        return any(not self._is_own(name) for name in self._names)
+    def others(self) -> int:
+        """Those beside the own one."""
+        return sum(not self._is_own(name) for name in self._names)
 
     def _is_own(self, name: str) -> bool:
         return name.rpartition(".")[0] == str(self._own)
@@ -119,9 +132,10 @@ class Company:
         return found
 
     def _whole(self) -> Sequence[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-        began = time.monotonic()
-        if began >= self._stale or len(self._seen) != len(self._names):
+        if time.monotonic() >= self._stale or len(self._seen) != len(self._names):
+            began, before = self._clock(), self._seen
             self._seen = self._backend.seen(self._names, 0, self._backend.samples)
-            done = time.monotonic()
-            self._stale = done + (1.0 if self._backend.slow else SHARE * (done - began))
+            self._stale = time.monotonic() + self._rest(began, REMOTE_SEEN)
+            if any(had.any() and not has.any() for had, has in zip(before, self._seen, strict=False)):
+                self._again = 0.0  # an epoch is over, and another one may have begun
         return self._seen

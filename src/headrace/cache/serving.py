@@ -31,8 +31,8 @@ PART = 1 << 17
 
 
 class Answer(NamedTuple):
-    """Samples to be delivered; for each the word of the entry to begin with, 0: from the store, and in which form to
-    keep it.
+    """Samples to be delivered; for each the word of the entry to begin with, ``LOOK`` where one may be there by the
+    time it is made, 0: from the store; and in which form to keep it.
     """
 
     samples: Array
@@ -51,8 +51,8 @@ class Serving:
         self._pool, self._logged, self._most = RemainingPool(self._rng), -1, most
         self._turn, self._rank = -1, Rank()
         self._mirror = np.zeros(0, np.uint8)
-        self._served, self._found = 0, set[int]()  # samples of this epoch; cached ones of the last request
-        self._unread: deque[tuple[int, Array]] = deque()  # cached ones; and what ``_served`` was with them
+        self._served, self._found = 0, set[int]()  # samples of this epoch; of the last request those with a word
+        self._unread: deque[tuple[int, Array]] = deque()  # such ones; and what ``_served`` was with them
         self._told, self._again = True, 0.0  # whether all but the newest is published; not before
         self._off: tuple[int, ...] | None = None
         self._given: dict[int, int] = {}  # by sample, the augmented entry that this rank was given last
@@ -92,8 +92,8 @@ class Serving:
     def saw(self, samples: Array, made: float = math.inf) -> None:
         """These, which were requested last, are served: others may know.
 
-        ``made``: as many samples of this epoch were made so far. Those that are to be had from the cache nobody is told
-        of before: what is still to be read must not give way.
+        ``made``: as many samples of this epoch were made so far. Those that are to be had from the cache, or looked for
+        there, nobody is told of before: what is still to be read must not give way.
         """
         self._served += len(samples)
         # Sets, for a batch is small: numpy's own takes 50 µs to begin.
@@ -145,9 +145,9 @@ class Serving:
 
     def _looked_up(self, samples: Array) -> Answer:
         words = self._backend.words(samples)
-        found = self._usable(samples, words)
-        keep = self._keep(self._company.need(samples) if self._company.others else None, words)
-        return Answer(samples, found, keep)
+        need = self._company.need(samples) if self._company.others else None
+        found = self._looking(self._usable(samples, words), words, need)
+        return Answer(samples, found, self._keep(need, words))
 
     def _exchanged(self, count: int, drawn: Array, remaining: Remaining) -> Answer:
         words = self._usable(drawn, self._backend.words(drawn))
@@ -158,9 +158,9 @@ class Serving:
         found.append(theirs)
         lacking = count - len(hits[0]) - len(others)
         misses = self._misses(lacking, np.concatenate(hits), drawn[words == 0], remaining)
-        held = self._backend.words(misses)
-        found.append(self._usable(misses, held))
-        keep = self._keep(self._company.need(misses), held)
+        held, need = self._backend.words(misses), self._company.need(misses)
+        found.append(self._looking(self._usable(misses, held), held, need))
+        keep = self._keep(need, held)
         served = np.concatenate([*hits, misses])
         return Answer(served, np.concatenate(found), np.concatenate([np.zeros(count - lacking, np.int64), keep]))
 
@@ -225,6 +225,15 @@ class Serving:
         found = words.copy()
         found[augmented[~fresh]] = 0
         return found
+
+    def _looking(self, found: Words, held: Words, need: Array | None) -> Words:
+        """What is ``found``, but ``LOOK`` for what another has taken on, and may have brought by the time it is made.
+
+        ``need``: see ``_keep``.
+        """
+        if need is None:
+            return found
+        return np.where((held == 0) & (need < self._company.others), np.uint64(W.LOOK), found)
 
     def _keep(self, need: Array | None, held: Words) -> Array:
         """In which form each miss is worth keeping, as far as can be told before its size is known.

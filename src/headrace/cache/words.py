@@ -16,6 +16,8 @@ Words = NDArray[np.uint64]
 NOWHERE, ENCODED, DECODED, AUGMENTED = 0, 1, 2, 3
 FORMS = (ENCODED, DECODED, AUGMENTED)
 NAMES = ("encoded", "decoded", "augmented")
+LOOK = (1 << 64) - 1
+"""Stands for a word: look for the sample in the cache, which may or may not have it."""
 UNIT = 512
 """Sizes are counted in these."""
 MOST = ((1 << 24) - 1) * UNIT

@@ -4,13 +4,11 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-LOOK = (1 << 64) - 1
-"""Stands for a word: look for the sample in the cache, which may or may not have it."""
 _PLAN = struct.Struct("<QB")
 
 
 class Plan(NamedTuple):
-    """Of one sample: the word of the entry to begin with, and the form to keep it in; 0 for none."""
+    """Of one sample: the word of the entry to begin with, or ``LOOK``, and the form to keep it in; 0 for none."""
 
     word: int
     keep: int

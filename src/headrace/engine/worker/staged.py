@@ -18,7 +18,7 @@ from headrace.engine.staging import plans
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.counts import Counter
 from headrace.engine.staging.kinds import codec
-from headrace.engine.staging.plans import LOOK, Plan
+from headrace.engine.staging.plans import Plan
 from headrace.engine.staging.stages import Stage, Stages, staged
 from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.observer import Observer
@@ -92,7 +92,7 @@ class Staged:
         if self.observer is not None:
             self.observer.tier = form
         # What was to be found and is stale, or gone, is kept anew as it was: it is known to be worth its room.
-        keep = W.form_of(plan.word) if form == W.NOWHERE and plan.word not in {0, LOOK} else plan.keep
+        keep = W.form_of(plan.word) if form == W.NOWHERE and plan.word not in {0, W.LOOK} else plan.keep
         stamp = self._stamp(index) if keep else None
         sized = form == W.NOWHERE and self._times.due()
         now, used = clock(), cpu_clock()
@@ -167,9 +167,9 @@ class Staged:
             return W.NOWHERE, index
         began, used = clock(), cpu_clock()
         sample = self._stages.origin(index)
-        entry = Entry(sample, share.word(sample) if plan.word == LOOK else plan.word)
+        entry = Entry(sample, share.word(sample) if plan.word == W.LOOK else plan.word)
         form = W.form_of(entry.word)
-        if plan.word == LOOK and form == W.AUGMENTED:
+        if plan.word == W.LOOK and form == W.AUGMENTED:
             return W.NOWHERE, index
         found = share.read(entry)
         if found is None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from headrace.cache.words import LOOK
 from headrace.engine.consumer.hand import NOT_YET, NotYet
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
@@ -135,7 +136,7 @@ class ArrivingGroups:
             self._plans.update(zip((number for number, _ in newest), group.plans, strict=True))
         for number, index in newest:
             plan = self._plans.get(number)
-            if plan is not None and plan.word:  # the cache has it, or a worker looks whether it does
+            if plan is not None and plan.word not in {0, LOOK}:  # the cache has it
                 self._arrivals.arrive(number, None)
                 continue
             try:

@@ -7,11 +7,11 @@ import numpy as np
 
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Answer
-from headrace.cache.words import NOWHERE, Array
+from headrace.cache.words import LOOK, NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.saved import bitmap
 from headrace.engine.consumer.supply.membership import Hits
-from headrace.engine.staging.plans import LOOK, Allotted, Plan
+from headrace.engine.staging.plans import Allotted, Plan
 from headrace.sched.groups import Answers, Groups
 
 

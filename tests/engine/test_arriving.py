@@ -1,0 +1,45 @@
+"""Which rows of a group are brought, as a cache has answered it."""
+
+from headrace.cache.words import DECODED, LOOK
+from headrace.engine.consumer.supply.arriving import ArrivingGroups
+from headrace.engine.staging.plans import Allotted, Plan
+from headrace.sched.acts import Arrangement
+
+
+class OneGroup:
+    """A sampler's order of one group."""
+
+    def __init__(self, group):
+        self._group = group
+
+    def head(self):
+        return self._group
+
+    def taken(self):
+        self._group = None
+
+
+class Notes:
+    """A fetcher that notes what it is asked for, and brings nothing."""
+
+    ask_for = 8
+
+    def __init__(self):
+        self.asked = []
+
+    def pump(self):
+        pass
+
+    def number(self, count):
+        return 0
+
+    def ask(self, keys, arrived):
+        self.asked += keys.values()
+
+
+def test_what_a_worker_is_to_look_for_is_brought_as_what_nobody_has():
+    plans = [Plan(1 << 40 | DECODED, 0), Plan(0, DECODED), Plan(LOOK, DECODED)]
+    fetcher = Notes()
+    groups = ArrivingGroups(OneGroup(Allotted([5, 6, 7], plans)), fetcher, str, Arrangement.STRICT, 0)
+    groups.ask()
+    assert fetcher.asked == ["6", "7"], "an entry may be gone, but is there as a rule; what is looked for is not"
