@@ -122,7 +122,7 @@ import os, sys
 import headrace
 from tests.loader.test_shared_use import ALL, made, numbers
 for kind in sys.argv[1:]:
-    loader = made(sys.argv[1])
+    loader = made(kind)
     iterator = iter(loader)
     found = [next(iterator) for _ in range(3)]
     pids = loader._latest.pool.pids() if loader.num_workers else []
