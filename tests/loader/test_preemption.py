@@ -26,7 +26,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "in order, persistent": {"num_workers": 3, "in_order": True, "persistent_workers": True},
     "as ready, persistent": {"num_workers": 3, "in_order": False, "shuffle": True, "persistent_workers": True},
 }
-each_kind = pytest.mark.parametrize("kind", KINDS)
+IN_SOAK = {"as ready", "in order, persistent"}  # each part of them is in another kind
+each_kind = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.soak) if kind in IN_SOAK else kind for kind in KINDS]
+)
 
 
 def trained(folder: Path) -> list[tuple[int, int]]:
