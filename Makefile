@@ -92,7 +92,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --services
 
 # Neither of them needs the other, and both wait for the network.
 ready:
-	@$(MAKE) --no-print-directory --jobs 2 setup tools
+	@$(MAKE) --silent --no-print-directory --jobs 2 setup tools
 
 test: ready  ## check and run every test but those for soak
 	$(STYLE)
@@ -101,7 +101,7 @@ test: ready  ## check and run every test but those for soak
 
 MINUTES ?= 60
 soak: ready  ## every case, opcode and example that test leaves out, for so long: make soak MINUTES=60
-	@$(MAKE) --no-print-directory $(SPARK) $(JAX)
+	@$(MAKE) --silent --no-print-directory $(SPARK) $(JAX)
 	$(PYTEST) --soak --minutes $(MINUTES) $(ARGS)
 
 wheel: setup  ## build dist/headrace-*.whl: the package and its native part, for every Python it runs on
