@@ -18,8 +18,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 # Where it is set, every process that a test starts would compile torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs help setup native tools check lint types test soak wheel services services-stop demo bench bench-peers figures \
-	clean
+.PHONY: docs help setup native tools ready check lint types test soak wheel services services-stop demo bench bench-peers \
+	figures clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -76,24 +76,32 @@ tools:  ## install what a few tests need beside Python (chromium, valgrind), whe
 
 check: lint types  ## lint, format, layers, types
 
+STYLE := $(BIN)/ruff check && $(BIN)/ruff format --check
+LAYERS := $(BIN)/lint-imports
 TYPES := $(BIN)/mypy src $(wildcard tests/typing/api.py)
 
 lint: setup
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/lint-imports
+	$(STYLE)
+	$(LAYERS)
 
 types: setup
 	$(TYPES)
 
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --services
+# On two cores: what waits for others leaves a third process its time.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --services
 
-test: lint tools  ## check and run every test but those for soak
-	$(TYPES) >$(VENV)/types.log 2>&1 & types=$$!; $(PYTEST) $(ARGS); tests=$$?; \
-	wait $$types; types=$$?; cat $(VENV)/types.log; exit $$((tests | types))
+# Neither of them needs the other, and both wait for the network.
+ready:
+	@$(MAKE) --silent --no-print-directory --jobs 2 setup tools
+
+test: ready  ## check and run every test but those for soak
+	$(STYLE)
+	{ $(LAYERS) && $(TYPES); } >$(VENV)/checks.log 2>&1 & checks=$$!; $(PYTEST) $(ARGS); tests=$$?; \
+	wait $$checks; checks=$$?; cat $(VENV)/checks.log; exit $$((tests | checks))
 
 MINUTES ?= 60
-soak: setup tools $(SPARK) $(JAX)  ## every case, opcode and example that test leaves out, for so long: make soak MINUTES=60
+soak: ready  ## every case, opcode and example that test leaves out, for so long: make soak MINUTES=60
+	@$(MAKE) --silent --no-print-directory $(SPARK) $(JAX)
 	$(PYTEST) --soak --minutes $(MINUTES) $(ARGS)
 
 wheel: setup  ## build dist/headrace-*.whl: the package and its native part, for every Python it runs on

@@ -251,8 +251,15 @@ def unseeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "_OURS", torch.initial_seed())
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
     """Tests and what they import stay: the collector need not look at all of it again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Nor later, whenever a test has it look."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     if len(session.items) > MANY:

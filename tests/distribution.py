@@ -41,6 +41,11 @@ class Units(LoadScopeScheduling):
             self._reschedule(other)
         return crashed
 
+    def _reschedule(self, node: Any) -> None:
+        """One that has taken a crashed one's place gets work once it has said what tests it knows."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Units:

@@ -65,10 +65,12 @@ def test_one_process_says_what_hung_and_ends(tmp_path: Path) -> None:
 
 
 def test_what_still_runs_when_the_time_is_over_has_not_failed(tmp_path: Path) -> None:
+    """In several processes at the same moment, which others take the place of."""
+    tests = [f"def test_long_{number}(): ctypes.PyDLL(None).pause()" for number in range(3)]
+    tests += [f"def test_next_{number}(): pass" for number in range(9)]
     (tmp_path / "test_long.py").write_text(
-        "import ctypes, pytest\n\npytestmark = pytest.mark.soak\n\n"
-        "def test_short(): pass\n\ndef test_long(): ctypes.PyDLL(None).pause()\n\ndef test_next(): pass\n"
+        "\n\n".join(["import ctypes, pytest", "pytestmark = pytest.mark.soak", *tests, ""])
     )
-    done = run(tmp_path, "-n", "1", "-rs", "--soak", "--minutes", "0.15")
-    assert "skipped" in done.stdout.splitlines()[-1], done.stdout + done.stderr
+    done = run(tmp_path, "-n", "3", "-rs", "--soak", "--minutes", "0.15")
+    assert "12 skipped" in done.stdout.splitlines()[-1], done.stdout + done.stderr
     assert done.returncode == 0

@@ -61,6 +61,7 @@ class Previous:
 
 class TestKeeping:
     @each_order
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
     @pytest.mark.parametrize("collate", [None, listed, wrapped])
     def test_kept_batches_are_never_overwritten(self, collate, limit, in_order):

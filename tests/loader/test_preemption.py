@@ -26,7 +26,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "in order, persistent": {"num_workers": 3, "in_order": True, "persistent_workers": True},
     "as ready, persistent": {"num_workers": 3, "in_order": False, "shuffle": True, "persistent_workers": True},
 }
-each_kind = pytest.mark.parametrize("kind", KINDS)
+IN_SOAK = {"as ready", "in order, persistent"}  # each part of them is in another kind
+each_kind = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.soak) if kind in IN_SOAK else kind for kind in KINDS]
+)
 
 
 def trained(folder: Path) -> list[tuple[int, int]]:
@@ -82,7 +85,8 @@ def test_told_to_stop_at_any_moment(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["in this process", pytest.param("as ready", marks=pytest.mark.soak), "as ready, persistent"]
+    "kind",
+    [*(pytest.param(kind, marks=pytest.mark.soak) for kind in ("in this process", "as ready")), "as ready, persistent"],
 )
 def test_a_script_that_is_told_to_stop(kind: str, tmp_path: Path) -> None:
     """A real one, which ends as Python ends: nothing of it is left, and it says nothing."""

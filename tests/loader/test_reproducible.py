@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,9 +9,10 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
 import headrace
+from tests import programs
 from tests.loader.data import Draws, noisy
 from tests.parity.datasets import Squares
-from tests.parity.support import ROOT, assert_same, lists
+from tests.parity.support import assert_same, lists
 
 # torch judges the number of workers by the cores of the machine the tests happen to run on.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -39,19 +38,10 @@ if __name__ == "__main__":
 def test_a_seeded_script_run_twice(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(PROGRAM)
-    runs = [
-        subprocess.run(
-            [sys.executable, "-W", "ignore", str(script)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=240,
-        ).stdout
-        for _ in range(2)
-    ]
-    assert runs[0] == runs[1]
-    for batches in map(json.loads, runs[0].splitlines()):
+    runs = [programs.run(script, tmp_path, strict=False) for _ in range(2)]
+    assert [run.returncode for run in runs] == [0, 0], runs
+    assert runs[0].stdout == runs[1].stdout
+    for batches in map(json.loads, runs[0].stdout.splitlines()):
         assert sorted(index for batch in batches[:15] for index in batch[0]) == list(range(60))
 
 

@@ -170,6 +170,7 @@ class Pairs(Squares):
         return super().__getitem__(int(index[0] if isinstance(index, tuple) else index))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("order", DRAWS.values(), ids=DRAWS)
@@ -223,6 +224,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", BEFORE.values(), ids=BEFORE)
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("drawn", [0, 3])

@@ -127,13 +127,14 @@ def distributed(epoch):
     return sampler
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [(name, 1) if "batch" in name else (name, size) for name in SAMPLERS for size in (None, 4)],
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize("size", [4, None])
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_in_order(name, size):
     """Batch for batch what the uninterrupted epoch gives, whatever the global generator does in between."""
     options = SAMPLERS[name]
+    if "batch" in name:
+        size = 1
     torch.manual_seed(11)
     uninterrupted = headrace.DataLoader(Squares(50), size, num_workers=0, in_order=True, **options())
     whole = [batch.tolist() for batch in map(torch.as_tensor, uninterrupted)]
@@ -489,6 +490,7 @@ STREAMS = {"plain": Numbers, "stateful dataset": StatefulNumbers, "stateful iter
 
 
 @each_order
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("num_workers", "drop_last"), [(0, False), (0, True), (1, False), (2, True)])
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 def test_streams(stream, num_workers, drop_last, in_order):

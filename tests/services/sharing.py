@@ -71,7 +71,7 @@ def _ensured(name: str) -> tuple[Running, bool]:
 def _stop(name: str) -> bool:
     known = Running.known(name)
     if known is not None:
-        known.stop()
+        known.kill()  # asked to end, it would first write what is removed here
     (HOME / "run" / f"{name}.json").unlink(missing_ok=True)
     shutil.rmtree(HOME / "data" / name, ignore_errors=True)
     return known is not None
