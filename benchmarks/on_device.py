@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 import headrace
 from benchmarks import costs, pictures, pixel_peers, steps
@@ -50,6 +49,7 @@ from headrace.testing.scripted import ScriptedStore
 
 if TYPE_CHECKING:
     from benchmarks.report import Report
+    from benchmarks.scope import Scope
 
 BATCH, CROP, TIMES, LONG = 128, 224, 6, 3
 SIDE = 419
@@ -135,23 +135,20 @@ def files(batches: int, say: Callable[[str], None]) -> Iterator[tuple[Path, int,
         yield Path(name), count * TIMES // BATCH * BATCH, size // count
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Each in a process of its own."""
-    from benchmarks.report import Report
-
-    report = Report("on_device", __doc__ or "", quick=quick)
     if here() == "cpu":
         report.notes.append("no CUDA here: the step sleeps")
     report.notes.append(f"not installed: {absent()}")
-    with files((6 if quick else 12) if here() == "cpu" else 60 if quick else 300, say) as (folder, count, size):
+    batches = (6 if scope.quick else 12) if here() == "cpu" else 60 if scope.quick else 300
+    with files(batches, scope.say) as (folder, count, size):
         results = interleaved(
             {each.name: partial(measure, each, folder, count, here()) for each in contenders()},
-            repeats=1 if quick else 2,
-            say=say,
+            repeats=1 if scope.quick else 2,
+            say=scope.say,
             method="spawn",
         )
     add(report, f"{count} samples of {size / 1e3:.0f} KB, batches of {BATCH}", results)
-    return report
 
 
 def main(out: Path, seconds: float) -> int:
@@ -222,7 +219,9 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
     if not one.distant:
         count *= one.epochs
     dataset = dataset_of(folder, count, distant=one.distant)
-    step: Any = Nothing(device) if one.model is None else steps.Sleep(0.02) if device == "cpu" else Train(one.model)
+    step: Any = Nothing(device)
+    if one.model is not None:
+        step = steps.Sleep(0.02) if device == "cpu" else steps.Classify(one.model, BATCH, CROP)
     if not one.on_device and not one.is_peer:
         dataset[0]  # what is imported on first use is not counted as the first epoch's, and workers inherit it
     options: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "persistent_workers": True}
@@ -329,46 +328,6 @@ class Nothing:
 
     def alone(self, batch: int) -> float:
         return float("nan")
-
-
-class Train:
-    """Forward, backward and update; a `steps.Step`."""
-
-    cpu = 0.0
-    """Seconds that a step takes of it."""
-
-    def __init__(self, model: str) -> None:
-        from torchvision import models
-
-        torch.backends.cudnn.benchmark = True
-        self.model = getattr(models, model)().cuda().to(memory_format=torch.channels_last)
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
-        self.targets = torch.arange(BATCH, device="cuda")
-
-    def __call__(self, inputs: torch.Tensor) -> None:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = nn.functional.cross_entropy(self.model(inputs), self.targets[: len(inputs)])
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-
-    def wait(self) -> None:
-        torch.cuda.synchronize()
-
-    def alone(self, batch: int) -> float:
-        inputs = torch.randn((batch, 3, CROP, CROP), device="cuda").to(
-            torch.bfloat16, memory_format=torch.channels_last
-        )
-        for _ in range(20):
-            self(inputs)
-        self.wait()
-        began, used = time.perf_counter(), time.process_time()
-        for _ in range(60):
-            self(inputs)
-        self.wait()
-        self.cpu = (time.process_time() - used) / 60
-        return (time.perf_counter() - began) / 60
 
 
 def add(report: Report, title: str, results: dict[str, Runs]) -> None:

@@ -27,6 +27,7 @@ from benchmarks.costs import cores
 from benchmarks.groups import NoGroupError, limited
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, tree_read
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import LeftOut, Scope
 
 BATCH = 3
 TIMES = 3
@@ -46,37 +47,35 @@ COLUMNS = [
 ]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """Without a limit, then with it; nothing where no limit can be set."""
     try:
         with limited("headrace-try", MIB):
             pass
     except NoGroupError as error:
-        say(f"pressure: skipped, {error}")
-        return None
-    report = Report("pressure", __doc__ or "", quick=quick)
-    limit = (256 if quick else 512) * MIB
+        raise LeftOut(str(error)) from None
+    limit = (256 if scope.quick else 512) * MIB
     with tempfile.TemporaryDirectory(prefix="headrace-pressure-") as name:
         folder = Path(name)
         depths = sizes(TIMES * limit, np.random.default_rng(11))
         written = volumes.write(folder, depths)
         dataset = volumes.Volumes(folder, range(len(depths)))
-        say(f"{len(depths)} volumes, {written / 1e6:.0f} MB")
+        scope.say(f"{len(depths)} volumes, {written / 1e6:.0f} MB")
         results = {}
         for allowed in shared((None, limit)):
             arms = {
-                arm.name: partial(measure, arm, dataset, written, allowed, 1 if quick else 2) for arm in contenders()
+                arm.name: partial(measure, arm, dataset, written, allowed, 1 if scope.quick else 2)
+                for arm in contenders()
             }
             title = (
                 f"{'no limit' if allowed is None else f'{allowed // MIB} MiB allowed'}, {written / MIB:.0f} MiB of data"
             )
-            say(title)
-            results[allowed] = interleaved(arms, repeats=1 if quick else 3, say=say, limit=300)
+            scope.say(title)
+            results[allowed] = interleaved(arms, repeats=1 if scope.quick else 3, say=scope.say, limit=300)
             add(report, title, results[allowed])
     report.checks = checks(results[limit])
     kept = {name: runs.median("rate") / results[None][name].median("rate") for name, runs in results[limit].items()}
     report.notes += [f"{name}: {100 * share:.0f} % of its throughput without limit" for name, share in kept.items()]
-    return report
 
 
 def contenders() -> list[Arm]:

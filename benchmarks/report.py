@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import rich.box
 from rich.console import Console
@@ -69,11 +69,6 @@ class Report:
     quick: bool = False
     part: str = ""
     """Names the cases where not all were run: part of the files' names, so that a part never replaces the whole."""
-    latest: ClassVar[Report | None] = None
-    """The one begun last: what it has when an experiment is stopped is what was finished."""
-
-    def __post_init__(self) -> None:
-        Report.latest = self
 
     def add(self, title: str, table: Table, results: Mapping[str, Any]) -> None:
         """A case: its table, what was measured of each arm (`measure.Runs`), and why runs of an arm failed."""

@@ -18,7 +18,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,16 +71,10 @@ class Drawn:
 CASES = ("samples", "ranks")
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One table for each."""
-    report = Report("scale", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
     for case in scope.chosen(CASES):
-        {"samples": samples_of, "ranks": ranks_of}[case](report, say)
-    scope.close(report)
-    return report
+        {"samples": samples_of, "ranks": ranks_of}[case](report, scope.say)
 
 
 def samples_of(report: Report, say: Callable[[str], None]) -> None:

@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 
 from benchmarks import workloads
@@ -22,23 +21,23 @@ from benchmarks.clock import check_time, shared
 from benchmarks.measure import Figures, interleaved
 from benchmarks.overhead import exhaust
 from benchmarks.report import Report, Table
+from benchmarks.scope import Scope
 
 BATCH = 64
 SAMPLES = BATCH * 20
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Persistent workers and not, forked and spawned."""
-    report = Report("startup", __doc__ or "", quick=quick)
     arms = [Arm("torch"), *headrace_arms()]
     variants = [("fork", False), ("fork", True), ("spawn", True)]
-    for method, persistent in shared(variants[: 2 if quick else 3]):
+    for method, persistent in shared(variants[: 2 if scope.quick else 3]):
         title = f"{method}, {'persistent' if persistent else 'new'} workers"
-        say(title)
+        scope.say(title)
         results = interleaved(
             {arm.name: partial(measure, arm, method, persistent) for arm in arms},
-            repeats=3 if quick else (11 if method == "fork" else 5),
-            say=say,
+            repeats=3 if scope.quick else (11 if method == "fork" else 5),
+            say=scope.say,
         )
         table = Table(
             f"Milliseconds: {title}",
@@ -65,7 +64,6 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         report.add(title, table, results)
     once = import_time()
     report.notes.append(f"importing headrace.DataLoader once, torch being there: {once:.0f} ms, not included")
-    return report
 
 
 def import_time() -> float:
