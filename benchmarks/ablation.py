@@ -27,10 +27,8 @@ def run(report: Report, scope: Scope) -> None:
             each = dataset.each()
             case = scheduling.Case(workload, dataset, sum(each), workload.lanes, consumed=False)
             results = scheduling.contest(case, arms(workload.lanes), costs.SLEEPING, scope)
-        scheduling.add(report, scheduling.name(case, costs.SLEEPING, each), case, results)
-        report.tables[-1].columns = [
-            "against the default" if column == "against torch" else column for column in scheduling.COLUMNS
-        ]
+        title = scheduling.name(case, costs.SLEEPING, each)
+        scheduling.add(report, title, case, results, against="the default")
 
 
 def arms(lanes: int) -> dict[str, scheduling.Contender]:

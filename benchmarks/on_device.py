@@ -192,7 +192,7 @@ class Distant(ScriptedStore):
         return Row(found.key, Path(key.partition(" ")[2]).read_bytes(), found.label)  # noqa: ASYNC240  (it is in memory)
 
 
-def dataset_of(folder: Path, count: int | None = None, *, distant: bool = False) -> Any:
+def dataset_of(folder: Path, count: int, *, distant: bool) -> Any:
     """Targets are indices."""
     from torchvision import datasets, transforms
 
@@ -206,7 +206,6 @@ def dataset_of(folder: Path, count: int | None = None, *, distant: bool = False)
     )
     found = datasets.ImageFolder(str(folder), pipeline)
     paths = [path for path, _ in found.samples]
-    count = count or len(paths)
     repeated = (paths * -(-count // len(paths)))[:count]
     if distant:
         return headrace.StoreDataset(Distant(repeated), transform=pipeline)
@@ -335,48 +334,29 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
     from benchmarks.report import Check, Table
 
     columns = [
-        "loader",
-        "GPU's own, images/s",
-        "first epoch",
-        "second",
-        "first batch, s",
-        "first, of the GPU's own %",
-        "second",
-        "second, after a fifth",
-        "CPU ms / image beyond the step's",
-        "next() CPU ms P50",
-        "mean",
-        "wall",
-        "device: decode ms / batch",
-        "pixels",
-        "taken from the step %",
+        ("GPU's own, images/s", "own"),
+        ("first epoch", "first"),
+        ("second", "later"),
+        ("first batch, s", "first start"),
+        ("first, of the GPU's own %", "share"),
+        ("second", "later share"),
+        ("second, after a fifth", "steady share"),
+        ("CPU ms / image beyond the step's", "later cpu"),
+        ("next() CPU ms P50", "next"),
+        ("mean", "next mean"),
+        ("wall", "next wall"),
+        ("device: decode ms / batch", "decode"),
+        ("pixels", "pixels"),
+        ("taken from the step %", "taken"),
     ]
-    table = Table(title, columns)
-    keys = (
-        "own",
-        "first",
-        "later",
-        "first start",
-        "share",
-        "later share",
-        "steady share",
-        "later cpu",
-        "next",
-        "next mean",
-        "next wall",
-        "decode",
-        "pixels",
-        "taken",
-    )
     for name, runs in results.items():
-        table.add(name, *(runs.median(key) for key in keys))
         if "on_device" in name and "alone" not in name:
             bound = 96.0 if "resnet50" in name else 85.0
             which = "later share" if "at 150 ms" in name else "share"  # its first epoch fills the cache
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median(which), bound, False, "%"))
             report.checks.append(Check(f"{name}, CPU per image", runs.median("later cpu"), 0.2, True, "ms"))
             report.checks.append(Check(f"{name}, next()", runs.median("next"), 0.5, True, "ms"))
-    report.add(title, table, results)
+    report.add(title, Table.of(title, "loader", columns, results), results)
 
 
 if __name__ == "__main__":

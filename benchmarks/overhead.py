@@ -15,7 +15,7 @@ from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms, torch_arms
 from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Check, Figure, Report, Table
 from benchmarks.scope import Scope
 
 BATCH = 64
@@ -77,29 +77,16 @@ def exhaust(loader: object, samples: int) -> None:
 
 def table(title: str, results: dict[str, Runs]) -> Table:
     """Medians, and each arm as a multiple of the cheapest torch."""
-    columns = [
-        "loader",
-        "CPU µs",
-        "lowest – highest",
-        "of it main",
-        "wall µs",
-        "torch / this",
-        "CPU µs with start-up",
-    ]
-    out = Table(f"CPU per sample: {title}", columns)
     best = cheapest(results)
-    for name, runs in results.items():
-        cpu = runs.median("cpu")
-        out.add(
-            name,
-            cpu,
-            runs.spread("cpu"),
-            runs.median("main"),
-            runs.median("wall"),
-            best / cpu,
-            runs.median("cold"),
-        )
-    return out
+    columns: list[tuple[str, Figure]] = [
+        ("CPU µs", "cpu"),
+        ("lowest – highest", lambda runs: runs.spread("cpu")),
+        ("of it main", "main"),
+        ("wall µs", "wall"),
+        ("torch / this", lambda runs: best / runs.median("cpu")),
+        ("CPU µs with start-up", "cold"),
+    ]
+    return Table.of(f"CPU per sample: {title}", "loader", columns, results)
 
 
 def cheapest(results: dict[str, Runs]) -> float:

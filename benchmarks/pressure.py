@@ -26,25 +26,13 @@ from benchmarks.clock import shared
 from benchmarks.costs import cores
 from benchmarks.groups import NoGroupError, limited
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, tree_read
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Check, Figure, Report, Table
 from benchmarks.scope import LeftOut, Scope
 
 BATCH = 3
 TIMES = 3
 """Data over memory."""
 MIB = 1 << 20
-COLUMNS = [
-    "loader",
-    "MB/s",
-    "lowest – highest",
-    "against torch",
-    "read MB/s",
-    "read / data",
-    "held MB",
-    "peak MB",
-    "CPU s / epoch",
-    "killed",
-]
 
 
 def run(report: Report, scope: Scope) -> None:
@@ -142,14 +130,19 @@ def epoch(loader: object, count: int, held: Callable[[], int] | None = None) -> 
 
 def add(report: Report, title: str, results: dict[str, Runs]) -> None:
     """One table."""
-    table = Table(title, COLUMNS)
     base = results[next(iter(results))].median("rate")
-    for name, runs in results.items():
-        rate = runs.median("rate")
-        figures = ("disk", "reread", "held", "peak", "cpu")
-        killed = max((run.get("kills", 0) for run in runs.figures), default=0)
-        table.add(name, rate, runs.spread("rate"), rate / base, *(runs.median(key) for key in figures), killed)
-    report.add(title, table, results)
+    columns: list[tuple[str, Figure]] = [
+        ("MB/s", "rate"),
+        ("lowest – highest", lambda runs: runs.spread("rate")),
+        ("against torch", lambda runs: runs.median("rate") / base),
+        ("read MB/s", "disk"),
+        ("read / data", "reread"),
+        ("held MB", "held"),
+        ("peak MB", "peak"),
+        ("CPU s / epoch", "cpu"),
+        ("killed", lambda runs: max((run.get("kills", 0) for run in runs.figures), default=0)),
+    ]
+    report.add(title, Table.of(title, "loader", columns, results), results)
     report.notes.append(f"{title}: {disturbance(results)}")
 
 

@@ -57,9 +57,8 @@ def run(report: Report, scope: Scope) -> None:
     count, epochs, repeats = (480, 2, 3) if scope.quick else (640, 4, 7)
     with tempfile.TemporaryDirectory(prefix="headrace-profilers-") as folder:
         workloads.write_images(Path(folder), count, uneven=False)
-        chosen = [
-            name for name in PROFILERS if not (scope.quick and "viztracer" in name)
-        ]  # a third of a megabyte per image
+        # viztracer writes a third of a megabyte per image
+        chosen = [name for name in PROFILERS if not (scope.quick and "viztracer" in name)]
         arms = {name: partial(measure, name, folder, epochs) for name in chosen if _there(name, report)}
         results = interleaved(arms, repeats=repeats, say=scope.say, limit=600)
     compare(report, results, count * (epochs + 1))

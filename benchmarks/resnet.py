@@ -168,20 +168,17 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
     """The table and its checks."""
     own = statistics.median(run["own"] for runs in results.values() for run in runs.figures)
     columns = [
-        "loader",
-        "first epoch, images/s",
-        "later epochs, images/s",
-        "of the GPU's own %",
-        "GPU busy %",
-        "waiting ms / batch",
-        "CPU ms / image, first",
-        "later",
-        "hits % later",
+        ("first epoch, images/s", "first"),
+        ("later epochs, images/s", "later"),
+        ("of the GPU's own %", "share"),
+        ("GPU busy %", "busy"),
+        ("waiting ms / batch", "wait"),
+        ("CPU ms / image, first", "first cpu"),
+        ("later", "later cpu"),
+        ("hits % later", "hits"),
     ]
-    table = Table(f"{title}; the GPU's own rate {own:.0f} images/s", columns)
+    table = Table.of(f"{title}; the GPU's own rate {own:.0f} images/s", "loader", columns, results)
     for name, runs in results.items():
-        keys = ("first", "later", "share", "busy", "wait", "first cpu", "later cpu", "hits")
-        table.add(name, *(runs.median(key) for key in keys))
         if name.endswith("cache"):
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), 90.0, False, "%"))
     plain = results[Contender(Arm("headrace", False, max(costs.cores() - 2, 2))).name].median("first")

@@ -37,7 +37,7 @@ from benchmarks.arms import Arm
 from benchmarks.clock import shared
 from benchmarks.costs import SLEEPING, Costly, Workload, cores
 from benchmarks.measure import Figures, Meter, Runs, descendants, disturbance, interleaved
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Check, Figure, Report, Table
 from benchmarks.scope import Scope
 
 EPOCHS = 3
@@ -55,20 +55,6 @@ CONSUMED = (
     "one 2 s sample",
 )
 QUICK_CONSUMED = ("speech 3 s, random", "0.3 % stragglers", "one 2 s sample")
-COLUMNS = [
-    "loader",
-    "s / epoch",
-    "lowest – highest",
-    "share of ideal %",
-    "against torch",
-    "longest gap ms",
-    "longest / median gap",
-    "CPU s",
-    "others' cores",
-    "hand-offs",
-    "lanes",
-    "processes",
-]
 
 
 class Contender(Protocol):
@@ -272,27 +258,23 @@ def name(case: Case, kind: str, each: Sequence[float]) -> str:
     )
 
 
-def add(report: Report, title: str, case: Case, results: Mapping[str, Runs]) -> None:
-    """One table, its raw figures and its notes."""
-    table = Table(title, COLUMNS)
+def add(report: Report, title: str, case: Case, results: Mapping[str, Runs], against: str = "torch") -> None:
+    """One table, its raw figures and its notes. ``against``: what the first is called."""
     base = results[next(iter(results))].median("seconds")
-    for arm, runs in results.items():
-        seconds = runs.median("seconds")
-        table.add(
-            arm,
-            seconds,
-            runs.spread("seconds"),
-            runs.median("share"),
-            base / seconds,
-            runs.median("gap"),
-            runs.median("uneven"),
-            runs.median("cpu"),
-            runs.median("others"),
-            runs.median("hand_offs"),
-            runs.median("lanes"),
-            runs.median("processes"),
-        )
-    report.add(title, table, results)
+    columns: list[tuple[str, Figure]] = [
+        ("s / epoch", "seconds"),
+        ("lowest – highest", lambda runs: runs.spread("seconds")),
+        ("share of ideal %", "share"),
+        (f"against {against}", lambda runs: base / runs.median("seconds")),
+        ("longest gap ms", "gap"),
+        ("longest / median gap", "uneven"),
+        ("CPU s", "cpu"),
+        ("others' cores", "others"),
+        ("hand-offs", "hand_offs"),
+        ("lanes", "lanes"),
+        ("processes", "processes"),
+    ]
+    report.add(title, Table.of(title, "loader", columns, results), results)
     short = f"{case.workload.name}{', consumer' if case.consumed else ''}"
     report.notes.append(f"{short}: {disturbance(results)}")
 

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from benchmarks import attribution, caches, clock, figures, hits, measure, memory, pipelines, report
 from benchmarks.__main__ import EXPERIMENTS, conduct, main, stoppable
+from benchmarks.measure import Runs
 from benchmarks.report import Report, Table
 from benchmarks.scope import LeftOut, Scope
 from benchmarks.shares import ABOUT_GPUS, MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
@@ -112,6 +113,13 @@ def test_one_that_lacks_what_it_needs_is_no_failure(results):
     module.run = lacks
     assert conducted(module) is None
     assert not list(results.iterdir())
+
+
+def test_a_column_has_its_own_figure():
+    columns = [("median", "x"), ("spread", lambda runs: runs.spread("x")), ("other", "y")]
+    table = Table.of("title", "arm", columns, {"one": Runs([{"x": 1.0}, {"x": 3.0}])})
+    assert table.columns == ["arm", "median", "spread", "other"]
+    assert table.rows == [["one", "2.00", "1.0 – 3.0", "-"]]
 
 
 def test_a_part_is_called_by_its_cases(results):
