@@ -24,6 +24,7 @@ from rich.console import Console
 
 from benchmarks import caches, clock
 from benchmarks.report import Report
+from benchmarks.scope import LeftOut, Scope
 from benchmarks.shares import MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
 
 EXPERIMENTS = tuple(SHARES)
@@ -70,7 +71,7 @@ def main() -> int:
         for (name, module), mine in zip(modules.items(), shares(arguments, list(modules)), strict=True):
             log.rule(name)
             try:
-                report, path = conduct(name, module, mine, log)
+                made = conduct(name, module, mine, log)
             except (Exception, SystemExit) as error:  # noqa: BLE001  (the others are to run whatever became of one)
                 if not isinstance(error, SystemExit):
                     traceback.print_exc()
@@ -79,7 +80,8 @@ def main() -> int:
                 continue
             finally:
                 caches.sweep()
-            if report is not None and path is not None:
+            if made is not None:
+                report, path = made
                 reports.append(report.data())
                 if not arguments.json:
                     report.show(Console(width=None if sys.stdout.isatty() else 140))
@@ -107,38 +109,45 @@ def shares(arguments: argparse.Namespace, names: list[str]) -> Iterator[argparse
         yield mine
 
 
-def conduct(
-    name: str, module: ModuleType, arguments: argparse.Namespace, log: Console
-) -> tuple[Report | None, Path | None]:
-    """Run one experiment and write its results: all of them, or those of the cases that were finished in time."""
+def conduct(name: str, module: ModuleType, arguments: argparse.Namespace, log: Console) -> tuple[Report, Path] | None:
+    """Run one experiment and write its results: all of them, or those of the cases that were finished in time.
+
+    None where there are none.
+    """
     saved = 0
-    Report.latest = None
+    report = Report(name, module.__doc__ or "", quick=arguments.quick)
 
     def say(text: str) -> None:
         """Between runs: what is finished by now is kept, whatever becomes of the rest."""
         nonlocal saved
         log.print(text, style="dim", markup=False)
-        if Report.latest is not None and len(Report.latest.tables) > saved:
-            saved = len(Report.latest.tables)
-            Report.latest.write(unfinished=True)
+        if len(report.tables) > saved:
+            saved = len(report.tables)
+            report.write(unfinished=True)
 
     began = time.monotonic()
     clock.end_by(began + 60 * arguments.minutes)
-    scope = {"only": arguments.only, "minutes": arguments.minutes} if hasattr(module, "CASES") else {}
+    scope = Scope(arguments.quick, arguments.only, say)
     try:
-        report = module.run(quick=arguments.quick, say=say, **scope)
+        module.run(report, scope)
+    except LeftOut as reason:
+        log.print(f"{name}: left out: {reason}", markup=False)
+        return None
     except (clock.OutOfTime, KeyboardInterrupt) as reason:
-        report = Report.latest
         why = "out of time" if isinstance(reason, clock.OutOfTime) else "stopped"
         log.print(f"{name}: {why}", markup=False)
-        if report is None or not report.tables:
+        if not report.tables:
             log.print("no case was finished; nothing is written", markup=False)
-            return None, None
+            return None
         report.notes.append(f"{why} after {(time.monotonic() - began) / 60:.1f} minutes: not all cases are here")
         return report, report.write(unfinished=True)
-    if report is not None and clock.shortened:
+    report.part = scope.part
+    if scope.only:
+        report.notes.append(f"only: {', '.join(sorted(scope.only))}")
+    report.notes.append(f"took {(time.monotonic() - began) / 60:.1f} minutes in all")
+    if clock.shortened:
         report.notes.append(f"in {arguments.minutes:.1f} minutes: {', '.join(dict.fromkeys(clock.shortened))}")
-    return report, None if report is None else report.write()
+    return report, report.write()
 
 
 @contextmanager

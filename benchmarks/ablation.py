@@ -7,11 +7,10 @@ stand-ins, and lanes that follow demand instead of a fixed number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 import headrace
 from benchmarks import costs, scheduling
 from benchmarks.arms import Arm
+from benchmarks.clock import shared
 from benchmarks.report import Report
 from benchmarks.scope import Scope
 
@@ -19,25 +18,17 @@ CASES = scheduling.CASES
 QUICK = ("speech 10 s, random", "Pareto", "0.3 % stragglers", "one 2 s sample", "constant")
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One table per workload."""
-    report = Report("ablation", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
-    names = QUICK if quick and not only else CASES
-    planned = {one: sum(one.costs(quick=quick)) / one.lanes for one in scheduling.chosen(scope, names)}
-    for workload, until in zip(planned, scope.deadlines(planned), strict=True):
-        with workload.dataset(costs.SLEEPING, quick=quick) as dataset:
+    names = QUICK if scope.quick and not scope.only else CASES
+    planned = {one: sum(one.costs(quick=scope.quick)) / one.lanes for one in scheduling.chosen(scope, names)}
+    for workload in shared(planned):
+        with workload.dataset(costs.SLEEPING, quick=scope.quick) as dataset:
             each = dataset.each()
             case = scheduling.Case(workload, dataset, sum(each), workload.lanes, consumed=False)
-            results = scheduling.contest(case, arms(workload.lanes), costs.SLEEPING, quick=quick, until=until, say=say)
-        scheduling.add(report, scheduling.name(case, costs.SLEEPING, each), case, results)
-        report.tables[-1].columns = [
-            "against the default" if column == "against torch" else column for column in scheduling.COLUMNS
-        ]
-    scope.close(report)
-    return report
+            results = scheduling.contest(case, arms(workload.lanes), costs.SLEEPING, scope)
+        title = scheduling.name(case, costs.SLEEPING, each)
+        scheduling.add(report, title, case, results, against="the default")
 
 
 def arms(lanes: int) -> dict[str, scheduling.Contender]:

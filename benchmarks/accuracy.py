@@ -21,7 +21,7 @@ import importlib.util
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ import headrace
 from benchmarks.clock import rounds, unless_first
 from benchmarks.measure import Figures, Runs, interleaved
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 
 SEEDS = 5
 LANES = 8
@@ -101,48 +102,36 @@ def prepared(report: Report) -> tuple[torch.Tensor, torch.Tensor]:
     return images, labels
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Five seeds of every setting, alternating."""
-    report = Report("accuracy", __doc__ or "", quick=quick)
     images, labels = prepared(report)
-    epochs = 10 if quick else 30
+    epochs = 10 if scope.quick else 30
     results = {name: Runs() for name in SETTINGS}
-    for seed in rounds(SEEDS, say):
+    for seed in rounds(SEEDS, scope.say):
         arms = {name: partial(measure, setting, images, labels, seed, epochs) for name, setting in SETTINGS.items()}
-        say(f"seed {seed}")
+        scope.say(f"seed {seed}")
         with unless_first(seed):
-            for name, runs in interleaved(arms, repeats=1, say=say, limit=60 + 20 * epochs).items():
-                results[name].figures += runs.figures
-                results[name].failures += runs.failures
-    columns = [
-        "training",
-        "accuracy %, mean ± sd",
-        "lost, mean ± se",
-        "class balance",
-        "slow class late",
-        "slow class predicted",
-        "s / epoch",
-    ]
-    table = Table(f"Digits: {epochs} epochs, batch {BATCH}, {LANES} lanes, {seeds(results)} seeds", columns)
+            for name, runs in interleaved(arms, repeats=1, say=scope.say, limit=60 + 20 * epochs).items():
+                results[name].add(runs)
+    title = f"Digits: {epochs} epochs, batch {BATCH}, {LANES} lanes, {seeds(results)} seeds"
+    figures = {"class balance": "balance", "slow class late": "late", "slow class predicted": "predicted"}
+    compared(report, title, results, {**figures, "s / epoch": "seconds"})
+
+
+def compared(report: Report, title: str, results: dict[str, Runs], figures: Mapping[str, str]) -> None:
+    """The table, against the first; of further ``figures``, by column, the medians. Accuracy is to be within noise: at
+    most two standard errors lost, or half a point.
+    """
+    table = Table(title, ["training", "accuracy %, mean ± sd", "lost, mean ± se", *figures])
+    plain = next(iter(results.values()))
     for name, runs in results.items():
-        figures = ("balance", "late", "predicted", "seconds")
-        lost, error = pairs(results["strict order"], runs)
-        table.add(name, spread(runs, "accuracy"), f"{lost:.2f} ± {error:.2f}", *(runs.median(key) for key in figures))
+        lost, error = pairs(plain, runs)
+        table.add(name, spread(runs, "accuracy"), f"{lost:.2f} ± {error:.2f}", *map(runs.median, figures.values()))
         report.notes += [f"{name}: {failure}" for failure in runs.failures]
+        if runs is not plain:
+            report.checks.append(Check(f"{name}, accuracy lost", lost, max(2 * error, 0.5), True, "points"))
     report.tables.append(table)
     report.raw = {name: vars(runs) for name, runs in results.items()}
-    report.checks = checks(results)
-    return report
-
-
-def checks(results: dict[str, Runs]) -> list[Check]:
-    """Accuracy within noise: at most two standard errors lost, or half a point."""
-    found = []
-    for name, runs in results.items():
-        if name != "strict order":
-            lost, error = pairs(results["strict order"], runs)
-            found.append(Check(f"{name}, accuracy lost", lost, max(2 * error, 0.5), True, "points"))
-    return found
 
 
 def pairs(strict: Runs, runs: Runs) -> tuple[float, float]:
@@ -169,9 +158,7 @@ def measure(setting: Setting, images: torch.Tensor, labels: torch.Tensor, seed: 
     """Train once; accuracy on the test images and what the batches looked like."""
     warnings.filterwarnings("ignore", "This DataLoader will create")
     torch.manual_seed(seed)
-    test = len(labels) // 4
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # the same split for all seeds
-    held, kept = shuffled[:test], shuffled[test:]
+    held, kept = held_and_kept(len(labels))
     cost = [SLOW if setting.correlated and label == SLOW_CLASS else FAST for label in range(CLASSES)]
     dataset = Digits(images[kept], labels[kept], cost)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, CLASSES))
@@ -207,6 +194,12 @@ def measure(setting: Setting, images: torch.Tensor, labels: torch.Tensor, seed: 
         **composition(came, dataset.labels),
         "seconds": seconds,
     }
+
+
+def held_and_kept(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images for the test, and those for training: the same for all seeds."""
+    shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    return shuffled[: count // 4], shuffled[count // 4 :]
 
 
 def composition(came: list[list[int]], labels: list[int]) -> Figures:

@@ -29,6 +29,7 @@ import numpy as np
 
 from benchmarks.clock import check_time
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import LeftOut, Scope
 from headrace.core.errors import TraceError
 from headrace.trace import format as F
 from headrace.trace.file import Recording, record
@@ -76,21 +77,19 @@ def operations(scale: int) -> dict[str, Callable[[], object]]:
     return {**found, "resize": lambda: image.resize((side // 2, side // 2), Image.Resampling.BILINEAR)}
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """Long and short operations; then the cost."""
-    report = Report("attribution", __doc__ or "", quick=quick)
-    seconds = 4.0 if quick else 20.0
+    seconds = 4.0 if scope.quick else 20.0
     columns = ["operation", "calls", "µs / call", "samples of its own", "right %", "largest function", "its share %"]
     for name, scale in (("short", 2), ("long", 200)):
-        say(f"{name} operations")
+        scope.say(f"{name} operations")
         with tempfile.TemporaryDirectory(prefix="headrace-attribution-") as folder:
             path = Path(folder) / "a.trace"
             check_time()
             try:
                 runner.sampled(_command(scale, seconds), path, None, 1999)
             except TraceError as error:
-                say(str(error))
-                return None
+                raise LeftOut(str(error)) from None
             found = profile.profile(read(path), records.read(profile.beside(path)))
         table, share, count = _judged(found, Table(f"{name} operations, {PROCESSES} processes", columns))
         report.tables.append(table)
@@ -99,8 +98,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
         report.raw[name] = profile.data(found)["operations"]
         for operation in report.raw[name]:
             operation["functions"] = operation["functions"][:10]
-    report.tables.append(_cost(5 if quick else 9, say))
-    return report
+    report.tables.append(_cost(5 if scope.quick else 9, scope.say))
 
 
 def _judged(found: profile.Profile, table: Table) -> tuple[Table, float, int]:

@@ -11,8 +11,6 @@ lock, which pure Python burning never leaves. They are tried with threads too wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 from benchmarks import costs, scheduling
 from benchmarks.report import Report
 from benchmarks.scope import Scope
@@ -20,10 +18,6 @@ from benchmarks.scope import Scope
 CASES = scheduling.CASES
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """All workloads, burned: loader only, then with a consumer."""
-    report = Report("burning", __doc__ or "", quick=quick)
-    scheduling.compare(report, costs.BURNING, Scope(quick, only, minutes), say=say)
-    return report
+    scheduling.compare(report, costs.BURNING, scope)

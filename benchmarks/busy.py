@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ import torch
 
 from benchmarks import bare, costs, steps
 from benchmarks.arms import Arm
+from benchmarks.clock import shared
 from benchmarks.costs import Burning, Costly, Costs, Segmentation, Workload
 from benchmarks.measure import Figures, Runs, interleaved, isolated
 from benchmarks.report import Check, Report, Table, cell
@@ -91,42 +92,33 @@ class Case:
             yield Segmentation(self.costs(), Path(folder))
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One table per case."""
-    report = Report("busy", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
     workers = max(costs.cores() - 2, 2)
     kinds = {workload.name: workload for workload in costs.WORKLOADS}
     cases = []
-    for name in scope.chosen(QUICK if quick and not only else CASES):
+    for name in scope.chosen(QUICK if scope.quick and not scope.only else CASES):
         kind, _, share = name.rpartition(", CPUs at ")
         load = {"80 %": ENOUGH, "125 %": SHORT}[share]
-        cases.append(Case(name, kinds[kind], load, workers, 4.0 if quick else 10.0))
+        cases.append(Case(name, kinds[kind], load, workers, 4.0 if scope.quick else 10.0))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     method = "spawn" if device == "cuda" else "fork"
     if device == "cpu":
         report.notes.append("no CUDA here: the step sleeps")
     rounds = isolated(partial(steps.calibrate, device, [case.step for case in cases]), method=method)["rounds"]
-    for (case, count), until in zip(
-        zip(cases, rounds, strict=True), scope.deadlines({case.name: 1.0 for case in cases}), strict=True
-    ):
-        say(f"{case.name}: {case.batches} batches")
+    for case, count in shared(zip(cases, rounds, strict=True)):
+        scope.say(f"{case.name}: {case.batches} batches")
         with case.dataset() as dataset:
             fed = {arm.name: partial(measure, arm, case, dataset, device, count) for arm in contenders(workers)}
             alone = partial(unloaded, case, dataset, device, count)
             results = interleaved(
                 {FIRST: alone, **fed, LAST: alone},
-                repeats=1 if quick else 3,
-                say=say,
+                repeats=1 if scope.quick else 3,
+                say=scope.say,
                 method=method,
                 limit=60 + 10 * case.seconds,
-                until=until,
             )
         add(report, case, results)
-    scope.close(report)
-    return report
 
 
 def contenders(workers: int) -> list[Arm]:

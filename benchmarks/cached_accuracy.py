@@ -13,7 +13,6 @@ Digits come from scikit-learn where it is installed; otherwise glyphs are drawn.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +24,12 @@ from torch.utils.data import Dataset
 
 import headrace
 from benchmarks import caches
-from benchmarks.accuracy import BATCH, CLASSES, SEEDS, composition, pairs, prepared, seeds, spread
+from benchmarks.accuracy import BATCH, CLASSES, SEEDS, compared, composition, held_and_kept, prepared, seeds
 from benchmarks.clock import rounds, unless_first
 from benchmarks.jobs import together
 from benchmarks.measure import Figures, RunError, Runs
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Report
+from benchmarks.scope import Scope
 
 SCALE = 4
 ENTRY = 4 * (10 * SCALE) ** 2
@@ -89,39 +89,26 @@ class Digits(Dataset[Any]):
         return self.augment(self.decode(self.fetch(index)))
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Five seeds of every setting, alternating."""
-    report = Report("cached_accuracy", __doc__ or "", quick=quick)
     images, labels = prepared(report)
-    epochs = 10 if quick else 30
+    epochs = 10 if scope.quick else 30
     results = {name: Runs() for name in SETTINGS}
-    for seed in rounds(SEEDS, say):
+    for seed in rounds(SEEDS, scope.say):
         with unless_first(seed):
             for name, setting in SETTINGS.items():
-                say(f"seed {seed}: {name}")
+                scope.say(f"seed {seed}: {name}")
                 try:
                     results[name].figures.append(dict(trained(setting, images, labels, seed, epochs)))
                 except RunError as failure:
                     results[name].failures.append(str(failure))
-    columns = ["training", "accuracy %, mean ± sd", "lost, mean ± se", "class balance", "hits %", "of them augmented %"]
-    table = Table(f"Digits, augmented: {epochs} epochs, batch {BATCH}, {seeds(results)} seeds", columns)
-    for name, runs in results.items():
-        lost, error = pairs(results["no cache"], runs)
-        figures = (runs.median(key) for key in ("balance", "hits", "augmented"))
-        table.add(name, spread(runs, "accuracy"), f"{lost:.2f} ± {error:.2f}", *figures)
-        report.notes += [f"{name}: {failure}" for failure in runs.failures]
-        if name != "no cache":
-            report.checks.append(Check(f"{name}, accuracy lost", lost, max(2 * error, 0.5), True, "points"))
-    report.tables.append(table)
-    report.raw = {name: vars(runs) for name, runs in results.items()}
-    return report
+    title = f"Digits, augmented: {epochs} epochs, batch {BATCH}, {seeds(results)} seeds"
+    compared(report, title, results, {"class balance": "balance", "hits %": "hits", "of them augmented %": "augmented"})
 
 
 def trained(setting: Setting, images: torch.Tensor, labels: torch.Tensor, seed: int, epochs: int) -> Figures:
     """All jobs of a setting, the mean of what they reached."""
-    test = len(labels) // 4
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # the same for all seeds
-    held, kept = shuffled[:test], shuffled[test:]
+    held, kept = held_and_kept(len(labels))
     dataset = Digits(images[kept], labels[kept])
     with ExitStack() as stack:
         cache = None

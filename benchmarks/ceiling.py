@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
+from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved
 from benchmarks.overhead import exhaust
 from benchmarks.report import Check, Report, Table
@@ -43,11 +43,8 @@ class Burning(workloads.Ready):
         return super().__getitem__(index)
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Every cost, with both sizes of batch and every number of workers."""
-    report, scope = Report("ceiling", __doc__ or "", quick=quick), Scope(quick, only, minutes)
     cores = len(os.sched_getaffinity(0))
     cases = [
         (name, workers, batch)
@@ -55,21 +52,18 @@ def run(
         for workers in ((4, 14) if cores >= 16 else (2,))
         for batch in BATCHES
     ]
-    deadlines = scope.deadlines({str(case): 1.0 for case in cases})
-    for (name, workers, batch), until in zip(cases, deadlines, strict=True):
+    for name, workers, batch in shared(cases):
         title = f"{name}, {workers} workers, batch {batch}"
-        say(title)
+        scope.say(title)
         arms = [Arm("torch", in_order=order, workers=workers) for order in (True, False)]
         arms += headrace_arms(per_sample_seeds=False, workers=workers)
-        size = samples_of(COSTS[name], min(workers, cores), batch, quick=quick)
+        size = samples_of(COSTS[name], min(workers, cores), batch, quick=scope.quick)
         runs = {arm.name: partial(measure, arm, COSTS[name], size, batch) for arm in arms}
-        results = interleaved(runs, repeats=1 if quick else 5, say=say, until=until)
+        results = interleaved(runs, repeats=1 if scope.quick else 5, say=scope.say)
         made = table(f"{title}, {size:,} samples an epoch", results, COSTS[name], min(workers, cores))
         report.add(title, made, results)
         report.checks += checks(title, arms, results, COSTS[name])
         report.notes.append(f"{title}: {disturbance(results)}")
-    scope.close(report)
-    return report
 
 
 def samples_of(cost: int, lanes: int, batch: int, *, quick: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -40,24 +40,28 @@ def check_time() -> None:
 
 
 def shared(cases: Iterable[T]) -> Iterator[T]:
-    """Cases, each with an equal share of the time that is left when it begins: its `rounds` keep to it."""
+    """Cases, each with a share of the time that is left when it begins: its `rounds` keep to it. A mapping says how
+    the shares compare; else they are equal.
+    """
     global _case  # noqa: PLW0603  (as above)
-    queue = list(cases)
+    weights = cases if isinstance(cases, Mapping) else dict.fromkeys(cases, 1.0)
+    left = sum(weights.values())
     try:
-        while queue:
+        for case, weight in weights.items():
             now = time.monotonic()
-            _case = now + (_end - now) / len(queue)
-            yield queue.pop(0)
+            _case = now + (_end - now) * weight / left
+            left -= weight
+            yield case
     finally:
         _case = FOREVER
 
 
-def rounds(count: int, say: Callable[[str], None] = lambda _: None, *, until: float = FOREVER) -> Iterator[int]:
+def rounds(count: int, say: Callable[[str], None] = lambda _: None) -> Iterator[int]:
     """Numbers of repeats: the first whatever the time is, another only where one as long as those before would end."""
     longest = 0.0
     for number in range(count):
         began = time.monotonic()
-        if number and began + longest > min(until, _case, _end):
+        if number and began + longest > min(_case, _end):
             say(f"no time for repeat {number + 1} of {count}")
             shortened.append(f"{number} repeats of {count}")
             return

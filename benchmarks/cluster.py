@@ -16,13 +16,13 @@ import statistics
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import headrace
 from benchmarks.measure import Figures, Meter, Runs, disturbance, isolated
 from benchmarks.report import Check, Report, Table
-from benchmarks.scope import Scope
+from benchmarks.scope import LeftOut, Scope
 from headrace.core.errors import StoreError
 from headrace.store import disposable
 from headrace.store.base import Record, Schema
@@ -46,40 +46,34 @@ MAKE_ROLE = (
 )
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")
-) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """Start the nodes, then an epoch in each order; None where they cannot be had."""
-    scope, report = Scope(quick, only, minutes), Report("cluster", __doc__ or "", quick=quick)
     nodes = cassandra.cluster(3)
     running: list[Running] = []
     try:
-        say("starting three nodes")
+        scope.say("starting three nodes")
         running += [node.start() for node in nodes]
         for node, process in zip(nodes, running, strict=True):
             node.wait_ready(process)
         isolated(partial(make_role, nodes), limit=120)
         isolated(partial(fill, nodes), limit=240)
         results = {name: Runs() for name in scope.chosen(CASES)}
-        for repeat, name in itertools.product(range(1 if quick else 2), results):
+        for repeat, name in itertools.product(range(1 if scope.quick else 2), results):
             victim = repeat % len(nodes)
-            say(f"{name}, killing node {victim + 1}")
+            scope.say(f"{name}, killing node {victim + 1}")
             in_order = name == "sampler order"
             epoch = partial(watched, nodes, running[victim], in_order=in_order)
             results[name].figures.append(isolated(epoch, limit=120))
             running[victim] = nodes[victim].start()
             nodes[victim].wait_ready(running[victim])
     except Unavailable as reason:
-        say(f"cluster: no Cassandra here: {reason}")
-        return None
+        raise LeftOut(f"no Cassandra here: {reason}") from None
     finally:
         for process in running:
             process.kill()
         for node in nodes:
             stop(node.name)
     told(report, results)
-    scope.close(report)
-    return report
 
 
 def told(report: Report, results: dict[str, Runs]) -> None:

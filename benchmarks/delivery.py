@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,8 +20,10 @@ import torch
 
 from benchmarks import workloads
 from benchmarks.arms import Arm
+from benchmarks.clock import shared
 from benchmarks.measure import Figures, interleaved
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 
 BATCH = 64
 COUNTS = (2, 4, 8, 14)
@@ -36,24 +37,21 @@ WAYS = ("pin_memory", "device")
 LIMIT_P50, LIMIT_CPU = 0.25, 0.3
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")
-) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """Every number of workers that leaves the trainer a core for the small size, the most for the large one."""
-    until = time.monotonic() + 60 * minutes
     cuda = torch.cuda.is_available()
-    report = Report("delivery", __doc__ or "", quick=quick)
     cores = len(os.sched_getaffinity(0))
     counts = [workers for workers in COUNTS if workers <= max(2, cores - 1)]
-    contest = partial(interleaved, repeats=1 if quick else 5, say=say, method="spawn" if cuda else "fork", until=until)
-    for case in only or CASES:
+    method = "spawn" if cuda else "fork"
+    contest = partial(interleaved, repeats=1 if scope.quick else 5, say=scope.say, method=method)
+    for case in shared(scope.only or CASES):
         size, workers = case.partition(",")[0], counts[-1] if case == "large" else COUNTS[CASES.index(case)]
         if workers not in counts:
             report.notes.append(f"{case}: left out, the machine has {cores} cores")
             continue
-        say(case)
+        scope.say(case)
         arms = named(workers, cuda=cuda)
-        results = contest({name: partial(measure, arm, way, size, quick) for name, (arm, way) in arms.items()})
+        results = contest({name: partial(measure, arm, way, size, scope.quick) for name, (arm, way) in arms.items()})
         table = Table(
             f"{size}, {workers} workers: next() and delivery {'on the device' if cuda else '(no CUDA: next() alone)'}",
             ["loader", "P50 ms", "P99 ms", "CPU ms a batch", "torch's P50 / this"],
@@ -66,7 +64,6 @@ def run(
                 report.checks.append(Check(f"{name}, {workers} workers: P50", p50, LIMIT_P50, True, "ms"))
                 report.checks.append(Check(f"{name}, {workers} workers: CPU", cpu, LIMIT_CPU, True, "ms"))
         report.add(case, table, results)
-    return report
 
 
 def named(workers: int, *, cuda: bool) -> dict[str, tuple[Arm, str | None]]:

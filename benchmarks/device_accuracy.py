@@ -11,7 +11,6 @@ Digits come from scikit-learn where it is installed; otherwise glyphs are drawn.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,10 +21,11 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 import headrace
-from benchmarks.accuracy import BATCH, CLASSES, SEEDS, pairs, prepared, seeds, spread
+from benchmarks.accuracy import BATCH, CLASSES, SEEDS, compared, held_and_kept, prepared, seeds
 from benchmarks.clock import rounds, unless_first
 from benchmarks.measure import Figures, Runs, interleaved
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Report
+from benchmarks.scope import Scope
 
 SIZE, CROP = 32, 24
 TRAIN = transforms.Compose(
@@ -68,43 +68,28 @@ def _file(pixels: torch.Tensor) -> bytes:
     return out.getvalue()
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Five seeds of both, alternating."""
-    report = Report("device_accuracy", __doc__ or "", quick=quick)
     images, labels = prepared(report)
-    epochs, device = (3 if quick else 10), "cuda" if torch.cuda.is_available() else "cpu"
+    epochs, device = (3 if scope.quick else 10), "cuda" if torch.cuda.is_available() else "cpu"
     results = {name: Runs() for name in SETTINGS}
-    for seed in rounds(SEEDS, say):
-        say(f"seed {seed}")
+    for seed in rounds(SEEDS, scope.say):
+        scope.say(f"seed {seed}")
         arms = {name: partial(measure, there, images, labels, seed, epochs, device) for name, there in SETTINGS.items()}
         method = "spawn" if device == "cuda" else "fork"
         with unless_first(seed):
-            for name, runs in interleaved(arms, repeats=1, say=say, limit=300, method=method).items():
-                results[name].figures += runs.figures
-                results[name].failures += runs.failures
-    table = Table(
-        f"Digits as JPEG files: {epochs} epochs, batch {BATCH}, {seeds(results)} seeds, device {device}",
-        ["training", "accuracy %, mean ± sd", "lost, mean ± se"],
-    )
-    plain = results["on the CPU"]
-    for name, runs in results.items():
-        lost, error = pairs(plain, runs)
-        table.add(name, spread(runs, "accuracy"), f"{lost:.2f} ± {error:.2f}")
-        report.notes += [f"{name}: {failure}" for failure in runs.failures]
-    report.tables.append(table)
-    report.raw = {name: vars(runs) for name, runs in results.items()}
-    lost, error = pairs(plain, results["on_device"])
-    report.checks = [Check("on_device, accuracy lost", lost, max(2 * error, 0.5), True, "points")]
-    return report
+            for name, runs in interleaved(arms, repeats=1, say=scope.say, limit=300, method=method).items():
+                results[name].add(runs)
+    title = f"Digits as JPEG files: {epochs} epochs, batch {BATCH}, {seeds(results)} seeds, device {device}"
+    compared(report, title, results, {})
 
 
 def measure(there: bool, images: torch.Tensor, labels: torch.Tensor, seed: int, epochs: int, device: str) -> Figures:
     """Train once; accuracy on the test images, which are made on the CPU for both."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    test = len(labels) // 4
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # the same split for all seeds
-    dataset = Files(images[shuffled[test:]], labels[shuffled[test:]], TRAIN)
+    test, kept = held_and_kept(len(labels))
+    dataset = Files(images[kept], labels[kept], TRAIN)
     model = _network().to(device)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     options: dict[str, Any] = {"on_device": True} if there else {}
@@ -121,12 +106,12 @@ def measure(there: bool, images: torch.Tensor, labels: torch.Tensor, seed: int, 
         done = loader.stats().device.pictures
     if done != (epochs * len(dataset) if there else 0):
         raise RuntimeError(f"the device made {done} pictures")
-    held = Files(images[shuffled[:test]], labels[shuffled[:test]], TEST)
+    held = Files(images[test], labels[test], TEST)
     inputs = torch.stack([held[index][0] for index in range(len(held))]).to(device)
     model.eval()
     with torch.no_grad():
         said = model(inputs).argmax(1).cpu()
-    return {"seed": seed, "accuracy": 100 * (said == labels[shuffled[:test]]).double().mean().item()}
+    return {"seed": seed, "accuracy": 100 * (said == labels[test]).double().mean().item()}
 
 
 def _network() -> nn.Module:

@@ -12,26 +12,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from benchmarks import workloads
 from benchmarks.arms import Arm
 from benchmarks.measure import Figures, interleaved
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import LeftOut, Scope
+from benchmarks.steps import OnGpu
 
 BATCH = 64
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """The copy, then training on both workloads; nothing without CUDA."""
     if not torch.cuda.is_available():
-        say("gpu: skipped, torch sees no CUDA device here")
-        return None
-    report = Report("gpu", __doc__ or "", quick=quick)
+        raise LeftOut("torch sees no CUDA device here")
     workers = max(len(os.sched_getaffinity(0)) - 2, 2)
     arms = [
         Arm("torch", workers=workers),
@@ -39,9 +40,9 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
         Arm("headrace", workers=workers, in_order=True),
         Arm("headrace", workers=workers, in_order=False),
     ]
-    batches = 60 if quick else 300
-    contest = partial(interleaved, repeats=2 if quick else 5, say=say, method="spawn")
-    say("copy")
+    batches = 60 if scope.quick else 300
+    contest = partial(interleaved, repeats=2 if scope.quick else 5, say=scope.say, method="spawn")
+    scope.say("copy")
     results = contest({arm.name: partial(copy, arm, batches) for arm in arms})
     table = Table(
         f"Batches of 38.5 MB to the device, {workers} workers",
@@ -53,7 +54,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
     report.add("copy", table, results)
     for uneven in (False, True):
         title = "uneven samples" if uneven else "ready samples"
-        say(f"training, {title}")
+        scope.say(f"training, {title}")
         results = contest({arm.name: partial(train, arm, batches, uneven) for arm in arms})
         table = Table(
             f"Training, {title}, {workers} workers",
@@ -66,7 +67,6 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
             if arm.library == "headrace" and uneven:
                 report.checks.append(Check(f"{title}, {arm.name}: GPU idle", idle, 5.0, True, "%"))
         report.add(title, table, results)
-    return report
 
 
 def arriving(arm: Arm, loader: Any) -> Iterator[torch.Tensor]:
@@ -109,16 +109,8 @@ def train(arm: Arm, batches: int, uneven: bool) -> Figures:
         if uneven
         else workloads.Ready(batches * BATCH, workloads.FLOAT_IMAGE)
     )
-    step = training_step()
-    resident = torch.zeros(BATCH, 3, 224, 224, device="cuda")
-    for _ in range(10):
-        step(resident)
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(50):
-        step(resident)
-    torch.cuda.synchronize()
-    needed = (time.perf_counter() - began) / 50
+    step = Small()
+    needed = step.alone(BATCH)
     with arm.open(dataset, **options(arm)) as loader:
         for batch in arriving(arm, loader):
             step(batch)
@@ -139,21 +131,24 @@ def train(arm: Arm, batches: int, uneven: bool) -> Figures:
     }
 
 
-def training_step() -> Callable[[torch.Tensor], None]:
+class Small(OnGpu):
     """Forward, backward and update of a small network: some milliseconds on a large GPU."""
-    layers: list[torch.nn.Module] = []
-    for inputs, outputs, stride in ((3, 64, 2), (64, 128, 2), (128, 256, 2), (256, 256, 1)):
-        layers += [torch.nn.Conv2d(inputs, outputs, 3, stride, 1), torch.nn.ReLU()]
-    model = torch.nn.Sequential(
-        *layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(256, 10)
-    ).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    target = torch.zeros(BATCH, dtype=torch.long, device="cuda")
 
-    def step(batch: torch.Tensor) -> None:
-        loss = torch.nn.functional.cross_entropy(model(batch), target)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+    warm, timed = 10, 50
 
-    return step
+    def __init__(self) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in ((3, 64, 2), (64, 128, 2), (128, 256, 2), (256, 256, 1)):
+            layers += [nn.Conv2d(inputs, outputs, 3, stride, 1), nn.ReLU()]
+        self.model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.target = torch.zeros(BATCH, dtype=torch.long, device="cuda")
+
+    def __call__(self, inputs: torch.Tensor) -> None:
+        loss = nn.functional.cross_entropy(self.model(inputs), self.target)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+
+    def inputs(self, batch: int) -> torch.Tensor:
+        return torch.zeros(batch, 3, 224, 224, device="cuda")

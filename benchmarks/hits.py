@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 
@@ -43,17 +43,11 @@ POLICIES = {
 CASES = ("policies", "order")
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """All policies on all numbers of jobs, and what the default one does to the order."""
-    report = Report("hits", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
-    samples, batch = (400, 8) if quick else (1000, 8)
+    samples, batch = (400, 8) if scope.quick else (1000, 8)
     for case in scope.chosen(CASES):
-        {"policies": policies, "order": orders}[case](report, samples, batch, say)
-    scope.close(report)
-    return report
+        {"policies": policies, "order": orders}[case](report, samples, batch, scope.say)
 
 
 def policies(report: Report, samples: int, batch: int, say: Callable[[str], None]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,34 +21,33 @@ from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, disturbance, interleaved
 from benchmarks.overhead import exhaust
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 
 BATCH = 32
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Even sizes, then uneven ones."""
-    report = Report("images", __doc__ or "", quick=quick)
-    count = 640 if quick else 1024
+    count = 640 if scope.quick else 1024
     importlib.import_module("torchvision")  # once, before the runs are forked
     for uneven in shared((False, True)):
         title = "uneven sizes" if uneven else "even sizes"
         with tempfile.TemporaryDirectory(prefix="headrace-images-") as folder:
             size = workloads.write_images(Path(folder), count, uneven=uneven)
-            say(f"{title}: {count} images, {size / 1e6:.1f} MB")
-            compare(report, title, Path(folder), count, quick, say)
-    return report
+            scope.say(f"{title}: {count} images, {size / 1e6:.1f} MB")
+            compare(report, title, Path(folder), count, scope)
 
 
-def compare(report: Report, title: str, folder: Path, count: int, quick: bool, say: Callable[[str], None]) -> None:
+def compare(report: Report, title: str, folder: Path, count: int, scope: Scope) -> None:
     """All torch arms and all headrace arms in one interleaved contest, against the best torch."""
     arms = [
-        *(Arm("torch", workers=workers) for workers in ((1, 2, 3) if quick else (1, 2, 3, 4))),
+        *(Arm("torch", workers=workers) for workers in ((1, 2, 3) if scope.quick else (1, 2, 3, 4))),
         Arm("torch", in_order=False),
         *headrace_arms(),
         *headrace_arms(workers=None),
     ]
     runs_of = {arm.name: partial(measure, arm, folder, count) for arm in arms}
-    results = interleaved(runs_of, repeats=3 if quick else 7, say=say)
+    results = interleaved(runs_of, repeats=3 if scope.quick else 7, say=scope.say)
     theirs = [arm.name for arm in arms if arm.library == "torch"]
     best = max(theirs, key=lambda name: results[name].median("rate"))
     columns = ["loader", "images/s", "lowest – highest", "against best torch", "CPU ms per image"]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from typing import Any
 
 import torch
 
 import headrace
 from benchmarks.arms import Arm
-from benchmarks.clock import OutOfTime
-from benchmarks.measure import Figures, Isolated, Meter, machine_cpu
+from benchmarks.measure import Figures, Isolated, Meter, machine_cpu, side_by_side
 
 
 @dataclass(frozen=True)
@@ -75,25 +74,9 @@ class Outcome:
     """Cores that the rest of the machine kept busy meanwhile."""
 
 
-def together(queue: Sequence[Callable[[], Figures]], at_once: int, *, limit: float = 300.0) -> Outcome:
+def together(queue: Sequence[Callable[[], Figures]], at_once: int) -> Outcome:
     """Run jobs in order, so many at a time; one that fails ends all."""
-    waiting = list(queue)
-    running: dict[Any, tuple[int, Isolated]] = {}
-    found: dict[int, Figures] = {}
-    try:
-        with Meter() as meter:
-            while waiting or running:
-                while waiting and len(running) < at_once:
-                    one = Isolated(waiting.pop(0), limit=limit)
-                    running[one.pipe] = len(found) + len(running), one
-                patience = min(one.until for _, one in running.values()) - time.monotonic()
-                ended = wait(list(running), max(patience, 0.0))
-                if not ended:
-                    raise OutOfTime
-                for pipe in ended:
-                    number, one = running.pop(pipe)
-                    found[number] = one.result()
-    finally:
-        for _, one in running.values():
-            one.end()
+    begun = enumerate(map(Isolated, queue))
+    with Meter() as meter, closing(side_by_side(begun, at_once)) as ended:
+        found = {number: one.result() for number, one in ended}
     return Outcome(meter.wall, [found[number] for number in sorted(found)], meter.others)

@@ -33,6 +33,7 @@ from benchmarks import caches
 from benchmarks.clock import check_time, rounds, shared, unless_first
 from benchmarks.measure import tree_cpu
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 from headrace.cache import shm
 
 _COLUMNS = ["keeping", "having", "in vain", "epoch", "files alone, written", "read"]
@@ -73,9 +74,8 @@ class Ready(torch.utils.data.Dataset[Any]):
         return self.augment(self.decode(self.fetch(index)))
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """All sizes; then their first epochs, with few workers and with many."""
-    report = Report("keeping", __doc__ or "", quick=quick)
     costs = Table("µs of CPU time a sample, beside an epoch without a cache", ["sample", *_COLUMNS])
     rates = Table(
         "Samples/s of a first epoch, and of a later one with a cache",
@@ -85,17 +85,16 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         table, add = (rates, first_epoch) if workers else (costs, cost)
         if table not in report.tables:  # what is finished is kept, where time runs out
             report.tables.append(table)
-        add(report, table, name, workers, quick=quick, say=say)
-    return report
+        add(report, scope, table, name, workers)
 
 
-def cost(report: Report, table: Table, name: str, _workers: int, *, quick: bool, say: Callable[[str], None]) -> None:
+def cost(report: Report, scope: Scope, table: Table, name: str, _workers: int) -> None:
     """Of one size."""
     size, keeping, having = SIZES[name]
-    samples = min(1024 if quick else 4096, (1 << 28 if quick else 1 << 30) // size)
+    samples = min(1024 if scope.quick else 4096, (1 << 28 if scope.quick else 1 << 30) // size)
     found = []
-    for number in rounds(2 if quick else 6, say):
-        say(f"{name}, {number}")
+    for number in rounds(2 if scope.quick else 6, scope.say):
+        scope.say(f"{name}, {number}")
         with unless_first(number):
             found.append((*measured(samples, size), *files(samples, size)))
     started, plain, first, later, vain, written, read = [min(column) for column in zip(*found, strict=True)]
@@ -109,15 +108,13 @@ def cost(report: Report, table: Table, name: str, _workers: int, *, quick: bool,
     )
 
 
-def first_epoch(
-    report: Report, table: Table, name: str, workers: int, *, quick: bool, say: Callable[[str], None]
-) -> None:
+def first_epoch(report: Report, scope: Scope, table: Table, name: str, workers: int) -> None:
     """Of one size, with so many workers."""
     size, cores = SIZES[name][0], len(os.sched_getaffinity(0))
-    samples = min((256 if quick else 1024) * min(workers, cores), (1 << 32) // size)
+    samples = min((256 if scope.quick else 1024) * min(workers, cores), (1 << 32) // size)
     found = []
-    for number in rounds(1 if quick else 3, say):
-        say(f"first epoch, {name}, {workers} workers, {number}")
+    for number in rounds(1 if scope.quick else 3, scope.say):
+        scope.say(f"first epoch, {name}, {workers} workers, {number}")
         with unless_first(number), caches.cache(2 * samples * size + (1 << 20), split=(0, 100, 0)) as cache:
             check_time()
             plain, _ = rates_of(samples, size, workers, None)

@@ -15,7 +15,7 @@ per sample that a job was given.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,21 +85,15 @@ SLOW = (
 )
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One table per case."""
-    report = Report("makespan", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
-    count = (320 if quick else 960) * max(costs.cores() // 4, 1)
+    count = (320 if scope.quick else 960) * max(costs.cores() // 4, 1)
     with tempfile.TemporaryDirectory(prefix="headrace-makespan-") as place:
         folder = Path(place)
-        say(f"writing {count} files")
+        scope.say(f"writing {count} files")
         size = pictures.write(folder, count, costs.cores(), side=SIDE)
         for name in scope.chosen(CASES):
-            compare(report, CASES[name], folder, count, size, say)
-    scope.close(report)
-    return report
+            compare(report, CASES[name], folder, count, size, scope.say)
 
 
 def compare(report: Report, case: Case, folder: Path, count: int, size: int, say: Callable[[str], None]) -> None:

@@ -10,16 +10,17 @@ import signal
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from benchmarks import clock
 from benchmarks.clock import OutOfTime, check_time
 
+K = TypeVar("K")
 Figures = Mapping[str, Any]
 TICKS = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
@@ -232,6 +233,11 @@ class Runs:
     figures: list[dict[str, Any]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
+    def add(self, other: Runs) -> None:
+        """More of the same arm."""
+        self.figures += other.figures
+        self.failures += other.failures
+
     def median(self, key: str) -> float:
         """Median over the repeats, NaN when there is none."""
         values = [float(run[key]) for run in self.figures if key in run]
@@ -259,58 +265,54 @@ def interleaved(
     say: Callable[[str], None] = lambda _: None,
     method: str = "fork",
     limit: float = 300.0,
-    until: float = float("inf"),
     at_once: int = 1,
 ) -> dict[str, Runs]:
     """Run every arm `repeats` times in isolation, A B C, C B A, A B C, …
 
     Neighbours in time share the machine's mood and drift cancels. An arm that fails twice is not
-    tried again; its failures stay in the result. A repeat that would not end before `until` (as
-    `time.monotonic` counts) is not begun, except the first; what does not end by the time set by
-    `end_by` is given up, and raises OutOfTime where it is the first. `at_once` runs may be under way
-    together: only for arms that leave nearly all of the machine to the others.
+    tried again; its failures stay in the result. A repeat that would not end in time (`clock.shared`)
+    is not begun, except the first; what does not end by the time set by `end_by` is given up, and
+    raises OutOfTime where it is the first. `at_once` runs may be under way together: only for arms
+    that leave nearly all of the machine to the others.
     """
     results = {name: Runs() for name in arms}
-    for repeat in clock.rounds(repeats, say, until=until):
+
+    def begun(names: list[str], count: str) -> Iterator[tuple[str, Isolated]]:
+        for name in names:
+            check_time()
+            say(f"{count} {name}")
+            yield name, Isolated(arms[name], method=method, limit=limit)
+
+    for repeat in clock.rounds(repeats, say):
         names = [name for name in arms if len(results[name].failures) < 2]
-        queue, count = names if repeat % 2 == 0 else names[::-1], f"{repeat + 1}/{repeats}"
-        with clock.unless_first(repeat):
-            isolate = partial(Isolated, method=method, limit=limit)
-            _repeat({name: arms[name] for name in queue}, results, isolate, at_once, partial(_counted, say, count))
-    return results
-
-
-def _counted(say: Callable[[str], None], count: str, text: str) -> None:
-    say(f"{count} {text}")
-
-
-def _repeat(
-    arms: Mapping[str, Callable[[], Figures]],
-    results: Mapping[str, Runs],
-    isolate: Callable[[Callable[[], Figures]], Isolated],
-    at_once: int,
-    say: Callable[[str], None],
-) -> None:
-    """Run each arm once, in that order; whatever happens, nothing is left running."""
-    queue = list(arms)
-    running: dict[Any, tuple[str, Isolated]] = {}
-    try:
-        while queue or running:
-            while queue and len(running) < at_once:
-                check_time()
-                name = queue.pop(0)
-                say(name)
-                one = isolate(arms[name])
-                running[one.pipe] = name, one
-            patience = min(one.until for _, one in running.values()) - time.monotonic()
-            ended = wait(list(running), max(patience, 0))
-            for pipe in ended or [min(running, key=lambda pipe: running[pipe][1].until)]:
-                name, one = running.pop(pipe)
+        count = f"{repeat + 1}/{repeats}"
+        queue = begun(names if repeat % 2 == 0 else names[::-1], count)
+        with clock.unless_first(repeat), contextlib.closing(side_by_side(queue, at_once)) as ended:
+            for name, one in ended:
                 try:
                     results[name].figures.append(one.result())
                 except RunError as failure:
                     results[name].failures.append(str(failure))
-                    say(f"{name} failed: {failure}")
+                    say(f"{count} {name} failed: {failure}")
+    return results
+
+
+def side_by_side(begun: Iterator[tuple[K, Isolated]], at_once: int) -> Generator[tuple[K, Isolated], None, None]:
+    """So many runs under way at a time, each as soon as it has ended or its time is up; others are begun meanwhile.
+
+    Nothing is left running once this is closed.
+    """
+    running: dict[Any, tuple[K, Isolated]] = {}
+    try:
+        while True:
+            for key, one in islice(begun, at_once - len(running)):
+                running[one.pipe] = key, one
+            if not running:
+                return
+            soonest = min(running, key=lambda pipe: running[pipe][1].until)
+            patience = running[soonest][1].until - time.monotonic()
+            for pipe in wait(list(running), max(patience, 0)) or [soonest]:
+                yield running.pop(pipe)
     finally:
         for _, one in running.values():
             one.end()

@@ -9,7 +9,6 @@ first, whose start-up reading is left out. Shared memory at its peak is what the
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from statistics import fmean
@@ -18,15 +17,15 @@ from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
 from benchmarks.measure import Figures, RunError, isolated, tree_memory
 from benchmarks.report import Check, Report, Table, sparkline
+from benchmarks.scope import Scope
 
 BATCH = 64
 READINGS = 48
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One pass of all samples through each loader, epoch after epoch."""
-    report = Report("memory", __doc__ or "", quick=quick)
-    samples = 20_000 if quick else 200_000
+    samples = 20_000 if scope.quick else 200_000
     title = f"Memory of the process tree over {samples:,} samples"
     columns = [
         "loader",
@@ -39,7 +38,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     table = Table(title, columns)
     course = Table("Over time, each from 0 to its peak", ["loader", "PSS", "shared", "descriptors"])
     for arm in [Arm("torch"), Arm("torch", sharing="file_system"), *headrace_arms()]:
-        say(arm.name)
+        scope.say(arm.name)
         try:
             figures = isolated(partial(measure, arm, samples), method="spawn", limit=900)
         except RunError as failure:
@@ -72,7 +71,6 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
                     True,
                 )
             )
-    return report
 
 
 def measure(arm: Arm, samples: int) -> Figures:

@@ -92,18 +92,17 @@ class Reading:
         return f"headrace, {'sampler' if self.in_order else 'completion'} order"
 
 
-def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Start the server, then the cases."""
-    scope, report = Scope(quick, only, minutes), Report("network", __doc__ or "", quick=quick)
-    repeats = 1 if quick else 3
+    repeats = 1 if scope.quick else 3
     cases: dict[str, Callable[[], None]] = {}
-    with servers.node(say) as port:
-        say(f"{ROWS} rows of {SIZE // 1000} kB, then reads to warm the server")
-        warmed = isolated(partial(prepare, port, 1.0 if quick else 8.0), limit=300)
+    with servers.node(scope.say) as port:
+        scope.say(f"{ROWS} rows of {SIZE // 1000} kB, then reads to warm the server")
+        warmed = isolated(partial(prepare, port, 1.0 if scope.quick else 8.0), limit=300)
         if warmed["read"]:
             last = f"the last at {warmed['rate']:.0f} MB/s"
             report.notes.append(f"server warmed with {warmed['read'] / 1e9:.1f} GB, {last}")
-        contest = partial(interleaved, repeats=repeats, say=say, limit=120)
+        contest = partial(interleaved, repeats=repeats, say=scope.say, limit=120)
         cases = {
             "distance": partial(distance, report, contest, port, None),
             "window": partial(distance, report, contest, port, WINDOW),
@@ -120,8 +119,6 @@ def run(*, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), mi
         "a ramp of four is 25 % by definition: what is above it are arrivals that bunch",
     ]
     report.notes.append("readers over S3 (MosaicML Streaming, LitData, WebDataset): see the experiment streaming")
-    scope.close(report)
-    return report
 
 
 def url(port: int, connections: int = CONNECTIONS, table: str = "rows") -> str:

@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 import headrace
 from benchmarks import costs, pictures, pixel_peers, steps
@@ -50,6 +49,7 @@ from headrace.testing.scripted import ScriptedStore
 
 if TYPE_CHECKING:
     from benchmarks.report import Report
+    from benchmarks.scope import Scope
 
 BATCH, CROP, TIMES, LONG = 128, 224, 6, 3
 SIDE = 419
@@ -135,23 +135,20 @@ def files(batches: int, say: Callable[[str], None]) -> Iterator[tuple[Path, int,
         yield Path(name), count * TIMES // BATCH * BATCH, size // count
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Each in a process of its own."""
-    from benchmarks.report import Report
-
-    report = Report("on_device", __doc__ or "", quick=quick)
     if here() == "cpu":
         report.notes.append("no CUDA here: the step sleeps")
     report.notes.append(f"not installed: {absent()}")
-    with files((6 if quick else 12) if here() == "cpu" else 60 if quick else 300, say) as (folder, count, size):
+    batches = (6 if scope.quick else 12) if here() == "cpu" else 60 if scope.quick else 300
+    with files(batches, scope.say) as (folder, count, size):
         results = interleaved(
             {each.name: partial(measure, each, folder, count, here()) for each in contenders()},
-            repeats=1 if quick else 2,
-            say=say,
+            repeats=1 if scope.quick else 2,
+            say=scope.say,
             method="spawn",
         )
     add(report, f"{count} samples of {size / 1e3:.0f} KB, batches of {BATCH}", results)
-    return report
 
 
 def main(out: Path, seconds: float) -> int:
@@ -195,7 +192,7 @@ class Distant(ScriptedStore):
         return Row(found.key, Path(key.partition(" ")[2]).read_bytes(), found.label)  # noqa: ASYNC240  (it is in memory)
 
 
-def dataset_of(folder: Path, count: int | None = None, *, distant: bool = False) -> Any:
+def dataset_of(folder: Path, count: int, *, distant: bool) -> Any:
     """Targets are indices."""
     from torchvision import datasets, transforms
 
@@ -209,7 +206,6 @@ def dataset_of(folder: Path, count: int | None = None, *, distant: bool = False)
     )
     found = datasets.ImageFolder(str(folder), pipeline)
     paths = [path for path, _ in found.samples]
-    count = count or len(paths)
     repeated = (paths * -(-count // len(paths)))[:count]
     if distant:
         return headrace.StoreDataset(Distant(repeated), transform=pipeline)
@@ -222,7 +218,9 @@ def measure(one: Contender, folder: Path, count: int, device: str) -> Figures:
     if not one.distant:
         count *= one.epochs
     dataset = dataset_of(folder, count, distant=one.distant)
-    step: Any = Nothing(device) if one.model is None else steps.Sleep(0.02) if device == "cpu" else Train(one.model)
+    step: Any = Nothing(device)
+    if one.model is not None:
+        step = steps.Sleep(0.02) if device == "cpu" else steps.Classify(one.model, BATCH, CROP)
     if not one.on_device and not one.is_peer:
         dataset[0]  # what is imported on first use is not counted as the first epoch's, and workers inherit it
     options: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "persistent_workers": True}
@@ -331,93 +329,34 @@ class Nothing:
         return float("nan")
 
 
-class Train:
-    """Forward, backward and update; a `steps.Step`."""
-
-    cpu = 0.0
-    """Seconds that a step takes of it."""
-
-    def __init__(self, model: str) -> None:
-        from torchvision import models
-
-        torch.backends.cudnn.benchmark = True
-        self.model = getattr(models, model)().cuda().to(memory_format=torch.channels_last)
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
-        self.targets = torch.arange(BATCH, device="cuda")
-
-    def __call__(self, inputs: torch.Tensor) -> None:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = nn.functional.cross_entropy(self.model(inputs), self.targets[: len(inputs)])
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-
-    def wait(self) -> None:
-        torch.cuda.synchronize()
-
-    def alone(self, batch: int) -> float:
-        inputs = torch.randn((batch, 3, CROP, CROP), device="cuda").to(
-            torch.bfloat16, memory_format=torch.channels_last
-        )
-        for _ in range(20):
-            self(inputs)
-        self.wait()
-        began, used = time.perf_counter(), time.process_time()
-        for _ in range(60):
-            self(inputs)
-        self.wait()
-        self.cpu = (time.process_time() - used) / 60
-        return (time.perf_counter() - began) / 60
-
-
 def add(report: Report, title: str, results: dict[str, Runs]) -> None:
     """The table and its checks."""
     from benchmarks.report import Check, Table
 
     columns = [
-        "loader",
-        "GPU's own, images/s",
-        "first epoch",
-        "second",
-        "first batch, s",
-        "first, of the GPU's own %",
-        "second",
-        "second, after a fifth",
-        "CPU ms / image beyond the step's",
-        "next() CPU ms P50",
-        "mean",
-        "wall",
-        "device: decode ms / batch",
-        "pixels",
-        "taken from the step %",
+        ("GPU's own, images/s", "own"),
+        ("first epoch", "first"),
+        ("second", "later"),
+        ("first batch, s", "first start"),
+        ("first, of the GPU's own %", "share"),
+        ("second", "later share"),
+        ("second, after a fifth", "steady share"),
+        ("CPU ms / image beyond the step's", "later cpu"),
+        ("next() CPU ms P50", "next"),
+        ("mean", "next mean"),
+        ("wall", "next wall"),
+        ("device: decode ms / batch", "decode"),
+        ("pixels", "pixels"),
+        ("taken from the step %", "taken"),
     ]
-    table = Table(title, columns)
-    keys = (
-        "own",
-        "first",
-        "later",
-        "first start",
-        "share",
-        "later share",
-        "steady share",
-        "later cpu",
-        "next",
-        "next mean",
-        "next wall",
-        "decode",
-        "pixels",
-        "taken",
-    )
     for name, runs in results.items():
-        table.add(name, *(runs.median(key) for key in keys))
         if "on_device" in name and "alone" not in name:
             bound = 96.0 if "resnet50" in name else 85.0
             which = "later share" if "at 150 ms" in name else "share"  # its first epoch fills the cache
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median(which), bound, False, "%"))
             report.checks.append(Check(f"{name}, CPU per image", runs.median("later cpu"), 0.2, True, "ms"))
             report.checks.append(Check(f"{name}, next()", runs.median("next"), 0.5, True, "ms"))
-    report.add(title, table, results)
+    report.add(title, Table.of(title, "loader", columns, results), results)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ and its shutdown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms, torch_arms
 from benchmarks.clock import shared
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Check, Figure, Report, Table
+from benchmarks.scope import Scope
 
 BATCH = 64
 SIZES = {"12 KB": workloads.SMALL, "150 KB": workloads.LARGE}
@@ -28,25 +28,23 @@ TARGETS = {
 }
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """All arms at both sizes, and 12 KB samples with a label."""
-    report = Report("overhead", __doc__ or "", quick=quick)
     arms = [*torch_arms(), *headrace_arms(per_sample_seeds=False), *headrace_arms()]
-    cases = [("12 KB", False), ("150 KB", False)] + ([] if quick else [("12 KB", True)])
+    cases = [("12 KB", False), ("150 KB", False)] + ([] if scope.quick else [("12 KB", True)])
     for size, labelled in shared(cases):
-        samples = 12_800 if quick else {"12 KB": 51_200, "150 KB": 12_800}[size]
+        samples = 12_800 if scope.quick else {"12 KB": 51_200, "150 KB": 12_800}[size]
         title = f"{size}{' with a label' if labelled else ''}"
-        say(title)
+        scope.say(title)
         results = interleaved(
             {arm.name: partial(measure, arm, size, labelled, samples) for arm in arms},
-            repeats=3 if quick else 7,
-            say=say,
+            repeats=3 if scope.quick else 7,
+            say=scope.say,
         )
         report.add(title, table(f"{title}, {samples:,} samples an epoch", results), results)
         if not labelled:
             report.checks += checks(size, arms, results)
         report.notes.append(f"{title}: {disturbance(results)}")
-    return report
 
 
 def measure(arm: Arm, size: str, labelled: bool, samples: int) -> Figures:
@@ -79,29 +77,16 @@ def exhaust(loader: object, samples: int) -> None:
 
 def table(title: str, results: dict[str, Runs]) -> Table:
     """Medians, and each arm as a multiple of the cheapest torch."""
-    columns = [
-        "loader",
-        "CPU µs",
-        "lowest – highest",
-        "of it main",
-        "wall µs",
-        "torch / this",
-        "CPU µs with start-up",
-    ]
-    out = Table(f"CPU per sample: {title}", columns)
     best = cheapest(results)
-    for name, runs in results.items():
-        cpu = runs.median("cpu")
-        out.add(
-            name,
-            cpu,
-            runs.spread("cpu"),
-            runs.median("main"),
-            runs.median("wall"),
-            best / cpu,
-            runs.median("cold"),
-        )
-    return out
+    columns: list[tuple[str, Figure]] = [
+        ("CPU µs", "cpu"),
+        ("lowest – highest", lambda runs: runs.spread("cpu")),
+        ("of it main", "main"),
+        ("wall µs", "wall"),
+        ("torch / this", lambda runs: best / runs.median("cpu")),
+        ("CPU µs with start-up", "cold"),
+    ]
+    return Table.of(f"CPU per sample: {title}", "loader", columns, results)
 
 
 def cheapest(results: dict[str, Runs]) -> float:

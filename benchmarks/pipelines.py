@@ -12,12 +12,12 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Figures, isolated
 from benchmarks.report import Report, Table
+from benchmarks.scope import Scope
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PIPELINES = {
@@ -29,18 +29,16 @@ LIMIT = 1800.0
 COLUMNS = ["operation", "calls", "mean ms", "P50", "P90", "P99", "<10 ms %", "<100 µs %", "varies %", "share %"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Each program, and the report of its trace."""
-    report = Report("pipelines", __doc__ or "", quick=quick)
     for name, (option, few, many) in PIPELINES.items():
-        say(name)
-        program = [sys.executable, str(EXAMPLES / f"{name}.py"), option, str(few if quick else many)]
+        scope.say(name)
+        program = [sys.executable, str(EXAMPLES / f"{name}.py"), option, str(few if scope.quick else many)]
         with tempfile.TemporaryDirectory(prefix="headrace-pipelines-") as folder:
             loader = isolated(partial(traced, program, str(Path(folder) / "run.trace")), limit=LIMIT)
         report.tables.append(table(name, loader["figures"]["operations"]))
         report.notes.append(f"{name}: {loader['verdict']['meaning']}")
         report.raw[name] = loader
-    return report
 
 
 def traced(program: list[str], trace: str) -> Figures:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -28,31 +28,31 @@ from benchmarks.arms import Arm
 from benchmarks.clock import shared
 from benchmarks.costs import Burning, Priced, Sleeping
 from benchmarks.measure import Figures, Meter, disturbance, interleaved
-from benchmarks.report import Check, Report, Table, sparkline
+from benchmarks.report import Check, Figure, Report, Table, sparkline
+from benchmarks.scope import Scope
 from headrace.core.options import LanesRule
 
 BATCH = 16
 SAMPLES = 4096
-COLUMNS = [
-    "rule",
-    "samples / s",
-    "lowest – highest",
-    "lanes",
-    "changes",
-    "late changes",
-    "CPU s / s",
-    "wait %",
-    "others' cores",
-    "lanes over time",
+COLUMNS: list[tuple[str, Figure]] = [
+    ("samples / s", "rate"),
+    ("lowest – highest", lambda runs: runs.spread("rate")),
+    ("lanes", "lanes"),
+    ("changes", "changes"),
+    ("late changes", "late_changes"),
+    ("CPU s / s", "cpu"),
+    ("wait %", "wait"),
+    ("others' cores", "others"),
+    ("lanes over time", lambda runs: sparkline(runs.figures[0]["line"]) if runs.figures else ""),
 ]
 
-RANKS = {
-    "rate": "samples / s",
-    "start": "lanes at first",
-    "most": "most lanes",
-    "lanes": "lanes at the end",
-    "uneven": "faster / slower rank",
-}
+RANKS = [
+    ("samples / s", "rate"),
+    ("lanes at first", "start"),
+    ("most lanes", "most"),
+    ("lanes at the end", "lanes"),
+    ("faster / slower rank", "uneven"),
+]
 
 
 class Mixed(Priced):
@@ -83,24 +83,14 @@ MIXES = (
 )
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Both rules on every case."""
-    report = Report("policies", __doc__ or "", quick=quick)
-    seconds = 12.0 if quick else 60.0
+    seconds = 12.0 if scope.quick else 60.0
     for case in shared(MIXES):
-        say(case.name)
+        scope.say(case.name)
         arms = {rule: partial(measure, case, rule, seconds) for rule in get_args(LanesRule)}
-        results = interleaved(arms, repeats=1 if quick else 3, say=say, limit=60 + 2 * seconds)
-        table = Table(f"{case.name}, batch {BATCH}, {seconds:.0f} s", COLUMNS)
-        for rule, runs in results.items():
-            names = ("lanes", "changes", "late_changes", "cpu", "wait", "others")
-            table.add(
-                rule,
-                runs.median("rate"),
-                runs.spread("rate"),
-                *(runs.median(name) for name in names),
-                sparkline(runs.figures[0]["line"]) if runs.figures else "",
-            )
+        results = interleaved(arms, repeats=1 if scope.quick else 3, say=scope.say, limit=60 + 2 * seconds)
+        table = Table.of(f"{case.name}, batch {BATCH}, {seconds:.0f} s", "rule", COLUMNS, results)
         report.add(case.name, table, results)
         report.notes.append(f"{case.name}: {disturbance(results)}")
         rates = {rule: runs.median("rate") for rule, runs in results.items()}
@@ -109,22 +99,19 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
         )
         late = results["climb"].median("late_changes")
         report.checks.append(Check(f"{case.name}, climb, late changes", late, seconds / 4, True))
-    together(report, seconds, quick=quick, say=say)
-    return report
+    together(report, seconds, scope)
 
 
-def together(report: Report, seconds: float, *, quick: bool, say: Callable[[str], None]) -> None:
+def together(report: Report, seconds: float, scope: Scope) -> None:
     """Two ranks that wait, and two that burn."""
     cores = len(os.sched_getaffinity(0))
-    table = Table(f"two ranks, {cores} cores, batch {BATCH}, {seconds:.0f} s", ["samples", *RANKS.values()])
     results = interleaved(
         {case.name: partial(two_ranks, case, seconds) for case in MIXES[:2]},
-        repeats=1 if quick else 3,
-        say=say,
+        repeats=1 if scope.quick else 3,
+        say=scope.say,
         limit=60 + 2 * seconds,
     )
-    for name, runs in results.items():
-        table.add(name, *(runs.median(key) for key in RANKS))
+    table = Table.of(f"two ranks, {cores} cores, batch {BATCH}, {seconds:.0f} s", "samples", RANKS, results)
     report.add("two ranks", table, results)
     burning = results[MIXES[1].name].median("most")
     report.checks.append(Check("two ranks, CPU-bound, most lanes of both", burning, cores + 2, True))

@@ -26,57 +26,44 @@ from benchmarks.clock import shared
 from benchmarks.costs import cores
 from benchmarks.groups import NoGroupError, limited
 from benchmarks.measure import Figures, Meter, Runs, disturbance, interleaved, tree_read
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Check, Figure, Report, Table
+from benchmarks.scope import LeftOut, Scope
 
 BATCH = 3
 TIMES = 3
 """Data over memory."""
 MIB = 1 << 20
-COLUMNS = [
-    "loader",
-    "MB/s",
-    "lowest – highest",
-    "against torch",
-    "read MB/s",
-    "read / data",
-    "held MB",
-    "peak MB",
-    "CPU s / epoch",
-    "killed",
-]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """Without a limit, then with it; nothing where no limit can be set."""
     try:
         with limited("headrace-try", MIB):
             pass
     except NoGroupError as error:
-        say(f"pressure: skipped, {error}")
-        return None
-    report = Report("pressure", __doc__ or "", quick=quick)
-    limit = (256 if quick else 512) * MIB
+        raise LeftOut(str(error)) from None
+    limit = (256 if scope.quick else 512) * MIB
     with tempfile.TemporaryDirectory(prefix="headrace-pressure-") as name:
         folder = Path(name)
         depths = sizes(TIMES * limit, np.random.default_rng(11))
         written = volumes.write(folder, depths)
         dataset = volumes.Volumes(folder, range(len(depths)))
-        say(f"{len(depths)} volumes, {written / 1e6:.0f} MB")
+        scope.say(f"{len(depths)} volumes, {written / 1e6:.0f} MB")
         results = {}
         for allowed in shared((None, limit)):
             arms = {
-                arm.name: partial(measure, arm, dataset, written, allowed, 1 if quick else 2) for arm in contenders()
+                arm.name: partial(measure, arm, dataset, written, allowed, 1 if scope.quick else 2)
+                for arm in contenders()
             }
             title = (
                 f"{'no limit' if allowed is None else f'{allowed // MIB} MiB allowed'}, {written / MIB:.0f} MiB of data"
             )
-            say(title)
-            results[allowed] = interleaved(arms, repeats=1 if quick else 3, say=say, limit=300)
+            scope.say(title)
+            results[allowed] = interleaved(arms, repeats=1 if scope.quick else 3, say=scope.say, limit=300)
             add(report, title, results[allowed])
     report.checks = checks(results[limit])
     kept = {name: runs.median("rate") / results[None][name].median("rate") for name, runs in results[limit].items()}
     report.notes += [f"{name}: {100 * share:.0f} % of its throughput without limit" for name, share in kept.items()]
-    return report
 
 
 def contenders() -> list[Arm]:
@@ -143,14 +130,19 @@ def epoch(loader: object, count: int, held: Callable[[], int] | None = None) -> 
 
 def add(report: Report, title: str, results: dict[str, Runs]) -> None:
     """One table."""
-    table = Table(title, COLUMNS)
     base = results[next(iter(results))].median("rate")
-    for name, runs in results.items():
-        rate = runs.median("rate")
-        figures = ("disk", "reread", "held", "peak", "cpu")
-        killed = max((run.get("kills", 0) for run in runs.figures), default=0)
-        table.add(name, rate, runs.spread("rate"), rate / base, *(runs.median(key) for key in figures), killed)
-    report.add(title, table, results)
+    columns: list[tuple[str, Figure]] = [
+        ("MB/s", "rate"),
+        ("lowest – highest", lambda runs: runs.spread("rate")),
+        ("against torch", lambda runs: runs.median("rate") / base),
+        ("read MB/s", "disk"),
+        ("read / data", "reread"),
+        ("held MB", "held"),
+        ("peak MB", "peak"),
+        ("CPU s / epoch", "cpu"),
+        ("killed", lambda runs: max((run.get("kills", 0) for run in runs.figures), default=0)),
+    ]
+    report.add(title, Table.of(title, "loader", columns, results), results)
     report.notes.append(f"{title}: {disturbance(results)}")
 
 

@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks import workloads
 from benchmarks.measure import Figures, Runs, disturbance, interleaved
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 from headrace.engine.worker.observer import Observer
 from headrace.trace.file import record
 from headrace.trace.reader import read
@@ -51,18 +52,17 @@ PROFILERS: dict[str, tuple[str, list[str], list[str]]] = {
 }
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """The contest, then one event taken apart."""
-    report = Report("profilers", __doc__ or "", quick=quick)
-    count, epochs, repeats = (480, 2, 3) if quick else (640, 4, 7)
+    count, epochs, repeats = (480, 2, 3) if scope.quick else (640, 4, 7)
     with tempfile.TemporaryDirectory(prefix="headrace-profilers-") as folder:
         workloads.write_images(Path(folder), count, uneven=False)
-        chosen = [name for name in PROFILERS if not (quick and "viztracer" in name)]  # a third of a megabyte per image
+        # viztracer writes a third of a megabyte per image
+        chosen = [name for name in PROFILERS if not (scope.quick and "viztracer" in name)]
         arms = {name: partial(measure, name, folder, epochs) for name in chosen if _there(name, report)}
-        results = interleaved(arms, repeats=repeats, say=say, limit=600)
+        results = interleaved(arms, repeats=repeats, say=scope.say, limit=600)
     compare(report, results, count * (epochs + 1))
     apart(report, 25)
-    return report
 
 
 def _there(name: str, report: Report) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import rich.box
 from rich.console import Console
@@ -20,6 +20,10 @@ RESULTS = Path(__file__).parent / "results"
 UNFINISHED = "unfinished"
 
 
+Figure = str | Callable[[Any], object]
+"""What fills a column: the median of a figure, by its name, or what is made of an arm's runs."""
+
+
 @dataclass
 class Table:
     """One table of finished cells; the first column names the arm."""
@@ -27,6 +31,14 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: list[list[str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, title: str, first: str, columns: Sequence[tuple[str, Figure]], results: Mapping[str, Any]) -> Table:
+        """A row for each arm, by its runs (`measure.Runs`); ``first`` stands over their names."""
+        made = cls(title, [first, *(name for name, _ in columns)])
+        for arm, runs in results.items():
+            made.add(arm, *(runs.median(figure) if isinstance(figure, str) else figure(runs) for _, figure in columns))
+        return made
 
     def add(self, *cells: object) -> None:
         """Append one row; floats are shown with three significant digits, NaN as a dash."""
@@ -69,11 +81,6 @@ class Report:
     quick: bool = False
     part: str = ""
     """Names the cases where not all were run: part of the files' names, so that a part never replaces the whole."""
-    latest: ClassVar[Report | None] = None
-    """The one begun last: what it has when an experiment is stopped is what was finished."""
-
-    def __post_init__(self) -> None:
-        Report.latest = self
 
     def add(self, title: str, table: Table, results: Mapping[str, Any]) -> None:
         """A case: its table, what was measured of each arm (`measure.Runs`), and why runs of an arm failed."""
@@ -146,12 +153,12 @@ def cell(value: object) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def sparkline(values: Sequence[float], *, low: float = 0.0) -> str:
-    """Values as a line of block characters, from `low` to their largest."""
+def sparkline(values: Sequence[float]) -> str:
+    """Values as a line of block characters, from 0 to their largest."""
     top = max(values, default=0.0)
     blocks = "▁▂▃▄▅▆▇█"
-    scale = (len(blocks) - 1) / (top - low) if top > low else 0.0
-    return "".join(blocks[round(max(value - low, 0.0) * scale)] for value in values)
+    scale = (len(blocks) - 1) / top if top > 0 else 0.0
+    return "".join(blocks[round(max(value, 0.0) * scale)] for value in values)
 
 
 def _row(cells: Sequence[str]) -> str:

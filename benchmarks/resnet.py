@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 import headrace
 from benchmarks import caches, costs, pictures, steps
 from benchmarks.arms import Arm
 from benchmarks.measure import Figures, Meter, Runs, interleaved
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import Scope
 
 BATCH = 128
 RESIZE, CROP = 256, 224
@@ -60,12 +60,11 @@ class Contender:
         return LATER["headrace" if self.cached else "torch"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Loaders in turn, each in a process of its own."""
-    report = Report("resnet", __doc__ or "", quick=quick)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     workers = max(costs.cores() - 2, 2)
-    batches = (3 if quick else 16) if device == "cpu" else 75 if quick else 150
+    batches = (3 if scope.quick else 16) if device == "cpu" else 75 if scope.quick else 150
     if device == "cpu":
         report.notes.append("no CUDA here: the step sleeps")
     count = batches * BATCH
@@ -78,22 +77,21 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     ]
     with tempfile.TemporaryDirectory(prefix="headrace-resnet-") as name, caches.cache(count * ENTRY) as cache:
         folder = Path(name)
-        say(f"writing {count} files")
+        scope.say(f"writing {count} files")
         size = pictures.write(folder, count, costs.cores())
         results = interleaved(
             {each.name: partial(measure, each, folder, count, cache, device) for each in contenders},
-            repeats=1 if quick else 2,
-            say=say,
+            repeats=1 if scope.quick else 2,
+            say=scope.say,
             method="spawn",
         )
     add(report, f"{count} files of {size / count / 1e3:.0f} KB, batches of {BATCH}, {workers} workers", results)
-    return report
 
 
 def measure(one: Contender, folder: Path, count: int, cache: headrace.Cache, device: str) -> Figures:
     """The first epoch, and the later ones together."""
     caches.clear(cache)
-    step = steps.Sleep(BATCH / 1500) if device == "cpu" else Train()
+    step = steps.Sleep(BATCH / 1500) if device == "cpu" else steps.Classify("resnet50", BATCH, CROP, pixels=True)
     own = BATCH / step.alone(BATCH)
     dataset = pictures.folder_of(folder, resize=RESIZE, crop=CROP)
     dataset[0]  # what is imported on first use is not counted as the first epoch's, and workers inherit it
@@ -144,42 +142,6 @@ def epoch(loader: Any, step: steps.Step, device: str, count: int) -> list[float]
     return waits
 
 
-class Train:
-    """Forward, backward and update of ResNet-50, from bytes; a `steps.Step`."""
-
-    def __init__(self) -> None:
-        from torchvision.models import resnet50
-
-        torch.backends.cudnn.benchmark = True
-        self.model = resnet50().cuda().to(memory_format=torch.channels_last)
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
-        self.mean = torch.tensor([123.7, 116.3, 103.5], device="cuda").view(1, 3, 1, 1)
-        self.spread = torch.tensor([58.4, 57.1, 57.4], device="cuda").view(1, 3, 1, 1)
-        self.targets = torch.arange(BATCH, device="cuda")
-
-    def __call__(self, inputs: torch.Tensor) -> None:
-        inputs = ((inputs.float() - self.mean) / self.spread).contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = nn.functional.cross_entropy(self.model(inputs), self.targets[: len(inputs)])
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-
-    def wait(self) -> None:
-        torch.cuda.synchronize()
-
-    def alone(self, batch: int) -> float:
-        inputs = torch.randint(0, 256, (batch, 3, CROP, CROP), dtype=torch.uint8, device="cuda")
-        for _ in range(20):
-            self(inputs)
-        self.wait()
-        began = time.perf_counter()
-        for _ in range(60):
-            self(inputs)
-        self.wait()
-        return (time.perf_counter() - began) / 60
-
-
 @contextmanager
 def watched(device: str) -> Iterator[list[float]]:
     """What the driver says of the GPU's use, in percent, a few times a second; filled at the end."""
@@ -206,20 +168,17 @@ def add(report: Report, title: str, results: dict[str, Runs]) -> None:
     """The table and its checks."""
     own = statistics.median(run["own"] for runs in results.values() for run in runs.figures)
     columns = [
-        "loader",
-        "first epoch, images/s",
-        "later epochs, images/s",
-        "of the GPU's own %",
-        "GPU busy %",
-        "waiting ms / batch",
-        "CPU ms / image, first",
-        "later",
-        "hits % later",
+        ("first epoch, images/s", "first"),
+        ("later epochs, images/s", "later"),
+        ("of the GPU's own %", "share"),
+        ("GPU busy %", "busy"),
+        ("waiting ms / batch", "wait"),
+        ("CPU ms / image, first", "first cpu"),
+        ("later", "later cpu"),
+        ("hits % later", "hits"),
     ]
-    table = Table(f"{title}; the GPU's own rate {own:.0f} images/s", columns)
+    table = Table.of(f"{title}; the GPU's own rate {own:.0f} images/s", "loader", columns, results)
     for name, runs in results.items():
-        keys = ("first", "later", "share", "busy", "wait", "first cpu", "later cpu", "hits")
-        table.add(name, *(runs.median(key) for key in keys))
         if name.endswith("cache"):
             report.checks.append(Check(f"{name}, of the GPU's own", runs.median("share"), 90.0, False, "%"))
     plain = results[Contender(Arm("headrace", False, max(costs.cores() - 2, 2))).name].median("first")

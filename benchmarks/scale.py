@@ -20,7 +20,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,19 +75,13 @@ class Drawn:
 CASES = ("samples", "ranks", "cluster")
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One table for each."""
-    report = Report("scale", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
     for case in scope.chosen(CASES):
         if case == "samples":
-            samples_of(report, say)
+            samples_of(report, scope.say)
         else:
-            ranks_of(report, say, clustered=case == "cluster")
-    scope.close(report)
-    return report
+            ranks_of(report, scope.say, clustered=case == "cluster")
 
 
 def samples_of(report: Report, say: Callable[[str], None]) -> None:

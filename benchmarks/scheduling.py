@@ -23,7 +23,7 @@ in which it differs much cannot be compared by their seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -34,9 +34,10 @@ from typing import Any, Protocol
 import headrace
 from benchmarks import costs, peers
 from benchmarks.arms import Arm
+from benchmarks.clock import shared
 from benchmarks.costs import SLEEPING, Costly, Workload, cores
 from benchmarks.measure import Figures, Meter, Runs, descendants, disturbance, interleaved
-from benchmarks.report import Check, Report, Table
+from benchmarks.report import Check, Figure, Report, Table
 from benchmarks.scope import Scope
 
 EPOCHS = 3
@@ -54,20 +55,6 @@ CONSUMED = (
     "one 2 s sample",
 )
 QUICK_CONSUMED = ("speech 3 s, random", "0.3 % stragglers", "one 2 s sample")
-COLUMNS = [
-    "loader",
-    "s / epoch",
-    "lowest – highest",
-    "share of ideal %",
-    "against torch",
-    "longest gap ms",
-    "longest / median gap",
-    "CPU s",
-    "others' cores",
-    "hand-offs",
-    "lanes",
-    "processes",
-]
 
 
 class Contender(Protocol):
@@ -103,16 +90,12 @@ class Case:
         return max(self.total / self.lanes, self.step * self.batches)
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """All workloads, slept: loader only, then with a consumer."""
-    report = Report("scheduling", __doc__ or "", quick=quick)
-    compare(report, SLEEPING, Scope(quick, only, minutes), say=say)
-    return report
+    compare(report, SLEEPING, scope)
 
 
-def compare(report: Report, kind: str, scope: Scope, *, say: Callable[[str], None]) -> None:
+def compare(report: Report, kind: str, scope: Scope) -> None:
     """Every contender on every workload of a kind."""
     if peers.missing():
         report.notes.append(f"not installed, so not measured: {', '.join(peers.missing())}")
@@ -123,14 +106,14 @@ def compare(report: Report, kind: str, scope: Scope, *, say: Callable[[str], Non
         for workload in chosen(scope, CASES)
         for consumed in ((False, True) if workload.name in consumed_names(scope) else (False,))
     }
-    say(f"about {estimate(planned, kind, scope):.0f} minutes, or less if so told")
-    for (workload, consumed), until in zip(planned, scope.deadlines(planned), strict=True):
+    scope.say(f"about {estimate(planned, kind, scope):.0f} minutes, or less if so told")
+    for workload, consumed in shared(planned):
         with workload.dataset(kind, quick=scope.quick) as dataset:
             each = dataset.each()
             lanes = workload.lanes if kind == SLEEPING else min(workload.lanes, cores())
             case = Case(workload, dataset, sum(each), lanes, consumed)
             arms = contenders(kind, workload, quick=scope.quick, consumed=consumed)
-            results = contest(case, arms, kind, quick=scope.quick, until=until, say=say)
+            results = contest(case, arms, kind, scope)
         add(report, name(case, kind, each), case, results)
         report.checks += checks(f"{workload.name}{', consumer' if consumed else ''}", kind, results)
         if workload.lanes == 2 and kind == SLEEPING:
@@ -197,23 +180,14 @@ def peer(kind: str, library: str, count: int, workload: Workload, *, quick: bool
     return found
 
 
-def contest(
-    case: Case,
-    arms: Mapping[str, Contender],
-    kind: str,
-    *,
-    quick: bool,
-    until: float,
-    say: Callable[[str], None],
-) -> dict[str, Runs]:
+def contest(case: Case, arms: Mapping[str, Contender], kind: str, scope: Scope) -> dict[str, Runs]:
     """All arms, alternating."""
-    say(f"{case.workload.name}{', consumer' if case.consumed else ''}: ideal {case.ideal:.2f} s")
+    scope.say(f"{case.workload.name}{', consumer' if case.consumed else ''}: ideal {case.ideal:.2f} s")
     return interleaved(
         {name: partial(measure, arm, case) for name, arm in arms.items()},
-        repeats=repeats(quick=quick),
-        say=say,
+        repeats=repeats(quick=scope.quick),
+        say=scope.say,
         limit=60 + 40 * case.ideal,
-        until=until,
         at_once=at_once(kind),
     )
 
@@ -284,27 +258,23 @@ def name(case: Case, kind: str, each: Sequence[float]) -> str:
     )
 
 
-def add(report: Report, title: str, case: Case, results: Mapping[str, Runs]) -> None:
-    """One table, its raw figures and its notes."""
-    table = Table(title, COLUMNS)
+def add(report: Report, title: str, case: Case, results: Mapping[str, Runs], against: str = "torch") -> None:
+    """One table, its raw figures and its notes. ``against``: what the first is called."""
     base = results[next(iter(results))].median("seconds")
-    for arm, runs in results.items():
-        seconds = runs.median("seconds")
-        table.add(
-            arm,
-            seconds,
-            runs.spread("seconds"),
-            runs.median("share"),
-            base / seconds,
-            runs.median("gap"),
-            runs.median("uneven"),
-            runs.median("cpu"),
-            runs.median("others"),
-            runs.median("hand_offs"),
-            runs.median("lanes"),
-            runs.median("processes"),
-        )
-    report.add(title, table, results)
+    columns: list[tuple[str, Figure]] = [
+        ("s / epoch", "seconds"),
+        ("lowest – highest", lambda runs: runs.spread("seconds")),
+        ("share of ideal %", "share"),
+        (f"against {against}", lambda runs: base / runs.median("seconds")),
+        ("longest gap ms", "gap"),
+        ("longest / median gap", "uneven"),
+        ("CPU s", "cpu"),
+        ("others' cores", "others"),
+        ("hand-offs", "hand_offs"),
+        ("lanes", "lanes"),
+        ("processes", "processes"),
+    ]
+    report.add(title, Table.of(title, "loader", columns, results), results)
     short = f"{case.workload.name}{', consumer' if case.consumed else ''}"
     report.notes.append(f"{short}: {disturbance(results)}")
 

@@ -1,40 +1,30 @@
-"""Which part of an experiment is run, and how long it may take."""
+"""Which part of an experiment is run, and who is told how far it is."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
-from benchmarks.report import Report
+
+class LeftOut(Exception):
+    """What an experiment needs is not here; the message says what that is."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Some cases by name, or all; a time by which the last must have ended, from now."""
+    """Some cases by name, or all."""
 
     quick: bool
     only: Collection[str] = ()
-    minutes: float = float("inf")
-    began: float = field(default_factory=time.monotonic)
+    say: Callable[[str], None] = lambda _: None
+    """Called between runs."""
 
     def chosen(self, names: Collection[str]) -> list[str]:
         """The cases to run, in their own order."""
         return [name for name in names if not self.only or name in self.only]
 
-    def deadlines(self, weights: Mapping[str, float]) -> Iterator[float]:
-        """For each case the time by which it should end: each gets its weight's share of what is left."""
-        left = sum(weights.values())
-        end = self.began + 60 * self.minutes
-        for weight in weights.values():
-            now = time.monotonic()
-            yield now + (end - now) * weight / left
-            left -= weight
-
-    def close(self, report: Report) -> None:
-        """Say in the report what was chosen and how long it took."""
-        if self.only:
-            report.part = "-".join(re.sub(r"\W+", "_", name).strip("_") for name in sorted(self.only))
-            report.notes.append(f"only: {', '.join(sorted(self.only))}")
-        report.notes.append(f"took {(time.monotonic() - self.began) / 60:.1f} minutes in all")
+    @property
+    def part(self) -> str:
+        """What a report of these cases is called, beside its experiment's name; nothing where all were asked for."""
+        return "-".join(re.sub(r"\W+", "_", name).strip("_") for name in sorted(self.only))

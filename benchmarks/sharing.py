@@ -15,7 +15,6 @@ import bisect
 import math
 import os
 import time
-from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -69,13 +68,9 @@ class Small(Dataset[Any]):
         return self.augment(self.decode(self.fetch(index)))
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One table for each number of jobs; all shares at once, since jobs mostly sleep."""
-    report = Report("sharing", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
-    samples, step = (400, 0.03) if quick else (640, 0.03)
+    samples, step = (400, 0.03) if scope.quick else (640, 0.03)
     for name in scope.chosen(CASES):
         speeds = DRIFT[: CASES.index(name) + 1]
         table = Table(
@@ -88,7 +83,7 @@ def run(
             return [100 * simulate(trace, policy, share, warm_up=WARM_UP).hit_rate for share in SHARES]
 
         table.add("ODS, next misses", *(f"- / {said:.1f}" for said in simulated(Opportunistic(refills=False))), "")
-        say(name)
+        scope.say(name)
         try:
             real = measure(speeds, samples, step)
         except RunError as failure:
@@ -102,8 +97,6 @@ def run(
         report.checks.append(Check(f"{name}, measured and simulated apart", apart, CLOSE, True, "points"))
         table.add("bound", *(f"{100 * (1 - (1 - share) / sum(speeds)):.1f}" for share in SHARES), "")
         report.tables.append(table)
-    scope.close(report)
-    return report
 
 
 def measure(speeds: tuple[float, ...], samples: int, step: float) -> list[float]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,21 +53,15 @@ EPOCHS, REPEATS = 5, 2
 ALIKE = 0.95
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Collection[str] = (), minutes: float = float("inf")
-) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """One table for each order."""
-    report = Report("splits", __doc__ or "", quick=quick)
-    scope = Scope(quick, only, minutes)
-    counts = [size * max(costs.cores() // 2, 1) for size in ((400, 800) if quick else (500, 800, 1200))]
+    counts = [size * max(costs.cores() // 2, 1) for size in ((400, 800) if scope.quick else (500, 800, 1200))]
     with tempfile.TemporaryDirectory(prefix="headrace-splits-") as place:
         folder = Path(place)
-        say(f"writing {max(counts)} files")
+        scope.say(f"writing {max(counts)} files")
         size = pictures.write(folder, max(counts), costs.cores(), side=SIDE) / max(counts)
         for name in scope.chosen(CASES):
-            Comparison(report, name, folder, counts, costs.cores() * 200 * size, say).run()
-    scope.close(report)
-    return report
+            Comparison(report, name, folder, counts, costs.cores() * 200 * size, scope.say).run()
 
 
 class Comparison:

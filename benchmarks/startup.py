@@ -13,59 +13,48 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 
 from benchmarks import workloads
 from benchmarks.arms import Arm, headrace_arms
 from benchmarks.clock import check_time, shared
-from benchmarks.measure import Figures, interleaved
+from benchmarks.measure import Figures, Runs, interleaved
 from benchmarks.overhead import exhaust
-from benchmarks.report import Report, Table
+from benchmarks.report import Figure, Report, Table
+from benchmarks.scope import Scope
 
 BATCH = 64
 SAMPLES = BATCH * 20
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report:
+def run(report: Report, scope: Scope) -> None:
     """Persistent workers and not, forked and spawned."""
-    report = Report("startup", __doc__ or "", quick=quick)
     arms = [Arm("torch"), *headrace_arms()]
     variants = [("fork", False), ("fork", True), ("spawn", True)]
-    for method, persistent in shared(variants[: 2 if quick else 3]):
+    for method, persistent in shared(variants[: 2 if scope.quick else 3]):
         title = f"{method}, {'persistent' if persistent else 'new'} workers"
-        say(title)
+        scope.say(title)
         results = interleaved(
             {arm.name: partial(measure, arm, method, persistent) for arm in arms},
-            repeats=3 if quick else (11 if method == "fork" else 5),
-            say=say,
+            repeats=3 if scope.quick else (11 if method == "fork" else 5),
+            say=scope.say,
         )
-        table = Table(
-            f"Milliseconds: {title}",
-            [
-                "loader",
-                "first batch",
-                "restart",
-                "shutdown",
-                "torch / this, first",
-                "torch / this, restart",
-            ],
-        )
-        base = results[arms[0].name]
-        for name, runs in results.items():
-            first, restart = runs.median("first"), runs.median("restart")
-            table.add(
-                name,
-                first,
-                restart,
-                runs.median("shutdown"),
-                base.median("first") / first,
-                base.median("restart") / restart,
-            )
-        report.add(title, table, results)
+        report.add(title, table(f"Milliseconds: {title}", results), results)
     once = import_time()
     report.notes.append(f"importing headrace.DataLoader once, torch being there: {once:.0f} ms, not included")
-    return report
+
+
+def table(title: str, results: dict[str, Runs]) -> Table:
+    """Medians, and the first of the arms, which is torch's, over each."""
+    base = next(iter(results.values()))
+    columns: list[tuple[str, Figure]] = [
+        ("first batch", "first"),
+        ("restart", "restart"),
+        ("shutdown", "shutdown"),
+        ("torch / this, first", lambda runs: base.median("first") / runs.median("first")),
+        ("torch / this, restart", lambda runs: base.median("restart") / runs.median("restart")),
+    ]
+    return Table.of(title, "loader", columns, results)
 
 
 def import_time() -> float:

@@ -38,7 +38,7 @@ from benchmarks.measure import Figures, Meter, disturbance, interleaved, isolate
 from benchmarks.network import BATCH, SIZE, WINDOW, Reading, prepare, read
 from benchmarks.proxy import Link, Proxy
 from benchmarks.report import Check, Report, Table
-from benchmarks.scope import Scope
+from benchmarks.scope import LeftOut, Scope
 from benchmarks.streamers import LIBRARIES, OTHERWISE
 from tests.services import HOME, Unavailable, versitygw
 
@@ -57,31 +57,24 @@ CASES = (
 )
 
 
-def run(
-    *, quick: bool, say: Callable[[str], None], only: Sequence[str] = (), minutes: float = float("inf")
-) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """Start both servers, then the cases; None where they cannot be had, or nobody to compare with."""
-    scope, samples = Scope(quick, only, minutes), 1000 if quick else SAMPLES
+    samples = 1000 if scope.quick else SAMPLES
     if not PYTHON.exists():
-        say("streaming: the libraries to compare with are not there; make bench-peers installs them")
-        return None
+        raise LeftOut("the libraries to compare with are not there; make bench-peers installs them")
     try:
         objects = versitygw.start()
     except Unavailable as reason:
-        say(f"streaming: no S3 server here: {reason}")
-        return None
-    report = Report("streaming", __doc__ or "", quick=quick)
+        raise LeftOut(f"no S3 server here: {reason}") from None
     try:
-        written(samples, say)
-        with servers.node(say) as port:
-            isolated(partial(prepare, port, 1.0 if quick else 8.0), limit=300)
+        written(samples, scope.say)
+        with servers.node(scope.say) as port:
+            isolated(partial(prepare, port, 1.0 if scope.quick else 8.0), limit=300)
             for name in shared(scope.chosen(CASES)):
-                repeats = 1 if quick or not name.startswith(f"{READ}, 150 ms") else 2
-                case(report, name, (port, objects.ports["s3"]), samples, repeats, say)
+                repeats = 1 if scope.quick or not name.startswith(f"{READ}, 150 ms") else 2
+                case(report, name, (port, objects.ports["s3"]), samples, repeats, scope.say)
     finally:
         objects.stop()
-    scope.close(report)
-    return report
 
 
 def written(samples: int, say: Callable[[str], None]) -> None:

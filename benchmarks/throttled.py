@@ -32,6 +32,7 @@ from benchmarks.calibration import Rates, Sizes
 from benchmarks.measure import isolated
 from benchmarks.proxy import Link, Proxy
 from benchmarks.report import Check, Report, Table
+from benchmarks.scope import LeftOut, Scope
 from benchmarks.stored import Pictures, Storage
 from headrace.plan import bottleneck
 from headrace.plan.partition import Split
@@ -48,21 +49,18 @@ EPOCHS, PLANNING = 5, 16
 """Epochs with a split, and without: until the loader has looked some times at what it measures."""
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Report | None:
+def run(report: Report, scope: Scope) -> None:
     """Links and splits; nothing where Redis cannot be had."""
-    report = Report("throttled", __doc__ or "", quick=quick)
-    count = (200 if quick else 500) * max(costs.cores() // 2, 1)
+    count = (200 if scope.quick else 500) * max(costs.cores() // 2, 1)
     try:
         fetch()
     except Unavailable as reason:
-        say(f"throttled: skipped, {reason}")
-        return None
+        raise LeftOut(str(reason)) from None
     with tempfile.TemporaryDirectory(prefix="headrace-throttled-") as place, redis(Path(place) / "redis") as port:
         folder = Path(place) / "files"
-        say(f"writing {count} files")
+        scope.say(f"writing {count} files")
         pictures.write(folder, count, costs.cores(), side=SIDE)
-        compare(report, Pictures(folder, count, Storage(count), resize=RESIZE, crop=CROP), port, say)
-    return report
+        compare(report, Pictures(folder, count, Storage(count), resize=RESIZE, crop=CROP), port, scope.say)
 
 
 def compare(report: Report, dataset: Pictures, port: int, say: Callable[[str], None]) -> None:

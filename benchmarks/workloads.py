@@ -40,15 +40,15 @@ class Ready(Dataset[Any]):
 
 
 class Uneven(Dataset[torch.Tensor]):
-    """Ready samples that take CPU time to produce: most `cheap`, a few `dear` seconds.
+    """Ready samples that take CPU time to produce: most `cheap`, one in fifty `dear` seconds.
 
-    Which are dear is drawn once from `seed`; the cost is spent spinning, as a decoder would.
+    Which are dear is drawn once; the cost is spent spinning, as a decoder would.
     """
 
-    def __init__(self, size: int, *, cheap: float, dear: float, share: float = 0.02, seed: int = 0) -> None:
+    def __init__(self, size: int, *, cheap: float, dear: float) -> None:
         self.ready = Ready(size, FLOAT_IMAGE)
-        draw = random.Random(seed)
-        self.costs = [dear if draw.random() < share else cheap for _ in range(size)]
+        draw = random.Random(0)
+        self.costs = [dear if draw.random() < 0.02 else cheap for _ in range(size)]
 
     def __len__(self) -> int:
         return len(self.costs)
@@ -60,7 +60,7 @@ class Uneven(Dataset[torch.Tensor]):
         return self.ready[index]  # type: ignore[no-any-return]
 
 
-def write_images(folder: Path, count: int, *, uneven: bool, seed: int = 0) -> int:
+def write_images(folder: Path, count: int, *, uneven: bool) -> int:
     """Write `count` JPEG files in two classes below `folder`; returns their bytes.
 
     Even: 400 x 300 pixels each. Uneven: the long side is lognormal around 350, 120 to 2,000.
@@ -68,7 +68,7 @@ def write_images(folder: Path, count: int, *, uneven: bool, seed: int = 0) -> in
     """
     from PIL import Image
 
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     written = 0
     for index in range(count):
         width = int(np.clip(350 * np.exp(draw.normal(0, 0.7)), 120, 2000)) if uneven else 400

@@ -18,7 +18,9 @@ from rich.console import Console
 
 from benchmarks import attribution, caches, clock, figures, hits, measure, memory, pipelines, report
 from benchmarks.__main__ import EXPERIMENTS, conduct, main, stoppable
+from benchmarks.measure import Runs
 from benchmarks.report import Report, Table
+from benchmarks.scope import LeftOut, Scope
 from benchmarks.shares import ABOUT_GPUS, MINUTES, QUICK_MINUTES, SHARES, Allowance, taking_part
 
 FOREVER = 600.0
@@ -39,25 +41,23 @@ def slept(seconds):
 def experiment(cases, after=lambda _: None):
     """One whose cases are runs that sleep so long."""
 
-    def run(*, quick, say):
-        made = Report("slept", "", quick=quick)
+    def run(made, scope):
         for name, seconds in cases.items():
             arms = {"one": partial(slept, seconds), "other": partial(slept, 0.0)}
-            runs = measure.interleaved(arms, repeats=2, say=say)
+            runs = measure.interleaved(arms, repeats=2, say=scope.say)
             table = Table(name, ["arm", "s"])
             table.add("one", runs["one"].median("seconds"))
             made.tables.append(table)
             after(name)
-        return made
 
     module = ModuleType("slept")
     module.run = run
     return module
 
 
-def conducted(module, minutes=float("inf")):
+def conducted(module, minutes=float("inf"), name="slept"):
     arguments = argparse.Namespace(only=[], minutes=minutes, quick=False)
-    return conduct("slept", module, arguments, Console(quiet=True))
+    return conduct(name, module, arguments, Console(quiet=True))
 
 
 def test_what_one_experiment_leaves_the_others_have():
@@ -91,7 +91,7 @@ def test_cases_of_the_hour_are_cases(name):
 
 
 def test_one_that_fails_does_not_keep_the_others_from_running(results, monkeypatch, capsys):
-    def fail(*, quick, say):
+    def fail(report, scope):
         raise RuntimeError("no such server")
 
     broken = ModuleType("broken")
@@ -102,7 +102,31 @@ def test_one_that_fails_does_not_keep_the_others_from_running(results, monkeypat
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     assert main() == 1
     assert "failed: startup" in capsys.readouterr().err
-    assert (results / "slept.md").exists()
+    assert (results / "images.md").exists()
+
+
+def test_one_that_lacks_what_it_needs_is_no_failure(results):
+    def lacks(report, scope):
+        raise LeftOut("there is no such server")
+
+    module = ModuleType("lacking")
+    module.run = lacks
+    assert conducted(module) is None
+    assert not list(results.iterdir())
+
+
+def test_a_column_has_its_own_figure():
+    columns = [("median", "x"), ("spread", lambda runs: runs.spread("x")), ("other", "y")]
+    table = Table.of("title", "arm", columns, {"one": Runs([{"x": 1.0}, {"x": 3.0}])})
+    assert table.columns == ["arm", "median", "spread", "other"]
+    assert table.rows == [["one", "2.00", "1.0 – 3.0", "-"]]
+
+
+def test_a_part_is_called_by_its_cases(results):
+    arguments = argparse.Namespace(only=["b, 2", "a"], minutes=1.0, quick=False)
+    conduct("slept", experiment({"a": 0.0}), arguments, Console(quiet=True))
+    assert sorted(found.name for found in results.iterdir()) == ["slept.a-b_2.json", "slept.a-b_2.md"]
+    assert "only: a, b, 2" in (results / "slept.a-b_2.md").read_text()
 
 
 def children():
@@ -152,6 +176,18 @@ def test_cases_share_the_time(monkeypatch):
     assert clock.shortened == ["2 repeats of 100", "1 repeats of 100", "1 repeats of 100"]
 
 
+def test_cases_share_the_time_by_their_weights(monkeypatch):
+    now, counts = 0.0, {}
+    monkeypatch.setattr(clock.time, "monotonic", lambda: now)
+    clock.end_by(60.0)
+    for case in clock.shared({"heavy": 5.0, "light": 1.0}):
+        counts[case] = 0
+        for _ in clock.rounds(100):
+            counts[case] += 1
+            now += 10.0
+    assert counts == {"heavy": 5, "light": 1}
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_repeat_that_is_given_up_costs_only_itself(first):
     with pytest.raises(clock.OutOfTime) if first else nullcontext(), clock.unless_first(0 if first else 1):
@@ -162,7 +198,7 @@ def test_a_repeat_that_is_given_up_costs_only_itself(first):
 def test_those_without_interleaved_runs_keep_time_too(module):
     clock.end_by(time.monotonic())
     with pytest.raises(clock.OutOfTime):
-        module.run(quick=True, say=lambda _: None)
+        module.run(Report("tried", "", quick=True), Scope(quick=True))
 
 
 def test_arms_of_one_table_are_kept_too(results, monkeypatch):
@@ -176,7 +212,7 @@ def test_arms_of_one_table_are_kept_too(results, monkeypatch):
 
     monkeypatch.setattr(memory, "isolated", isolated)
     monkeypatch.setattr(memory, "left_over", lambda *_: "")
-    made, path = conducted(memory)
+    made, path = conducted(memory, name="memory")
     assert path == results / "memory.unfinished.md"
     assert [row[0] for row in made.tables[0].rows] == ["torch"]
 
@@ -194,7 +230,7 @@ def test_caches_of_runs_that_were_killed_are_removed(tmp_path):
 
 
 def test_no_case_in_time_is_no_file(results):
-    assert conducted(experiment({"a": FOREVER}), minutes=1 / 60) == (None, None)
+    assert conducted(experiment({"a": FOREVER}), minutes=1 / 60) is None
     assert not list(results.iterdir())
 
 

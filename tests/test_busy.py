@@ -13,6 +13,8 @@ from benchmarks.bare import Bare
 from benchmarks.busy import Case
 from benchmarks.costs import Burning
 from benchmarks.measure import RunError, Runs, isolated
+from benchmarks.report import Report
+from benchmarks.scope import Scope
 
 PATIENCE = 240.0
 STRAGGLERS, VOLUMES = "0.3 % stragglers", "image segmentation"
@@ -100,7 +102,9 @@ class TestRun:
                 return {name: Runs([fed]) for name in arms} | results
 
             monkeypatch.setattr(busy, "interleaved", interleaved)
-            return busy.run(quick=True, say=lambda _: None, only=[f"{STRAGGLERS}, CPUs at 80 %"]), seen
+            report = Report("busy", "", quick=True)
+            busy.run(report, Scope(quick=True, only=[f"{STRAGGLERS}, CPUs at 80 %"]))
+            return report, seen
 
         return conduct
 

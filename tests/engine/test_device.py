@@ -18,8 +18,7 @@ from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import no_slab
 from headrace.engine.device.registrar import Registrar
-from headrace.testing import ScriptedAccelerator
-from headrace.testing.device import ScriptedMark
+from tests.engine.scripted_device import ScriptedAccelerator, ScriptedMark
 from tests.loader.data import Numbers, Pairs, Raises, listed
 from tests.parity.datasets import Squares
 from tests.parity.support import raises, samples

@@ -16,7 +16,7 @@ from headrace.engine.device.rows import RowBlock
 from headrace.engine.memory.layout import Layout, describe
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Slab
-from headrace.testing import ScriptedAccelerator
+from tests.engine.scripted_device import ScriptedAccelerator
 from tests.loader.data import Pairs, Raises, listed
 
 

@@ -10,7 +10,7 @@ from headrace.engine import resources
 from headrace.engine.consumer.page import FiguresPage
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.memory.slab import Slab
-from headrace.testing import ScriptedAccelerator
+from tests.engine.scripted_device import ScriptedAccelerator
 from tests.loader.data import Numbers
 from tests.parity.datasets import Squares
 from tests.parity.support import children, lists, raises, samples

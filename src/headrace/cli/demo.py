@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,12 +61,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--output {output}: {error.strerror}") from error
     except HeadraceError as error:
         raise UsageError(str(error)) from error
-    if options.json:
-        print(json.dumps(outcome, indent=1))
-    else:
-        from headrace.cli.screen import screen
-
-        _show(outcome, screen())
+    answer(options, outcome, lambda: _show(outcome))
     return 0 if all(entry["complete"] for entry in outcome["loaders"]) else 1
 
 
@@ -244,9 +238,10 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _show(outcome: dict[str, Any], out: Console) -> None:
-    from headrace.cli.screen import table
+def _show(outcome: dict[str, Any]) -> None:
+    from headrace.cli.screen import screen, table
 
+    out = screen()
     torch, ours = outcome["loaders"]
     samples, epochs = outcome["samples"], len(torch["laps"])
     numbers = [f"epoch {number}" for number in range(1, epochs + 1)]

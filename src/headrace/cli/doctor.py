@@ -7,7 +7,6 @@ measured then.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -16,13 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.program import add_program, given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import Console
 
     from headrace.running.comparison import BothLoaders
     from headrace.running.machine import Machine
@@ -54,12 +51,7 @@ def run(options: argparse.Namespace) -> int:
     except NothingToCompare as error:
         _tell(str(error))
         return error.code if options.dataset is None else 2  # a dataset's program is ours
-    if options.json:
-        print(json.dumps(_data(machine, found, measured), indent=1))
-        return 0
-    from headrace.cli.screen import screen
-
-    _show(machine, found, measured, screen())
+    answer(options, _data(machine, found, measured), lambda: _show(machine, found, measured))
     return 0
 
 
@@ -118,13 +110,13 @@ def _data(
     }
 
 
-def _show(
-    machine: Machine, found: Sequence[Advice], measured: tuple[BothLoaders, LoaderReport] | None, out: Console
-) -> None:
+def _show(machine: Machine, found: Sequence[Advice], measured: tuple[BothLoaders, LoaderReport] | None) -> None:
     from headrace.cli.run import show
+    from headrace.cli.screen import screen
     from headrace.cli.trace_tables import advise
     from headrace.trace.words import size
 
+    out = screen()
     shm = "no /dev/shm" if machine.shm is None else f"{size(machine.shm)} free in /dev/shm"
     gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
     out.print(f"This machine: {machine.quota:g} cores, {size(machine.memory)} of memory free, {shm}, {gpus}.")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from headrace.cli import UsageError
-from headrace.trace.reader import Trace
+from headrace.trace.reader import Table, Trace
 
 STAGES = ("fetch", "decode", "augment")
 DEVICE = ("device decode", "device pixels")
@@ -26,8 +26,8 @@ def parameters(trace: Trace, where: str) -> dict[str, Any]:
     first = int(trace.samples["run"][0]) if len(trace.samples) else 0
     loader = trace.runs[first].facts.get("loader") if trace.runs else None
     runs = [at for at, run in enumerate(trace.runs) if run.facts.get("loader") == loader]
-    seconds = {name: _mean(trace, name, runs) for name in STAGES}
-    there = {name: _device(trace, name, runs) for name in DEVICE}
+    seconds = {name: _mean(trace, trace.operations, name, runs) for name in STAGES}
+    there = {name: _mean(trace, trace.spans, name, runs) for name in DEVICE}
     if all(there.values()):
         seconds["decode"] = seconds["decode"] or 1e-9  # the device does it
     missing = [name for name, value in seconds.items() if value is None]
@@ -41,44 +41,26 @@ def parameters(trace: Trace, where: str) -> dict[str, Any]:
     fetch, decode, augment = (value or 1e-9 for value in seconds.values())
     lanes = max(1, len(np.unique(samples["stream"])))
     encoded = float(read["bytes_in"].mean())
-    if all(there.values()):
-        given = float(trace.batches["samples"][np.isin(trace.batches["run"], runs)].mean())
-        decoding, pixels = (value or 1e-9 for value in there.values())
-        rates = {"t_da": given / (decoding + pixels), "t_a": given / pixels}
-        return (
-            UNLIMITED
-            | rates
-            | {
-                THERE: True,
-                "device": rates | {"t_bring": lanes / (decode + augment)},
-                "b_storage": lanes * encoded / fetch,
-                "s_data": encoded,
-                "t_gpu": _demand(trace, runs),
-                "n_total": float(len(np.unique(samples["index"]))),
-            }
-        )  # how large samples are when they are decoded, no worker has seen: m must be given
-    return UNLIMITED | {
+    found = UNLIMITED | {
         "t_gpu": _demand(trace, runs),
-        "t_da": lanes / (decode + augment),
-        "t_a": lanes / augment,
         "b_storage": lanes * encoded / fetch,
         "s_data": encoded,
         "n_total": float(len(np.unique(samples["index"]))),
-        "m": max(float(samples["bytes_out"].mean()), 1.0) / encoded,
     }
+    brought = lanes / (decode + augment)
+    if not all(there.values()):
+        m = max(float(samples["bytes_out"].mean()), 1.0) / encoded
+        return found | {"t_da": brought, "t_a": lanes / augment, "m": m}
+    # How large samples are when they are decoded, no worker has seen: m must be given.
+    given = float(trace.batches["samples"][np.isin(trace.batches["run"], runs)].mean())
+    decoding, pixels = (value or 1e-9 for value in there.values())
+    rates = {"t_da": given / (decoding + pixels), "t_a": given / pixels}
+    return found | rates | {THERE: True, "device": rates | {"t_bring": brought}}
 
 
-def _mean(trace: Trace, name: str, runs: list[int]) -> float | None:
-    """Seconds of an operation."""
-    numbers = [at for at, known in enumerate(trace.names) if known == name]
-    mine = trace.operations[np.isin(trace.operations["name"], numbers) & np.isin(trace.operations["run"], runs)]
-    return float(mine["elapsed"].mean()) / 1e9 if len(mine) else None
-
-
-def _device(trace: Trace, name: str, runs: list[int]) -> float | None:
-    """Seconds that the device took for a batch."""
-    numbers = [at for at, known in enumerate(trace.names) if known == name]
-    mine = trace.spans[np.isin(trace.spans["name"], numbers) & np.isin(trace.spans["run"], runs)]
+def _mean(trace: Trace, calls: Table, name: str, runs: list[int]) -> float | None:
+    """Seconds of those calls that are called so."""
+    mine = calls[(calls["name"] == trace.number(name)) & np.isin(calls["run"], runs)]
     return float(mine["elapsed"].mean()) / 1e9 if len(mine) else None
 
 

@@ -7,7 +7,6 @@ the program runs with both loaders, and what is gained is printed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli import UsageError
+from headrace.cli import UsageError, answer
 from headrace.cli.program import add_program, required
 
 if TYPE_CHECKING:
@@ -74,13 +73,8 @@ def _once(options: argparse.Namespace, program: list[str]) -> int:
             ran = program_run(program, RunOrders(folder, options.loader), trace, quiet=options.json)
         except OSError as error:
             raise UsageError(f"cannot run {program[0]}: {error.strerror}") from None
-    if options.json:
-        print(
-            json.dumps({"code": ran.code, "loader": options.loader, "trace": trace, "processes": ran.data()}, indent=1)
-        )
-        return ran.code
-    for line in _said(ran, options.loader, trace):
-        _tell(line)
+    facts = {"code": ran.code, "loader": options.loader, "trace": trace, "processes": ran.data()}
+    answer(options, facts, lambda: _tell(*_said(ran, options.loader, trace)))
     return ran.code
 
 
@@ -98,6 +92,7 @@ def _said(ran: Ran, loader: str, trace: str | None) -> list[str]:
 
 
 def _compare(options: argparse.Namespace, program: list[str]) -> int:
+    from headrace.cli.screen import screen
     from headrace.running.comparison import NothingToCompare, compare
 
     try:
@@ -107,17 +102,13 @@ def _compare(options: argparse.Namespace, program: list[str]) -> int:
     except NothingToCompare as error:
         _tell(str(error))
         return error.code
-    if options.json:
-        print(json.dumps({**asdict(found), "gain": found.gain, "verdict": found.verdict}, indent=1))
-    else:
-        from headrace.cli.screen import screen
-
-        show(found, screen())
+    answer(options, {**asdict(found), "gain": found.gain, "verdict": found.verdict}, lambda: show(found, screen()))
     return 0
 
 
-def _tell(line: str) -> None:
-    print(f"headrace run: {line}", file=sys.stderr)
+def _tell(*lines: str) -> None:
+    for line in lines:
+        print(f"headrace run: {line}", file=sys.stderr)
 
 
 def show(found: BothLoaders, out: Console) -> None:

@@ -13,11 +13,10 @@ from headrace.store.arrivals import arrivals
 from headrace.store.background import Background, following
 from headrace.store.base import Label, LocalStore, Lost, RemoteStore, Row, Session, Store
 from headrace.store.bridges import Threaded
-from headrace.store.events import Observer
 from headrace.store.locate import open_store
 from headrace.store.owned import Owned
 from headrace.store.window import Window
-from headrace.store.wrappers import Observed, Retrying
+from headrace.store.wrappers import Retrying
 
 
 class Sample(NamedTuple):
@@ -60,14 +59,11 @@ class Client:
         *,
         decode: Callable[[Any], Any] | None = None,
         fetching: Fetching | None = None,
-        observer: Observer | None = None,
     ) -> None:
         found = open_store(store) if isinstance(store, str) else store
         self._fetching = fetching or Fetching()
         remote: RemoteStore = Threaded(found) if isinstance(found, LocalStore) else found
-        if observer is not None:
-            remote = Observed(remote, observer)
-        self._store = Retrying(remote, self._fetching.retry, observer)
+        self._store = Retrying(remote, self._fetching.retry)
         self._decode = decode
         self._held = Owned(self._open, _HeldClient.close)
 

@@ -2,11 +2,12 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.store.keys import Keys
 from headrace.store.tar import BadTar, members
 
 
@@ -44,9 +45,8 @@ class TarIndex:
         named = sorted((key if unique else f"{shards[number].stem}/{key}", (number, key)) for number, key in found)
         self.extensions = tuple(extensions)
         """Of any file."""
-        keys = [key.encode(errors="surrogateescape") for key, _ in named]
-        self._text = b"".join(keys)
-        self._ends = array("Q", accumulate(map(len, keys)))
+        self.keys = Keys(key for key, _ in named)
+        """All of them, sorted."""
         self._shard = array("I", (number for _, (number, _) in named))
         self._upto = array("Q", accumulate(len(found[place]) for _, place in named))
         self._kinds, self._offsets, self._sizes = array("I"), array("Q"), array("Q")
@@ -56,26 +56,14 @@ class TarIndex:
                 self._offsets.append(offset)
                 self._sizes.append(size)
 
-    def __len__(self) -> int:
-        return len(self._ends)
-
     def is_current(self) -> bool:
         """Whether the shards are those that were read."""
         return self._stamps == _stamps(self.shards)
 
-    def key(self, number: int) -> str:
-        """The key of a sample by its place in their order."""
-        begin = self._ends[number - 1] if number else 0
-        return self._text[begin : self._ends[number]].decode(errors="surrogateescape")
-
-    def keys(self) -> Iterator[str]:
-        """All of them, sorted."""
-        return map(self.key, range(len(self)))
-
     def find(self, key: str) -> dict[str, Piece] | None:
         """The files of a sample by extension, in their order in the shard."""
-        number = bisect_left(range(len(self)), key, key=self.key)
-        return self.files(number) if number < len(self) and self.key(number) == key else None
+        number = bisect_left(self.keys, key)
+        return self.files(number) if number < len(self.keys) and self.keys[number] == key else None
 
     def files(self, number: int) -> dict[str, Piece]:
         """As ``find``, by place."""

@@ -48,7 +48,7 @@ class TarStore(UrlNamed, LocalStore):
         return Row(key, self._read(files[extension]), self._label_of(key, files))
 
     def keys(self) -> list[str]:
-        return list(self._samples().keys())
+        return list(self._samples().keys)
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         kinds, values = self._metadata()
@@ -107,7 +107,7 @@ class TarStore(UrlNamed, LocalStore):
 
     def _metadata(self) -> tuple[dict[str, Kind], dict[str, list[object]]]:
         index = self._samples()
-        samples = [(index.key(number), index.files(number)) for number in range(len(index))]
+        samples = [(key, index.files(number)) for number, key in enumerate(index.keys)]
         values: dict[str, list[object]] = {"key": [key for key, _ in samples]}
         kinds = {"key": Kind.TEXT}
         if self._label_kind() is LabelKind.INTEGER:

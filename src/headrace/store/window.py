@@ -113,9 +113,9 @@ class Window:
         """The consumer waits for what comes next."""
         self._waited = True
 
-    def dropped(self, count: int = 1) -> None:
-        """Requests were given up."""
-        self._outstanding -= count
+    def dropped(self) -> None:
+        """A request was given up."""
+        self._outstanding -= 1
 
     def consumed(self, count: int = 1) -> None:
         """Samples were handed to their consumer; those that were worked on first."""

@@ -1,6 +1,6 @@
 """How a quantity is spread: the figures that every table of a report is made of."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,6 @@ class Spread:
     @property
     def variability(self) -> float:
         return self.std / self.mean if self.mean else 0.0
-
-    def data(self) -> dict[str, Any]:
-        return {**asdict(self), "variability": self.variability}
 
 
 def spread(nanoseconds: npt.NDArray[Any]) -> Spread:

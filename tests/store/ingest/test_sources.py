@@ -343,6 +343,12 @@ class TestTars:
         }
         assert found == {b"1": (1, "dog", "a dog"), b"2": (0, "cat", None)}
 
+    @pytest.mark.parametrize(("cls", "kept"), [(b"1", "cat"), (b"dog", "dog")])
+    def test_a_class_among_the_metadata_stays_where_labels_are_numbers(self, tmp_path, url, cls, kept):
+        path = self.shard(tmp_path / "s.tar", [("a.raw", b"1"), ("a.cls", cls), ("a.json", b'{"class": "cat"}')])
+        ingest(str(path), url)
+        assert [metadata["class"] for _, _, metadata in contents(url).values()] == [kept]
+
     def test_masks_and_other_extensions(self, tmp_path, url):
         path = self.shard(tmp_path / "s.tar", [("a.left.raw", b"l"), ("a.right.raw", b"r"), ("a.seg.png", b"mask")])
         ingest(str(path), url, ReadOptions(payload="right.raw", label_files="seg.png"))

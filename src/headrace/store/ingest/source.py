@@ -93,34 +93,47 @@ class IngestSource(Protocol):
 
 def open_source(text: str, reading: ReadOptions) -> IngestSource:
     """The source a text names. Raises ``IngestError`` where it names none."""
-    module, arguments = _kind(text)
+    module, name = _kind(text)
     if reading.allow_outside and module != "manifest":
-        raise IngestError(f"allow-outside is about the paths in a manifest, and {arguments[0]} is none")
-    return _made(module, [*arguments, reading])
+        raise IngestError(f"allow-outside is about the paths in a manifest, and {name} is none")
+    kind = getattr(importlib.import_module(f"headrace.store.ingest.{module}"), _CLASSES[module])
+    made: IngestSource = kind(name, reading)
+    return made
 
 
-def _kind(text: str) -> tuple[str, list[str]]:
+_CLASSES = {
+    "stored": "StoredSource",
+    "manifest": "Manifest",
+    "tars": "Tars",
+    "huggingface": "Saved",
+    "dataset": "MapDataset",
+}
+"""By module, which is imported when it is needed."""
+
+
+def _kind(text: str) -> tuple[str, str]:
+    """The module that reads it, and what that is told."""
     scheme, colon, rest = text.partition(":")
     path = Path(text)
     if "://" in text:
-        return "stored", [text]
+        return "stored", text
     if colon and scheme == "hf":
-        return "huggingface", [rest]
+        return "huggingface", rest
     if path.is_dir():
         return _of_folder(path, text)
     if path.is_file() or (path.suffix == ".tar" and not {"{", "*"}.isdisjoint(text)):
         return _of_file(path, text)
     if rest and scheme.replace(".", "_").isidentifier():
-        return "dataset", [text]
+        return "dataset", text
     raise IngestError(
         f"{text}: there is no such folder or file; a source is a folder, a CSV or Parquet manifest, WebDataset tars, "
         "torchvision:NAME?root=..., module:factory, hf:FOLDER or the URL of a store"
     )
 
 
-def _of_folder(path: Path, text: str) -> tuple[str, list[str]]:
+def _of_folder(path: Path, text: str) -> tuple[str, str]:
     if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
-        return "huggingface", [text]
+        return "huggingface", text
     try:
         entries = list(path.iterdir())
     except OSError as error:
@@ -132,31 +145,16 @@ def _of_folder(path: Path, text: str) -> tuple[str, list[str]]:
                 f"{text}: there are tars in it, and folders ({min(folders)}): write '{text}/*.tar' for the tars, "
                 f"or file://{quote(str(path.resolve()))} for the files in the folders"
             )
-        return "tars", [text]
-    return "stored", [f"file://{quote(str(path.resolve()))}"]
+        return "tars", text
+    return "stored", f"file://{quote(str(path.resolve()))}"
 
 
-def _of_file(path: Path, text: str) -> tuple[str, list[str]]:
+def _of_file(path: Path, text: str) -> tuple[str, str]:
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv", ".parquet"}:
-        return "manifest", [text]
+        return "manifest", text
     if suffix == ".tar":
-        return "tars", [text]
+        return "tars", text
     if suffix == ".arrow":
-        return "huggingface", [text]
+        return "huggingface", text
     raise IngestError(f"{text}: a file to ingest from is a .csv, .tsv, .parquet, .tar or .arrow file")
-
-
-_CLASSES = {
-    "stored": "StoredSource",
-    "manifest": "Manifest",
-    "tars": "Tars",
-    "huggingface": "Saved",
-    "dataset": "MapDataset",
-}
-
-
-def _made(module: str, arguments: list[Any]) -> IngestSource:
-    kind = getattr(importlib.import_module(f"headrace.store.ingest.{module}"), _CLASSES[module])
-    made: IngestSource = kind(*arguments)
-    return made

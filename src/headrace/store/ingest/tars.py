@@ -6,7 +6,8 @@ or a shard that is broken is a failure of its own.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob
 from itertools import product
@@ -14,16 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.errors import IngestError
-from headrace.store.base import Kind, LabelKind, Scalar
 from headrace.store.columns import CLASS
-from headrace.store.ingest.kinds import Guess, converted
+from headrace.store.ingest.fields import FieldShape
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
 from headrace.store.tar import BadTar, members
 
 CLS, JSON, TEXT = "cls", "json", "txt"
-KEY = "key"
-"""What is called so among the metadata is the key, as in manifests."""
 LONGEST = 1 << 20
 """Bytes of a label or of metadata; what is longer is no such thing."""
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -53,15 +51,15 @@ class Tars(IngestSource):
         self.name = text
         self.where = Where(str(Path(text).absolute()), threads=True)
         self._reading = reading
+        self._label = None if reading.label_files else reading.label or CLS
         self._shards = _shards(text)
-        self._known: _TarColumns | None = None
+        self._known: FieldShape | None = None
 
     def shape(self) -> SourceShape:
-        known = self._columns()
-        return SourceShape(known.labels, known.kinds, known.classes, known.count)
+        return self._described().shape()
 
     def items(self) -> Iterator[Item]:
-        known = self._columns()
+        known = self._described()
         for shard in self._shards:
             try:
                 for group in _groups(shard):
@@ -75,85 +73,36 @@ class Tars(IngestSource):
             content, name = _read(file, payload[:2]), f"x.{payload[2]}"
             return Loaded(content, None if label is None else _read(file, label), name)
 
-    def _item(self, group: _TarSample, known: "_TarColumns") -> Item:
+    def _item(self, group: _TarSample, known: FieldShape) -> Item:
         ident = f"{group.shard.name}/{group.key}"
         try:
             if group.twice is not None:
                 raise ValueError(f"it has two members .{group.twice}")
-            place, label_place = known.places(group)
-            fields = _fields(group, known.label)
-            metadata: dict[str, Scalar] = {
-                name: converted(_text(fields.get(name)), kind) for name, kind in known.kinds.items() if name != CLASS
-            }
-            metadata["path"] = ident
-            label = known.label_of(fields)
-            key = None if known.key is None else _text(fields.get(known.key))
-            if key == "":
-                raise ValueError(f"it has no {known.key}")
+            place, fields = (str(group.shard), *self._places(group)), _fields(group, self._label)
+            if known.label is not None and known.label not in fields:
+                raise ValueError(f"it has no label: no member .{known.label}")
+            if known.classes is not None:  # the label is its class, whatever else is called so
+                fields.pop(CLASS, None)
+            return known.item(ident, place, fields)
         except (ValueError, OSError) as error:
             return Item(ident, None, problem=str(error))
-        return Item(ident, (str(group.shard), place, label_place), label, metadata, key)
 
-    def _columns(self) -> "_TarColumns":
-        if self._known is None:
-            self._known = _TarColumns(self.name, self._reading, self._shards)
-        return self._known
-
-
-class _TarColumns:
-    """What the samples of all shards have, from one look at their headers, labels and metadata."""
-
-    def __init__(self, name: str, reading: ReadOptions, shards: list[Path]) -> None:
-        self._reading = reading
-        self.label = None if reading.label_files else reading.label or CLS
-        guesses: dict[str, Guess] = {}
-        labels, names = Guess(), set[str]()
-        self.count = 0
-        for group in _readable(shards):
-            self.count += 1
-            try:
-                fields = _fields(group, self.label)
-            except (ValueError, OSError):
-                continue  # told when it is its turn
-            label = _text(fields.pop(self.label, None)) if self.label else ""
-            labels.see([label])
-            names.update([label] if label else [])
-            for column, value in fields.items():
-                guesses.setdefault(column, Guess()).see([_text(value)])
-        if not self.count:
-            raise IngestError(f"{name}: there is no sample in it")
-        self.key = reading.key or (KEY if KEY in guesses else None)
-        metadata = [column for column in guesses if column != KEY or self.key != KEY]
-        wanted = [column for column in metadata if reading.columns is None or column in reading.columns]
-        for column in [*(reading.columns or ()), *reading.types, *filter(None, [reading.key])]:
-            if column not in guesses:
-                raise IngestError(f"{name} has no metadata {column!r}; it has {', '.join(guesses) or 'none'}")
-        self.kinds = {"path": Kind.TEXT, **{each: reading.types.get(each, guesses[each].kind) for each in wanted}}
-        by_name = bool(names) and (labels.kind is not Kind.INTEGER or bool(reading.classes))
-        self.classes = tuple(sorted(names)) if by_name else None
-        if by_name:
-            self.kinds[CLASS] = Kind.TEXT
-        self.labels = LabelKind.BLOB if reading.label_files else LabelKind.INTEGER if names else LabelKind.NONE
-
-    def places(self, group: _TarSample) -> tuple[tuple[int, int, str], tuple[int, int] | None]:
+    def _places(self, group: _TarSample) -> tuple[tuple[int, int, str], tuple[int, int] | None]:
         """Where the sample and a label that is a file are. Raises ``ValueError`` where one is not there."""
-        apart = {JSON, TEXT, CLS, self.label, self._reading.label_files}
+        files = self._reading.label_files
+        apart = {JSON, TEXT, CLS, self._label, files}
         wanted = self._reading.payload or next((each for each in group.members if each not in apart), None)
         if wanted is None or wanted not in group.members:
             raise ValueError(f"it has no member .{wanted or '*'}, only .{', .'.join(group.members)}")
-        files = self._reading.label_files
         if files is not None and files not in group.members:
             raise ValueError(f"it has no member .{files}")
         return (*group.members[wanted], wanted), None if files is None else group.members[files]
 
-    def label_of(self, fields: Mapping[str, Any]) -> int | str | None:
-        """A number, or the name of a class."""
-        if self.label is None or self.labels is not LabelKind.INTEGER:
-            return None
-        text = _text(fields.get(self.label))
-        if not text:
-            raise ValueError(f"it has no label: no member .{self.label}")
-        return text if self.classes is not None else int(text)
+    def _described(self) -> FieldShape:
+        if self._known is None:
+            samples = _readable(self._shards, self._label)
+            self._known = FieldShape(self.name, self._reading, samples, self._label or CLS, called="metadata")
+        return self._known
 
 
 def _shards(text: str) -> list[Path]:
@@ -174,12 +123,16 @@ def _shards(text: str) -> list[Path]:
     return found
 
 
-def _readable(shards: list[Path]) -> Iterator[_TarSample]:
+def _readable(shards: list[Path], label: str | None) -> Iterator[dict[str, Any]]:
+    """The fields of every sample; none of one that cannot be read, which is told when it is its turn."""
     for shard in shards:
-        try:
-            yield from _groups(shard)
-        except (BadTar, OSError):
-            continue
+        with suppress(BadTar, OSError):
+            for group in _groups(shard):
+                try:
+                    fields = _fields(group, label)
+                except (ValueError, OSError):
+                    fields = {}
+                yield fields
 
 
 def _groups(shard: Path) -> Iterator[_TarSample]:
@@ -234,7 +187,3 @@ def _read(file: Any, place: tuple[int, int], most: int | None = None) -> bytes:
     if len(content) < size:
         raise ValueError("the tar ends within it")
     return content
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)

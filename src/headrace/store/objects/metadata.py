@@ -22,17 +22,10 @@ AT_ONCE = 16
 """Parts that are read ahead."""
 
 
-class PartNumbers:
-    """Parts are ordered by their numbers: the time, or one more than the last where a clock was set back."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        found = names[-1].rpartition("/")[2].partition("-")[0] if names else ""
-        self._last = int(found) if found.isdecimal() else 0
-
-    def following(self, now: int) -> str:
-        """For the next part."""
-        self._last = max(now, self._last + 1)
-        return f"{self._last:020}"
+def last_number(names: Sequence[str]) -> int:
+    """Of the parts: the time of each, or one more than that of the part before it where a clock was set back."""
+    found = names[-1].rpartition("/")[2].partition("-")[0] if names else ""
+    return int(found) if found.isdecimal() else 0
 
 
 async def rows(bucket: Bucket, store: str) -> AsyncIterator[dict[str, Any]]:

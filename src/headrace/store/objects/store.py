@@ -74,8 +74,8 @@ class ObjectStore(UrlNamed, RemoteStore):
         try:
             schema = background.run(self._schema())
             there = background.run(self._keys())
-            numbers = metadata.PartNumbers(background.run(self._bucket.names(metadata.FOLDER)))
-            yield ObjectWriter(self._bucket, schema, there, numbers, background, self.name)
+            last = metadata.last_number(background.run(self._bucket.names(metadata.FOLDER)))
+            yield ObjectWriter(self._bucket, schema, there, last, background, self.name)
         finally:
             background.close()
 
@@ -196,13 +196,13 @@ class ObjectWriter:
         bucket: Bucket,
         schema: Schema,
         there: metadata.KnownKeys,
-        numbers: metadata.PartNumbers,
+        last: int,
         background: Background,
         store: str,
     ) -> None:
         self._bucket = bucket
         self._schema = schema
-        self._there, self._numbers = there, numbers
+        self._there, self._last = there, last
         self._background = background
         self._store = store
         self._again = Perseverance(store, Retry(), None)
@@ -236,7 +236,8 @@ class ObjectWriter:
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One more part of the metadata."""
-        part = f"{metadata.FOLDER}/{self._numbers.following(time.time_ns())}-{uuid.uuid4().hex[:8]}.jsonl"
+        self._last = max(time.time_ns(), self._last + 1)
+        part = f"{metadata.FOLDER}/{self._last:020}-{uuid.uuid4().hex[:8]}.jsonl"
         await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
 
     async def _put(self, records: Sequence[Record]) -> None:

@@ -57,8 +57,8 @@ def _rule(rule: object, classes: Sequence[str]) -> Wanted:
     return Wanted(tuple(Fraction(repr(float(named[name]))) for name in classes))
 
 
-def _some(names: Sequence[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def kept(counts: Sequence[int], weights: Sequence[Fraction]) -> list[int]:

@@ -96,14 +96,7 @@ class _SplitRequest:
     seed: int
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "fractions": self.fractions,
-            "group_by": self.group_by,
-            "stratify": list(self.stratify),
-            "balance": self.balance,
-            "folds": self.folds,
-            "seed": self.seed,
-        }
+        return vars(self) | {"stratify": list(self.stratify)}
 
 
 def _request(

@@ -134,7 +134,7 @@ def _summed(
     for at, name in enumerate(names):
         if not any(count[at].any() for count in counts.values()):
             continue
-        rows = table[np.isin(table["name"], [n for n, known in enumerate(trace.names) if known == name])]
+        rows = table[table["name"] == trace.number(name)]
         operations.append(
             OperationProfile(
                 name=name,

@@ -7,6 +7,7 @@ import numpy as np
 
 from headrace.trace.hardware.profile import Profile, ratios
 from headrace.trace.reader import Trace
+from headrace.trace.spread import computed
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,9 @@ def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profil
     for number in np.unique(table["name"]).tolist():
         rows = table[table["name"] == number]
         values = {"calls": float(len(rows)), "elapsed": float(rows["elapsed"].sum() / 1e9)}
-        known = rows[rows["cpu"] >= 0]
-        if found is None and known["elapsed"].sum():
-            share = known["cpu"].sum() / known["elapsed"].sum()
-            values["cpu_seconds"] = float(share * values["elapsed"])
+        share = computed(rows)
+        if found is None and share is not None:
+            values["cpu_seconds"] = share * values["elapsed"]
         operations[trace.names[number]] = values
     for operation in found.operations if found else []:
         if operation.name in operations:
