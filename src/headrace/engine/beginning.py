@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from headrace.cache.options import Cache
+from headrace.engine.consumer.ordering.facts import compare
 from headrace.engine.consumer.ordering.members import members
 from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.ordering.saved import is_over, members_of, pending
@@ -71,7 +72,7 @@ def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
     """What the numbered epoch begins with. One that cannot begin has drawn nothing. ``saved``: see ``numbered``."""
     settings = resources.settings
     if saved:
-        settings.facts.compare(saved)  # again: the dataset or the number of workers may have changed since
+        compare(settings.facts, saved)  # again: the dataset or the number of workers may have changed since
     going_on = saved if saved and not saved["finished"] else None
     with _kept(settings.generator or torch.default_generator):
         if saved and "generator" in saved and settings.generator is not None:
