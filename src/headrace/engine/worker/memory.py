@@ -61,10 +61,6 @@ class WorkerMemory:
         """Who is told what this worker does, if anybody."""
         return LaneStory.of(self.reservation.words, self.reservation.dims, self.number, time.monotonic_ns)
 
-    def layout_of(self, sample: Any) -> tuple[int, Layout] | None:
-        """The sample's layout and its number; None when it must travel as an object."""
-        return self.layouts.of(sample)
-
     def views(self, slot: int, number: int, layout: Layout) -> list[Any]:
         """The leaf arrays of a slot: tensors for tensor leaves, numpy arrays for the rest."""
         rows = self.facts.expected(slot)
@@ -80,7 +76,7 @@ class WorkerMemory:
                     tensor = torch.empty((rows, *leaf.shape), dtype=leaf.dtype)
                 else:
                     tensor = torch.frombuffer(raw, dtype=leaf.dtype).view(rows, *leaf.shape)
-                made.append(tensor if leaf.copied_by_torch else tensor.numpy())
+                made.append(tensor if leaf.kind is torch.Tensor else tensor.numpy())
             if len(self._views) >= VIEWS:
                 self._views.clear()
             self._views[key] = made
