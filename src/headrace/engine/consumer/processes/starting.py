@@ -21,7 +21,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from headrace.core.errors import WorkerDied
-from headrace.engine.consumer.processes.forker import Forker, ForkerGone, alone
+from headrace.engine.consumer.processes import forker
+from headrace.engine.consumer.processes.forker import Forker, ForkerGone
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell
 from headrace.engine.worker import process as worker
@@ -226,7 +227,7 @@ class Starter:
         process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
         _have_descriptors()
         try:
-            with alone() if self._forks else nullcontext():
+            with forker.one_fork if self._forks else nullcontext():
                 process.start()
         except (EOFError, ConnectionError) as error:
             raise WorkerDied(
