@@ -13,7 +13,6 @@ from headrace.core.options import Seeding, Skip
 from headrace.engine.calls import OneCall
 from headrace.engine.consumer.cores import free_memory
 from headrace.engine.consumer.counters import summary
-from headrace.engine.consumer.hand import EpochRun, Hand
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.sources import pack_random
 from headrace.engine.consumer.processes.pool import Pool
@@ -34,6 +33,7 @@ from headrace.engine.worker.job import Task
 from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.signals import held
 from headrace.sched.gauges import Gauges
+from headrace.sched.hand import EpochRun, Hand
 from headrace.sched.resume import Resume
 from headrace.sched.streammachine import StreamMachine
 

@@ -10,7 +10,6 @@ import torch
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import Delivered, Hand
 from headrace.engine.device.pieces import crossing
 from headrace.engine.device.rows import Block, Crossing, RowBlock
 from headrace.engine.memory import codec
@@ -22,6 +21,7 @@ from headrace.engine.worker.fitting import LeftOut
 from headrace.sched.acts import Failed, ReadySlot
 from headrace.sched.book import Settled
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.hand import Delivered, Hand
 from headrace.sched.slots import SlotView
 
 _Way = tuple[tuple[int, int], Crossing | None, tuple[torch.Tensor, ...]]

@@ -10,10 +10,9 @@ from operator import getitem
 from typing import Any
 
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands, NotYet
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
-from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
+from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
 from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
@@ -22,6 +21,7 @@ from headrace.engine.worker.fitting import LeftOut, fitted, single
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 from headrace.sched.groups import Groups
+from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands, NotYet
 
 
 def collated(

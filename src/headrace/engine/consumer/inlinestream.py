@@ -8,10 +8,10 @@ from itertools import takewhile
 from typing import Any
 
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import Delivered, Hand, Hands
 from headrace.engine.consumer.inline import collated
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
+from headrace.sched.hand import Delivered, Hand, Hands
 from headrace.sched.resume import Resume
 
 

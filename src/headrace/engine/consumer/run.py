@@ -4,10 +4,10 @@ import time
 from typing import Any
 
 from headrace.core.errors import WorkerDied
-from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.samplework import SampleWork
 from headrace.engine.consumer.streamwork import StreamWork
 from headrace.sched.acts import End, Wait
+from headrace.sched.hand import NOT_YET, Hand, Hands, NotYet
 
 
 class Run:

@@ -6,10 +6,10 @@ from typing import Any
 
 from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.hand import Delivered, Hand, Hands
 from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.memory.slab import Slots
 from headrace.sched.acts import Ring, Wait
+from headrace.sched.hand import Delivered, Hand, Hands
 from headrace.sched.resume import Note, Resume, SlotContents
 from headrace.sched.streammachine import (
     Allow,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from headrace.engine.consumer.hand import NOT_YET, NotYet
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
@@ -12,6 +11,7 @@ from headrace.engine.staging.plans import Allotted, Plan, pack
 from headrace.sched.acts import Arrangement
 from headrace.sched.arrivals import Arrivals, ArrivedGroup
 from headrace.sched.groups import Groups
+from headrace.sched.hand import NOT_YET, NotYet
 
 AHEAD = 2
 """Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""
