@@ -136,7 +136,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         rows = Rows.of(self.dataset)
         if rows is not None and self.cache is None:
             with held():
-                self._kept.fetchers.begin(rows.orders(self.loading.prefetch, self.batch_size))
+                self._kept.connect(rows.orders(self.loading.prefetch, self.batch_size))
 
     def __iter__(self) -> Any:
         """Begin an epoch. A process forked from the one that used the loader gets workers and memory of its own."""

@@ -172,7 +172,8 @@ class Resources:
             limit = settings.loading.memory_limit
             room = free_memory() // 4 if limit is None else limit
             with held():
-                self.slab = self.kept.slabs.take(room, self.accelerator, settings.extent)
+                slab = self.kept.slabs.take(lambda slab: slab.serves(self.accelerator, settings.extent))
+                self.slab = slab or Slab(room, self.accelerator, settings.extent)
         return self.slab
 
     def _task(self, *, standard: bool) -> Task:
@@ -263,7 +264,7 @@ class Resources:
     def _end_fetcher(self) -> None:
         fetcher, self.fetcher = self.fetcher, None
         if fetcher is not None:
-            self.kept.fetchers.put(fetcher)
+            self.kept.fetchers.put(fetcher) if fetcher.rest() else fetcher.close()
 
     def _end_membership(self) -> None:
         membership, self.membership = self.membership, None
@@ -276,7 +277,7 @@ class Resources:
         self.accelerator = self.pinning = self.renderer = self.rendering = None  # a loader knows its last iteration
         if slab is None:
             return
-        if failed is None:
+        if failed is None and not slab.memory.stays:
             slab.slots.forget()
             slab.slots.reclaim()
             self.kept.slabs.put(slab)
