@@ -17,20 +17,18 @@ from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import COLLATION
-from headrace.engine.worker.fitting import LeftOut, fitted, single
+from headrace.engine.worker.fitting import LeftOut, fitted
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands, NotYet
 
 
-def collated(
-    collate_fn: Callable[[Any], Any], samples: Any, observer: Observer | None, batch: Delivered, *, batched: bool
-) -> Any:
+def collated(collate_fn: Callable[[Any], Any], samples: Any, observer: Observer | None, batch: Delivered) -> Any:
     """The samples, collated; noted if somebody looks."""
     began = time.monotonic_ns()
     try:
-        made = collate_fn(samples if batched else samples[0])
+        made = collate_fn(samples)
     except StopIteration as error:
         raise RuntimeError("collate_fn raised StopIteration, which would end the epoch") from error
     if observer is not None:
@@ -168,12 +166,15 @@ class InlineRun:
     def _collated(self, samples: Any, made: list[Any], delivered: Delivered) -> Any:
         if self._seed is not None and made:
             seeding.seed_sample(*self._seed, made[0], COLLATION)
-        dataset, skips = self._dataset, self.errors.skips
-        if self._batched:
-            collate_fn = partial(fitted, self._collate_fn, indices=lambda: made, dataset=dataset, skips=skips)
-        else:
-            collate_fn = partial(single, self._collate_fn, index=made[0], dataset=dataset, skips=skips)
-        return collated(collate_fn, samples, self._observer, delivered, batched=self._batched)
+        collate_fn = partial(
+            fitted,
+            self._collate_fn,
+            indices=lambda: made,
+            dataset=self._dataset,
+            batched=self._batched,
+            skips=self.errors.skips,
+        )
+        return collated(collate_fn, samples, self._observer, delivered)
 
     def _without(self, left: LeftOut) -> tuple[Any, Delivered]:
         """The batch, the samples that did not fit counted as failures."""

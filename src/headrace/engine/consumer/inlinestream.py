@@ -34,7 +34,8 @@ class InlineStream:
         self._errors, self._dataset = errors, dataset
         self._observer, self._number = observer, -1
         item = next if observer is None else observer.items()
-        self._collate_fn, self._batched, self._counters = collate_fn, batch_size is not None, counters
+        self._counters = counters
+        self._collate_fn = collate_fn if batch_size is not None else lambda items: collate_fn(items[0])
         self._begin: Callable[[Resume], Stream] = lambda resume: Stream(
             dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resume, item=item
         )
@@ -88,7 +89,7 @@ class InlineStream:
     def _made(self, items: list[Any], then: Resume) -> Hand[Resume]:
         delivered = Delivered(self._number + 1, len(items))
         try:
-            batch = collated(self._collate_fn, items, self._observer, delivered, batched=self._batched)
+            batch = collated(self._collate_fn, items, self._observer, delivered)
         except Exception as error:  # noqa: BLE001  (the user's function: the batch is given up, as torch does)
             return Hand(error, then, Delivered())
         self._number += 1

@@ -41,7 +41,7 @@ class Run:
         return made
 
     def _mend(self) -> None:
-        self._pool.section().end()
+        self._pool.section.end()
         self._work.mend()
         if self.machine.refills:
             self._work.have_made()
@@ -76,7 +76,7 @@ class Run:
         """Until something happens; how long was waited with that. The dead are replaced."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            busy = "; ".join(self._pool.late() + self._work.busy())
+            busy = "; ".join(self._pool.overdue.late() + self._work.busy())
             self._torn = False
             msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({busy})" if busy else "")
             raise RuntimeError(msg + self._pool.told())
@@ -112,7 +112,7 @@ class Run:
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
         if self._torn:
-            self._pool.section().end()
+            self._pool.section.end()
             self._pool.ring(range(self._pool.lanes))
         self.hands.clear()
         self._work.abandon(torn=self._torn)
