@@ -99,7 +99,6 @@ def _run(resources: Resources, begun: Beginning) -> EpochRun:
         batched=settings.batched,
         seed=(begun.seed, begun.epoch) if settings.loading.seeding is Seeding.SAMPLE else None,
         errors=_errors(resources),
-        counters=resources.counters,
         observer=_observer(resources, samples),
     )
 
@@ -136,7 +135,6 @@ def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
             settings.collate_fn,
             batch_size=settings.batch_size,
             drop_last=settings.drop_last,
-            counters=resources.counters,
             resumed=resumed[0] if resumed else Resume(),
             errors=_errors(resources),
             observer=_observer(resources),

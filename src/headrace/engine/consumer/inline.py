@@ -9,7 +9,7 @@ from functools import partial
 from operator import getitem
 from typing import Any
 
-from headrace.engine.consumer.counters import Errors, LoaderCounters
+from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
@@ -48,7 +48,6 @@ class InlineRun:
         batched: bool,
         seed: tuple[int, int] | None,
         errors: Errors,
-        counters: LoaderCounters,
         observer: Observer | None,
     ) -> None:
         """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
@@ -56,7 +55,7 @@ class InlineRun:
         ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
         """
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
-        self._seed, self._counters = seed, counters
+        self._seed = seed
         self.errors = errors
         """What becomes of samples that fail."""
         self._observer, self._number = observer, -1
@@ -152,7 +151,6 @@ class InlineRun:
             if isinstance(self._placed, Staged):
                 self._placed.settle()
         self.errors.passed(len(samples))
-        self._counters.samples += len(samples)
         return samples, made
 
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
@@ -179,7 +177,6 @@ class InlineRun:
     def _without(self, left: LeftOut) -> tuple[Any, Delivered]:
         """The batch, the samples that did not fit counted as failures."""
         self.errors.passed(-len(left.unfit))
-        self._counters.samples -= len(left.unfit)
         for index, why in left.unfit:
             self.errors.failed(index, why, why)
         return left.batch, Delivered(self._number + 1, left.samples)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from headrace.engine.consumer.counters import Errors, LoaderCounters
+from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.inline import collated
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
@@ -25,7 +25,6 @@ class InlineStream:
         *,
         batch_size: int | None,
         drop_last: bool,
-        counters: LoaderCounters,
         resumed: Resume,
         errors: Errors,
         observer: Observer | None,
@@ -34,7 +33,6 @@ class InlineStream:
         self._errors, self._dataset = errors, dataset
         self._observer, self._number = observer, -1
         item = next if observer is None else observer.items()
-        self._counters = counters
         self._collate_fn = collate_fn if batch_size is not None else lambda items: collate_fn(items[0])
         self._begin: Callable[[Resume], Stream] = lambda resume: Stream(
             dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resume, item=item
@@ -94,7 +92,6 @@ class InlineStream:
             return Hand(error, then, Delivered())
         self._number += 1
         self._errors.passed(len(items))
-        self._counters.samples += len(items)
         return Hand((batch,), then, delivered)
 
     def _items(self) -> tuple[list[Any] | BaseException | None, int]:

@@ -201,8 +201,9 @@ class Pool:
         for child in running.values():
             kill(child)
         await_end(running, None)
-        for child in filter(None, self._children):
-            child.close()
+        for each in self._children:
+            if each is not None:
+                each.close()
         if self.story is not None:
             self.story.gather()
         self._starter.close()

@@ -64,7 +64,8 @@ class ArrivingGroups:
         self._head: Planned | None = None
         self._plans: dict[int, Plan] = {}  # of what was drawn and not published, where there is a cache
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
-        self._exhausted = False
+        self.is_drawn = False
+        """Whether all of the epoch was asked for."""
         self._before: ArrivingGroups | None = None  # what this one takes over from
 
     def head(self) -> Planned | NotYet | None:
@@ -77,7 +78,7 @@ class ArrivingGroups:
         self.ask()
         group = self._arrivals.next()
         if group is None:
-            return None if self._exhausted and self._arrivals.is_empty else NOT_YET
+            return None if self.is_drawn and self._arrivals.is_empty else NOT_YET
         self._live.update((place.offset, place) for place in group.payloads if place is not None)
         plans = [self._plans[number] for number in group.numbers] if self._plans else []
         self._head = Planned(group, self._free, plans)
@@ -104,15 +105,10 @@ class ArrivingGroups:
                 self._plans.pop(number, None)
             self._head = None
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether all of the epoch was asked for."""
-        return self._exhausted
-
     def ask(self) -> None:
         """Have as many rows brought as the fetcher would like to be asked for."""
         self._fetcher.pump()
-        while not self._exhausted and self._asks_for_more:
+        while not self.is_drawn and self._asks_for_more:
             self._draw()
         self._fetcher.pump()
 
@@ -120,7 +116,7 @@ class ArrivingGroups:
         """Draw a group and ask for its rows; one that an interrupt broke off is asked for now."""
         group = self._groups.head()
         if group is None:
-            self._exhausted = True
+            self.is_drawn = True
             return
         if not any(drawn is group for drawn in self._arrivals.drawn):
             self._arrivals.draw(group, self._fetcher.number(len(group)))
