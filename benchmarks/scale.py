@@ -43,6 +43,7 @@ from headrace.cache.redis_server import RedisServer
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Serving
 from headrace.cache.share import Share
+from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering
 from headrace.engine.consumer.supply.membership import Hits
 from tests.cache import servers
@@ -120,9 +121,9 @@ def epoch(samples: int) -> dict[str, float]:
         before = resident()
         groups = ExchangedGroups(
             Drawn(samples),  # type: ignore[arg-type]
-            serving,
+            serving,  # type: ignore[arg-type]
             Numbering(range(samples), None, samples, samples),
-            Hits(),
+            Hits(LoaderCounters()),
             np.empty(0, np.int64),
         )
         step(groups)

@@ -16,7 +16,7 @@ from headrace.core.stats import Stats
 from headrace.core.story import StoryEvent
 from headrace.engine import settings
 from headrace.engine.consumer.cores import automatic_workers
-from headrace.engine.consumer.ordering import saved
+from headrace.engine.consumer.ordering import facts, saved
 from headrace.engine.iteration import Iteration
 from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
@@ -136,7 +136,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         rows = Rows.of(self.dataset)
         if rows is not None and self.cache is None:
             with held():
-                self._kept.fetchers.begin(rows.orders(self.loading.prefetch, self.batch_size))
+                self._kept.connect(rows.orders(self.loading.prefetch, self.batch_size))
 
     def __iter__(self) -> Any:
         """Begin an epoch. A process forked from the one that used the loader gets workers and memory of its own."""
@@ -182,7 +182,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             return copy.deepcopy(self._kept.saved)
         if self._latest is None:
             return {}
-        state: dict[str, Any] = {"version": saved.VERSION, "loader": self._settings().facts.plain()}
+        state: dict[str, Any] = {"version": saved.VERSION, "loader": self._settings().facts}
         state |= saved.plain(copy.deepcopy(self._latest.standing(self.generator)))
         if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
@@ -200,7 +200,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
         checked = saved.checked(state)
-        self._settings().facts.compare(checked)
+        facts.compare(self._settings().facts, checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
             checked = saved.sealed({**checked, "finished": True})

@@ -9,7 +9,7 @@ from headrace.cache.division import DivisionFacts, DivisionRecord, Rank, Sums
 from headrace.core.stats import DeviceUse, Network
 from headrace.engine.consumer.cores import machine
 from headrace.engine.consumer.supply import dividing
-from headrace.engine.consumer.supply.dividing import Spare, Speed, measured
+from headrace.engine.consumer.supply.dividing import Spare, Speed, measured, told
 
 MS = 1_000_000
 SUMS = Sums(
@@ -156,3 +156,10 @@ class TestSpare:
 def test_a_rank_among_thousands_is_heard_of_before_it_counts_as_gone():
     assert dividing.pause(1) < dividing.pause(100) <= remote.ALIVE / 3
     assert dividing.pause(10_000) <= remote.ALIVE / 3
+
+
+def test_it_says_why():
+    known = DivisionRecord(1, (70, 30, 0), fixed=False, before=(0, 100, 0), promised=2323, promised_before=1015)
+    assert told(known) == "2,323 samples/s predicted, with lanes to set the pace, against 1,015 with 0-100-0"
+    assert told(known._replace(promised=0)).startswith("to begin with")
+    assert told(known._replace(fixed=True)) == "fixed by the user"

@@ -13,8 +13,8 @@ import pytest
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply import fetcher_process
+from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS, Pulse
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.consumer.supply.pulse import LOOK_SECONDS, Pulse
 from headrace.engine.fetcher.process import Orders
 from tests.engine.remote import RemoteNumbers
 

@@ -87,7 +87,7 @@ def collate(layout, samples):
         else:
             array = torch.empty((rows, *leaf.shape), dtype=leaf.dtype)
         for row, value in enumerate(values):
-            if leaf.copied_by_torch:
+            if leaf.kind is torch.Tensor:
                 array[row].copy_(value)
             else:
                 array.numpy()[row] = value

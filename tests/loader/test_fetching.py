@@ -16,7 +16,8 @@ from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
 from headrace.engine.consumer.inline import InlineRun
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.supply import fetcher_process, fetchers
+from headrace.engine.consumer.supply import fetcher_process
+from headrace.engine.consumer.supply.fetching import Fetcher
 from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import inside, is_in
 from tests.parity.support import wait_until
@@ -119,7 +120,7 @@ def test_a_store_that_refuses_while_the_epoch_begins_says_so_in_next(monkeypatch
         select.select([fetcher.waited_for()[0]], [], [], 30)  # what it refuses is there, and not yet looked at
         return True
 
-    monkeypatch.setattr(fetchers, "_works", heard)
+    monkeypatch.setattr(Fetcher, "works", heard)
     with loader_of(RemoteNumbers(refuses=True)) as loader:
         iterator = iter(loader)
         for _ in range(2):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import headrace
-from headrace.engine.consumer.processes.forker import alone
+from headrace.engine.consumer.processes import forker
 from tests.loader.data import Pairs
 
 SAMPLES = 400
@@ -102,16 +102,16 @@ def test_one_fork_at_a_time():
     """There are libraries that refuse a fork while another thread forks; in the new process it is anybody's turn."""
 
     def fork() -> None:
-        with alone():
+        with forker.one_fork:
             order.append("other")
 
     def have_a_turn() -> bool:
-        with alone():
+        with forker.one_fork:
             return True
 
     order: list[str] = []
     other = threading.Thread(target=fork)
-    with alone():
+    with forker.one_fork:
         other.start()
         assert ended_well(forked(have_a_turn))
         order.append("first")

@@ -44,7 +44,7 @@ def test_a_collate_function_that_keeps_its_last_batch_costs_no_slot_for_good(per
     with loader:
         for _ in range(6):
             assert [batch[0, 0].item() for batch in loader] == [0, 2, 4, 6, 8, 10]
-            slab = loader._latest.slab or loader._kept.slabs._slabs[0]
+            slab = loader._latest.slab or loader._kept.slabs._things[0]
             used.append(slab.slots._count)
     assert used[-1] <= used[1] + 1
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.plan.lanes import Climb, LanePolicy, LaneRates, QueueFormula, fullness
+from headrace.plan.lanes import Climb, LaneRates, QueueFormula, fullness
 from tests.selection import examples
 
 Plant = Callable[[int], LaneRates]
@@ -61,7 +61,7 @@ def mixed(cores: int, share: float) -> Plant:
 
 
 def drive(
-    policy: LanePolicy, plant: Plant, start: int, periods: int = 200, noise: float = 0.0, most: int = MOST
+    policy: Climb | QueueFormula, plant: Plant, start: int, periods: int = 200, noise: float = 0.0, most: int = MOST
 ) -> list[int]:
     """The number of lanes in each period."""
     rng, lanes, seen = random.Random(1), start, []
@@ -188,7 +188,7 @@ def test_noise_is_no_reason_to_move_for_ever(knee: int, start: int) -> None:
 
 
 @pytest.mark.parametrize("policy", [Climb(MOST), QueueFormula(MOST)], ids=["climb", "formula"])
-def test_memory_is_a_limit(policy: LanePolicy) -> None:
+def test_memory_is_a_limit(policy: Climb | QueueFormula) -> None:
     def observe(lanes: int) -> LaneRates:
         return replace(io_bound(1000)(lanes), affordable=5)
 

@@ -20,7 +20,6 @@ from headrace.plan.splitting import (
     found,
     move,
     predict,
-    told,
 )
 from tests.selection import examples
 
@@ -191,17 +190,6 @@ def test_too_little_is_left_alone():
     assert move(cheap, DECODED) is None
     moved = move(replace(PICTURES, storage=500.0), DECODED)
     assert (moved.before.limit, moved.after.split) == ("storage", (70, 30, 0))
-
-
-def test_it_says_why():
-    class Known:
-        parts, before, promised, promised_before, limit, fixed = (70, 30, 0), (0, 100, 0), 2323, 1015, 0, False
-
-    assert told(Known()) == "2,323 samples/s predicted, with lanes to set the pace, against 1,015 with 0-100-0"
-    Known.promised = 0
-    assert told(Known()).startswith("to begin with")
-    Known.fixed = True
-    assert told(Known()) == "fixed by the user"
 
 
 def test_it_takes_no_time_to_speak_of():

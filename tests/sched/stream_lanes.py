@@ -7,7 +7,7 @@ from typing import Protocol
 from headrace.sched.lanemachine import RING, SLEEP
 from headrace.sched.resume import Note, Resume
 from headrace.sched.streamlane import MakeNext, StreamLaneMachine
-from headrace.sched.streams import LaneStream, StreamBatch
+from headrace.sched.streams import StreamBatch
 from headrace.sched.words import Dims
 from tests.sched.memory import KILLED, Slab, Words
 
@@ -65,7 +65,7 @@ class StreamLane:
 
     def __init__(self, world: Around, number: int, resume: Resume) -> None:
         self.world, self.words, self.number = world, world.words, number
-        self.machine = StreamLaneMachine(LaneStream(world.words, DIMS, number), resume)
+        self.machine = StreamLaneMachine(world.words, DIMS, number, resume=resume)
         self.alive, self.asleep, self._ringing = True, False, False
         self._position = 0
         self._refused: set[tuple[int, int]] = set()

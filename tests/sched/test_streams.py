@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace.sched import words as W
-from headrace.sched.moves import Next
+from headrace.sched.lanemachine import RING, SLEEP
 from headrace.sched.resume import Resume
+from headrace.sched.streamlane import MakeNext, StreamLaneMachine
 from headrace.sched.streammachine import StreamMachine
-from headrace.sched.streams import ConsumerStreams, LaneStream, StreamBatch
+from headrace.sched.streams import ConsumerStreams, StreamBatch
 from tests.loader.steps import at_step
 from tests.sched.memory import Killed, Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamPlan
@@ -100,29 +101,32 @@ def test_an_interrupt_before_any(where: str, ahead: int, in_order: bool) -> None
 
 def test_no_slot_without_quota() -> None:
     words = Words(DIMS.words)
-    consumer, lane = ConsumerStreams(words, DIMS, LANES), LaneStream(words, DIMS, 1)
+    consumer, lane = ConsumerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 1)
     consumer.reset()
-    assert lane.visit() == (Next.ASLEEP, -1, True)
-    assert lane.visit() == (Next.ASLEEP, -1, False)
+    lane.began()
+    assert (lane.next(), lane.begins) == (SLEEP, True)
+    lane.began()
+    assert (lane.next(), lane.begins) == (SLEEP, False)
     consumer.allow(1, 7)
     consumer.allow(1, 4)
-    assert LaneStream(words, DIMS, 0).visit().what == Next.ASLEEP
+    assert StreamLaneMachine(words, DIMS, 0).next() == SLEEP
     for slot in (7, 4):
-        assert lane.visit() == (Next.TICKETS, slot, False)
-        lane.ready(slot, BATCH)
-    assert lane.visit().what == Next.ASLEEP
+        assert (lane.next(), lane.begins) == (MakeNext(slot), False)
+        lane.made(BATCH)
+    assert lane.next() == SLEEP
 
 
 def test_a_new_epoch_drops_what_comes_late() -> None:
     words = Words(DIMS.words)
-    consumer, lane = ConsumerStreams(words, DIMS, LANES), LaneStream(words, DIMS, 0)
+    consumer, lane = ConsumerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 0)
     consumer.reset()
     consumer.allow(0, 3)
-    assert lane.visit() == (Next.TICKETS, 3, True)
+    assert (lane.next(), lane.begins) == (MakeNext(3), True)
     consumer.reset()
     words[W.AWAITED] = W.ANY
-    assert not lane.ready(3, BATCH)
-    assert not lane.end(3, -1)
+    lane.made(BATCH)
+    lane.ended(-1)
+    assert not lane.rings
     assert not consumer.ended(0)
     assert words[DIMS.slot(3) + W.S_STATUS] == W.IDLE
     assert words[DIMS.lane(0) + W.L_MADE] == 0
@@ -131,15 +135,16 @@ def test_a_new_epoch_drops_what_comes_late() -> None:
 
 def test_the_consumer_is_woken_once() -> None:
     words = Words(DIMS.words)
-    consumer, lane = ConsumerStreams(words, DIMS, LANES), LaneStream(words, DIMS, 0)
+    consumer, lane = ConsumerStreams(words, DIMS, LANES), StreamLaneMachine(words, DIMS, 0)
     consumer.reset()
     consumer.allow(0, 0)
     consumer.allow(0, 1)
     words[W.AWAITED] = W.ANY
-    assert lane.visit().slot == 0
-    assert lane.ready(0, BATCH)
-    assert lane.visit().slot == 1
-    assert not lane.ready(1, BATCH)
+    assert lane.next() == MakeNext(0)
+    lane.made(BATCH)
+    assert (lane.next(), lane.next()) == (RING, MakeNext(1))
+    lane.made(BATCH)
+    assert lane.next() == SLEEP
 
 
 def test_a_lane_may_die_once_over_each_batch() -> None:

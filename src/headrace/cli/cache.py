@@ -10,8 +10,8 @@ from headrace.cache.overview import clear, overview
 from headrace.cli import UsageError, add_command, answer
 from headrace.cli.screen import screen, table
 from headrace.core.errors import CacheError
+from headrace.engine.consumer.supply.dividing import told
 from headrace.plan.partition import FORMS
-from headrace.plan.splitting import told
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

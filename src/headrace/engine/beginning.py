@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from headrace.cache.options import Cache
+from headrace.engine.consumer.ordering.facts import compare
 from headrace.engine.consumer.ordering.members import members
 from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.ordering.saved import is_over, members_of, pending
@@ -16,6 +17,7 @@ from headrace.engine.consumer.ordering.sources import unpack_random
 from headrace.engine.consumer.samplework import Source
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
+from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.consumer.supply.membership import Membership, caching, origins
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings
@@ -71,7 +73,7 @@ def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
     """What the numbered epoch begins with. One that cannot begin has drawn nothing. ``saved``: see ``numbered``."""
     settings = resources.settings
     if saved:
-        settings.facts.compare(saved)  # again: the dataset or the number of workers may have changed since
+        compare(settings.facts, saved)  # again: the dataset or the number of workers may have changed since
     going_on = saved if saved and not saved["finished"] else None
     with _kept(settings.generator or torch.default_generator):
         if saved and "generator" in saved and settings.generator is not None:
@@ -136,7 +138,7 @@ def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None
     exchanged = None if saved is None else saved.get("exchanged")
     if options is None and exchanged is None:
         return groups
-    length, hits = len(settings.dataset), resources.kept.memberships.hits
+    length, hits = len(settings.dataset), resources.kept.hits
     known = members(settings.index_sampler, length) if settings.own_batches else None
     done = None if exchanged is None else members_of(exchanged, length)
     if options is None:
@@ -157,7 +159,8 @@ def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     if resources.membership is None or resources.stages is None:
         about, resources.stages = caching(options, resources.settings.dataset)
         with held():
-            resources.membership = resources.kept.memberships.take(about, resources.counters)
+            place = resources.kept.memberships.take(lambda place: place.is_for(about))
+            resources.membership = place or Membership(about, resources.kept.hits, resources.counters)
         resources.job = resources.membership.share.unit.job
     return resources.membership, resources.stages
 
@@ -171,7 +174,8 @@ def _arriving(resources: Resources, groups: Groups | ExchangedGroups) -> Source:
     if resources.fetcher is None:
         orders = rows.orders(settings.loading.prefetch, settings.batch_size)
         with held():
-            resources.fetcher = resources.kept.fetchers.take(orders, resources.counters.network)
+            fetcher = resources.kept.fetchers.take(lambda fetcher: fetcher.serves(orders) and fetcher.works())
+            resources.fetcher = fetcher or Fetcher(orders, resources.counters.network)
     displacement = settings.scheduling.max_displacement or 0
     arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
     return ArrivingGroups(groups, resources.fetcher, rows.key, arrangement, displacement)
@@ -187,5 +191,5 @@ def samples(resources: Resources) -> Any:
         return Brought(dataset, fetcher.arena, None)
     if membership is None:
         return dataset
-    counts = resources.kept.memberships.hits.counts.here()
+    counts = resources.kept.hits.counts.here()
     return Staged(dataset, membership.caching, counts, membership.share)

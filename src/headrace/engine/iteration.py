@@ -10,9 +10,9 @@ import torch
 
 from headrace.core.errors import LoaderClosed
 from headrace.engine import runs
-from headrace.engine.consumer.hand import Delivered, Hand, waiting
 from headrace.engine.finalizer import Finalizer
 from headrace.engine.resources import Resources
+from headrace.sched.hand import Delivered, Hand, waiting
 
 
 class Iteration:

@@ -11,10 +11,12 @@ from headrace.engine.consumer.automatic import Automatic
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.page import FiguresPage
 from headrace.engine.consumer.stragglers import Stragglers
-from headrace.engine.consumer.supply.fetchers import Fetchers
-from headrace.engine.consumer.supply.membership import Memberships
+from headrace.engine.consumer.supply.fetching import Fetcher
+from headrace.engine.consumer.supply.membership import Hits, Membership
+from headrace.engine.fetcher.process import Orders
 from headrace.engine.finalizer import Finalizer
-from headrace.engine.memory.slab import SpareSlabs
+from headrace.engine.memory.slab import Slab
+from headrace.engine.unused import Unused
 from headrace.engine.worker.signals import held
 from headrace.plan.lookahead import Lookahead
 from headrace.trace.file import Recording
@@ -25,8 +27,9 @@ class Kept:
 
     def __init__(self, loader: Any) -> None:
         """At the start. It does not refer to ``loader``."""
-        self.counters, self.slabs = LoaderCounters(), SpareSlabs()
-        self.memberships, self.fetchers = Memberships(), Fetchers()
+        self.counters = LoaderCounters()
+        self.hits = Hits(self.counters)
+        self.slabs, self.fetchers, self.memberships = Unused[Slab](), Unused[Fetcher](), Unused[Membership]()
         Finalizer(loader, self._give_back)
         self.epoch = 0
         """The number of the next one."""
@@ -52,6 +55,15 @@ class Kept:
         self._owner = os.getpid()
         self._inherited = self._page, self.recording
         self._page = self.recording = None
+
+    def connect(self, orders: Orders) -> None:
+        """Have a fetcher begin, for whoever will ask for it: to connect takes a dozen round trips.
+
+        It outlives epochs and their workers, since to open its window takes some more.
+        """
+        fetcher = Fetcher(orders)
+        self.fetchers.put(fetcher)
+        fetcher.begin()
 
     def page(self, dataset: Any) -> FiguresPage:
         """Where the loader shows its figures."""
@@ -99,6 +111,7 @@ class Kept:
 
     def _give_back(self) -> None:
         with ExitStack() as closing:
+            closing.callback(self.hits.counts.close)
             closing.callback(self.memberships.close)
             closing.callback(self.fetchers.close)
             closing.callback(self.slabs.close)

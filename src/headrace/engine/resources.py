@@ -13,7 +13,6 @@ from headrace.core.options import Seeding, Skip
 from headrace.engine.calls import OneCall
 from headrace.engine.consumer.cores import free_memory
 from headrace.engine.consumer.counters import summary
-from headrace.engine.consumer.hand import EpochRun, Hand
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.sources import pack_random
 from headrace.engine.consumer.processes.pool import Pool
@@ -34,6 +33,7 @@ from headrace.engine.worker.job import Task
 from headrace.engine.worker.operations import Operations
 from headrace.engine.worker.signals import held
 from headrace.sched.gauges import Gauges
+from headrace.sched.hand import EpochRun, Hand
 from headrace.sched.resume import Resume
 from headrace.sched.streammachine import StreamMachine
 
@@ -172,7 +172,8 @@ class Resources:
             limit = settings.loading.memory_limit
             room = free_memory() // 4 if limit is None else limit
             with held():
-                self.slab = self.kept.slabs.take(room, self.accelerator, settings.extent)
+                slab = self.kept.slabs.take(lambda slab: slab.serves(self.accelerator, settings.extent))
+                self.slab = slab or Slab(room, self.accelerator, settings.extent)
         return self.slab
 
     def _task(self, *, standard: bool) -> Task:
@@ -263,7 +264,7 @@ class Resources:
     def _end_fetcher(self) -> None:
         fetcher, self.fetcher = self.fetcher, None
         if fetcher is not None:
-            self.kept.fetchers.put(fetcher)
+            self.kept.fetchers.put(fetcher) if fetcher.rest() else fetcher.close()
 
     def _end_membership(self) -> None:
         membership, self.membership = self.membership, None
@@ -276,7 +277,7 @@ class Resources:
         self.accelerator = self.pinning = self.renderer = self.rendering = None  # a loader knows its last iteration
         if slab is None:
             return
-        if failed is None:
+        if failed is None and not slab.memory.stays:
             slab.slots.forget()
             slab.slots.reclaim()
             self.kept.slabs.put(slab)

@@ -7,7 +7,6 @@ from headrace.core.options import Seeding
 from headrace.engine import beginning
 from headrace.engine.beginning import Beginning
 from headrace.engine.consumer.counters import Errors
-from headrace.engine.consumer.hand import EpochRun
 from headrace.engine.consumer.inline import InlineRun
 from headrace.engine.consumer.inlinestream import InlineStream
 from headrace.engine.consumer.ordering.early import EarlyOrder
@@ -28,6 +27,7 @@ from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 from headrace.plan.lookahead import Lookahead
 from headrace.sched.acts import Arrangement, Terms
+from headrace.sched.hand import EpochRun
 from headrace.sched.resume import Resume
 
 
@@ -99,7 +99,6 @@ def _run(resources: Resources, begun: Beginning) -> EpochRun:
         batched=settings.batched,
         seed=(begun.seed, begun.epoch) if settings.loading.seeding is Seeding.SAMPLE else None,
         errors=_errors(resources),
-        counters=resources.counters,
         observer=_observer(resources, samples),
     )
 
@@ -136,7 +135,6 @@ def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
             settings.collate_fn,
             batch_size=settings.batch_size,
             drop_last=settings.drop_last,
-            counters=resources.counters,
             resumed=resumed[0] if resumed else Resume(),
             errors=_errors(resources),
             observer=_observer(resources),

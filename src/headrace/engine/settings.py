@@ -14,7 +14,7 @@ from headrace.core.errors import NotOnDevice
 from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.consumer.cores import most_lanes
 from headrace.engine.consumer.ordering.early import is_foreseeable
-from headrace.engine.consumer.ordering.facts import Facts, of_loader
+from headrace.engine.consumer.ordering.facts import of_loader
 from headrace.engine.device.renderers import warm
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.pixels.options import OnDevice
@@ -115,7 +115,7 @@ class Settings:
             return None
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> dict[str, Any]:
         """What a state says of the loader it was taken from."""
         return of_loader(
             self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers

@@ -11,11 +11,11 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.hand import Delivered
 from headrace.engine.consumer.tracing import RunTrace, new_number
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.standins import exchanged
 from headrace.integrations import transfers
+from headrace.sched.hand import Delivered
 from headrace.trace import session
 from headrace.trace.file import Recording
 

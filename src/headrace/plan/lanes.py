@@ -1,9 +1,8 @@
 """How many lanes: two policies that turn what was observed over a period into a number. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Protocol
 
 from headrace.core.options import LanesRule
 
@@ -61,13 +60,6 @@ class LaneRates:
         return ceil(self.lanes / max(1 - self.waited, 1e-3) - 0.05)
 
 
-class LanePolicy(Protocol):
-    """Remembers what it needs of earlier periods."""
-
-    def lanes(self, observed: LaneRates) -> int:
-        """Lanes for the next period."""
-
-
 class QueueFormula:
     """MinatoLoader's worker scheduler (its Formulas 1 and 2): queue occupancy and CPU use, clipped to two lanes a step.
 
@@ -79,6 +71,7 @@ class QueueFormula:
         self._most, self._alpha, self._beta, self._busy = most, alpha, beta, busy
 
     def lanes(self, observed: LaneRates) -> int:
+        """For the next period."""
         change = self._alpha * (1 - observed.occupancy) + self._beta * (observed.cpu - self._busy)
         step = round(max(-2.0, min(2.0, change)))
         return max(1, min(self._most, observed.affordable, observed.lanes + step))
@@ -120,6 +113,7 @@ class Climb:
         self._given_up = 0  # lanes left when one was, last
 
     def lanes(self, observed: LaneRates) -> int:
+        """For the next period."""
         most = min(self._most, observed.affordable)
         before, self._before = self._before, None
         if observed.lanes > most:
@@ -177,5 +171,5 @@ class Climb:
         self._rest, self._patience = self._patience, min(self.PATIENCE, 2 * self._patience)
 
 
-RULES: Mapping[LanesRule, Callable[[int], LanePolicy]] = {"climb": Climb, "formula": QueueFormula}
-"""By name; called with the number of lanes at most."""
+RULES: Mapping[LanesRule, type[Climb | QueueFormula]] = {"climb": Climb, "formula": QueueFormula}
+"""By name. Each remembers what it needs of earlier periods."""

@@ -9,7 +9,7 @@ augments, lanes only bring samples, and the device is one more resource.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,38 +222,3 @@ def move(given: Measured, now: Split) -> Move | None:
     """Where to move from the present split; None where too little is to be gained."""
     before, after = predict(given, now), best(given)
     return Move(before, after) if after.throughput > before.throughput * (1 + GAIN) else None
-
-
-class Told(Protocol):
-    """What is known of a division that holds."""
-
-    @property
-    def parts(self) -> tuple[int, int, int]: ...
-
-    @property
-    def fixed(self) -> bool: ...
-
-    @property
-    def before(self) -> tuple[int, int, int]: ...
-
-    @property
-    def promised(self) -> int: ...
-
-    @property
-    def promised_before(self) -> int: ...
-
-    @property
-    def limit(self) -> int:
-        """Its place in ``LIMITS``."""
-
-
-def told(division: Told) -> str:
-    """Why a cache is divided as it is, in a sentence."""
-    if division.fixed:
-        return "fixed by the user"
-    if not division.promised:
-        return "to begin with, until enough is measured or another pays"
-    return (
-        f"{division.promised:,} samples/s predicted, with {LIMITS[division.limit]} to set the pace, "
-        f"against {division.promised_before:,} with {Split(*division.before)}"
-    )

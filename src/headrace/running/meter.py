@@ -29,9 +29,6 @@ class Meter:
             self._began, self._cpu = time.perf_counter(), cpu_time()
         return TimedIteration(begin(), loader, self)
 
-    def asked(self) -> float:
-        return time.perf_counter()
-
     def came(self, asked: float, loader: Any) -> None:
         now, report = time.perf_counter(), self._report()
         assert self._began is not None
@@ -78,7 +75,7 @@ class TimedIteration:
     def __next__(self) -> Any:
         if self._meter.is_enough:
             self._meter.stop(self._iteration, self._loader)
-        asked = self._meter.asked()
+        asked = time.perf_counter()
         batch = next(self._iteration)
         self._meter.came(asked, self._loader)
         return batch

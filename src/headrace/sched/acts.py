@@ -143,10 +143,3 @@ class Staff(Protocol):
     @property
     def lanes(self) -> int:
         """How many there are."""
-
-
-class Handed(Protocol):
-    """Something on its way to the user."""
-
-    then: Settled
-    """What is over once he has it."""

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from headrace.sched.acts import Arrangement, Failed, Handed, ReadySlot, Staff, Terms
+from headrace.sched.acts import Arrangement, Failed, ReadySlot, Staff, Terms
 from headrace.sched.book import Book, Group, Numbers, Settled, indices_of
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.hand import Hand
 from headrace.sched.repair import Repair, count_lanes, mend
 
 
@@ -40,7 +41,7 @@ class Epoch(Generic[Source]):
         terms: Terms,
         source: Source,
         staff: Staff,
-        hands: Iterable[Handed],
+        hands: Iterable[Hand[Settled]],
         after: "Epoch[Source] | None" = None,
     ) -> None:
         """``hands``: what was handed out and is not settled. ``after``: the epoch that this one follows."""

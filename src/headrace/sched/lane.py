@@ -88,7 +88,9 @@ class LaneLedger:
         decided = self.facts.layout(slot)
         if decided != W.UNDECIDED:
             return decided
-        size = room(self.facts.expected(slot))
+        return self._shape(slot, layout, room(self.facts.expected(slot)))
+
+    def _shape(self, slot: int, layout: int, size: int) -> int:
         with self.lock:
             return claims.shape(self.facts, slot, layout, size)
 

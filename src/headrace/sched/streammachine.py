@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice, takewhile
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headrace.sched.acts import END, GO_ON, WAIT, End, GoOn, Ring, Wait
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.hand import Hand
 from headrace.sched.repair import end_claims
 from headrace.sched.resume import Resume, SlotContents
 from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams, StreamBatch
@@ -64,18 +65,6 @@ StreamCommand = GoOn | Allow | Ring | CloseStream | DeliverMade | Wait | End
 """What the consumer does before it asks again."""
 
 
-class InHand(Protocol):
-    """Something on its way to the user."""
-
-    @property
-    def load(self) -> object:
-        """None: he has it."""
-
-    @property
-    def then(self) -> StreamProgress:
-        """Where streams stand once he has."""
-
-
 class _StreamStep(IntEnum):
     """Where the machine stands: the next thing to be looked at."""
 
@@ -95,7 +84,7 @@ class StreamMachine:
         ledger: ConsumerLedger,
         streams: ConsumerStreams,
         resumed: Sequence[Resume],
-        hands: Sequence[InHand],
+        hands: Sequence[Hand[StreamProgress]],
         *,
         in_order: bool,
         ahead: int,

@@ -1,32 +1,19 @@
-"""The ledger of iterable datasets: every lane makes batches of its own, as many as the consumer allows.
+"""What the consumer does with the ledger of iterable datasets: lanes make batches of their own, as many as it allows.
 
-What a lane has made survives its death; what it was making is made again. The consumer's methods want the lock held.
+What a lane does is in ``streamlane``.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.sched import encoding as E
 from headrace.sched import words as W
-from headrace.sched.moves import Next
 from headrace.sched.words import Dims, Words
 
 MOST_AHEAD = W.STREAM_RING
 """Slots that one stream may have ahead."""
 DEATHS_ALLOWED = W.DEATHS_ALLOWED
 """Over one batch of a stream."""
-
-
-class StreamTurn(NamedTuple):
-    """What a lane does next."""
-
-    what: Next
-    """``TICKETS``: the next batch of its stream, or it says that there is none."""
-    slot: int
-    """Where that goes."""
-    fresh: bool
-    """An epoch has begun since the last turn: it begins its stream."""
 
 
 class StreamBatch(NamedTuple):
@@ -44,76 +31,8 @@ class StreamBatch(NamedTuple):
     """The stream ended while it was made."""
 
 
-class LaneStream:
-    """One worker's stream."""
-
-    def __init__(self, words: Words, dims: Dims, lane: int, lock: AbstractContextManager[Any] | None = None) -> None:
-        """``words`` is shared. ``lock`` excludes the others."""
-        self.w, self.dims, self.lane = words, dims, dims.lane(lane)
-        self.lock = nullcontext() if lock is None else lock
-
-    @property
-    def generation(self) -> int:
-        """Tells the epoch it works for from those that were given up."""
-        return self.w[self.lane + W.L_GENERATION]
-
-    def visit(self) -> StreamTurn:
-        """What is next. Takes the lock."""
-        w, lane = self.w, self.lane
-        with self.lock:
-            if w[W.STOP]:
-                return StreamTurn(Next.STOP, -1, fresh=False)
-            fresh = w[lane + W.L_GENERATION] != w[W.GENERATION]
-            if fresh:
-                w[lane + W.L_GENERATION] = w[W.GENERATION]
-            if w[lane + W.L_ENDED] or w[lane + W.L_MADE] >= w[lane + W.L_QUOTA]:
-                w[lane + W.L_WAITING] = W.FOR_ROOM
-                return StreamTurn(Next.ASLEEP, -1, fresh)
-            slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
-            w[lane + W.L_SLOT] = E.some(slot)
-            return StreamTurn(Next.TICKETS, slot, fresh)
-
-    def ready(self, slot: int, batch: StreamBatch) -> bool:
-        """The batch can be had; whether the consumer must be woken. Takes the lock."""
-        with self.lock:
-            return self._ready(slot, batch)
-
-    def _ready(self, slot: int, batch: StreamBatch) -> bool:
-        w, lane, at = self.w, self.lane, self.dims.slot(slot)
-        if w[lane + W.L_GENERATION] != w[W.GENERATION]:
-            w[lane + W.L_SLOT] = 0
-            return False
-        w[at + W.S_ITEMS], w[at + W.S_FAILED] = batch.items, int(batch.failed)
-        w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES] = batch.offset, batch.size
-        w[at + W.S_STATE], w[at + W.S_LAST] = E.some(batch.note), int(batch.last)
-        w[at + W.S_STATUS] = W.READY
-        w[lane + W.L_MADE] += 1
-        w[lane + W.L_SLOT] = 0  # last: until then, whoever ends its claims can tell whether the batch was counted
-        return self._answer()
-
-    def end(self, slot: int, note: int) -> bool:
-        """The stream is exhausted, which was found out over this slot; whether the consumer must be woken.
-
-        ``note``: as that of a batch. Takes the lock.
-        """
-        w, lane = self.w, self.lane
-        with self.lock:
-            w[lane + W.L_SLOT] = 0
-            if w[lane + W.L_GENERATION] != w[W.GENERATION]:
-                return False
-            w[self.dims.slot(slot) + W.S_STATE] = E.some(note)
-            w[lane + W.L_ENDED] = 1
-            return self._answer()
-
-    def _answer(self) -> bool:
-        """The consumer is woken once, by whoever comes first."""
-        waiting = self.w[W.AWAITED] != W.NOTHING
-        self.w[W.AWAITED] = W.NOTHING
-        return waiting
-
-
 class ConsumerStreams:
-    """The consumer's view of all streams."""
+    """The consumer's view of all streams. Methods want the lock held."""
 
     def __init__(self, words: Words, dims: Dims, lanes: int) -> None:
         self.w, self.dims, self.lanes = words, dims, lanes

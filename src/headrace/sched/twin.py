@@ -11,7 +11,7 @@ from headrace.sched import words as W
 from headrace.sched.claims import Claimed
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.lane import LaneLedger
-from headrace.sched.moves import Filed, Room, TakeSize, Visit, Written
+from headrace.sched.moves import Filed, TakeSize, Visit, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims, Words
 
@@ -53,11 +53,8 @@ class NativeLane(LaneLedger):
         found: Claimed = self._native.claim(self.facts.lane_number, want, *self._sized)
         return found
 
-    def shape(self, slot: int, layout: int, room: Room) -> int:
-        decided = self.facts.layout(slot)
-        if decided != W.UNDECIDED:
-            return decided
-        return int(self._native.shape(slot, layout, room(self.facts.expected(slot))))
+    def _shape(self, slot: int, layout: int, size: int) -> int:
+        return int(self._native.shape(slot, layout, size))
 
     def reserve(self, slot: int, size: int, most: int = W.NEVER) -> int:
         return int(self._native.reserve(slot, size, most))

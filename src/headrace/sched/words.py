@@ -43,10 +43,7 @@ RUN = 30  # what the trace calls the iteration's first epoch (each further one i
 LANES = 33  # lanes that ever had a worker
 BATCHES = 31  # slots opened, which numbers them
 WORTH_WAKING = 34  # tickets that are worth waking a lane for, as the last to take some saw it; 0 while unknown (a hint)
-MUTEX, MUTEX_WORDS = (
-    40,
-    8,
-)  # the lock, where it is one of POSIX threads; the last word: how often it is entered
+MUTEX, MUTEX_WORDS = 40, 8  # the lock, where it is one of POSIX threads; the last word: how often it is entered
 HISTOGRAM = 64  # samples finished, by cost: BINS words
 BINS = 256
 STRAGGLES, STRAGGLER_NS = 8, 5_000_000  # extraordinary: so many times the threshold, and not a hiccup of the machine
@@ -78,12 +75,8 @@ STARTING, INITIALIZING, AT_WORK = 0, 1, 2
 STREAM_RING = 64  # slots assigned ahead to one stream
 
 # Group (one batch of indices, as drawn)
-G_COUNT, G_SLOT, G_KIND, G_BLOB = (
-    0,
-    1,
-    2,
-    3,
-)  # tickets; some(slot) or 0; INTEGERS or PICKLED; bytes used in its blob
+G_COUNT, G_SLOT = 0, 1  # tickets; some(slot) or 0
+G_KIND, G_BLOB = 2, 3  # INTEGERS or PICKLED; bytes used in its blob
 G_SERIAL = 4  # tells one use of a group number from the next: pair(generation, place in the order)
 G_UNCLAIMED = 5  # free order: tickets that have no row yet (derived)
 G_EPOCH = 6

@@ -146,7 +146,9 @@ class Errors:
         return isinstance(self._policy, Skip)
 
     def passed(self, samples: int) -> None:
+        """So many are in a batch."""
         self._seen += samples
+        self._counters.samples += samples
 
     def failed(self, index: Any, raised: BaseException, original: BaseException | None) -> None:
         """A sample failed: count it, or raise what the policy says."""

@@ -10,7 +10,6 @@ import torch
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import Delivered, Hand
 from headrace.engine.device.pieces import crossing
 from headrace.engine.device.rows import Block, Crossing, RowBlock
 from headrace.engine.memory import codec
@@ -22,6 +21,7 @@ from headrace.engine.worker.fitting import LeftOut
 from headrace.sched.acts import Failed, ReadySlot
 from headrace.sched.book import Settled
 from headrace.sched.consumer import ConsumerLedger
+from headrace.sched.hand import Delivered, Hand
 from headrace.sched.slots import SlotView
 
 _Way = tuple[tuple[int, int], Crossing | None, tuple[torch.Tensor, ...]]
@@ -31,13 +31,12 @@ _Way = tuple[tuple[int, int], Crossing | None, tuple[torch.Tensor, ...]]
 class Delivery:
     """Makes batches out of slots. After ``batch`` the slot is the user's or free, never the caller's."""
 
-    def __init__(self, memory: Reservation, slots: Slots) -> None:
-        """Reads layouts as they appear."""
-        self._slots, self._view = slots, SlotView(memory.words, memory.dims)
+    def __init__(self, memory: Reservation, slots: Slots, counters: LoaderCounters) -> None:
+        """Reads layouts as they appear. What batches took is counted."""
+        self._slots, self._view, self._counters = slots, SlotView(memory.words, memory.dims), counters
         self._memory, self._layouts = memory, Layouts(memory)
         self._crossings: dict[tuple[int, int], Crossing | None] = {}  # by layout and rows
         self._ways: dict[int, _Way] = {}  # by slot
-        self.copied = 0
 
     def error(self, slot: int) -> tuple[BaseException, BaseException | None, bool] | None:
         """The error a collate function left in a slot, if it did; None also when the worker died over it."""
@@ -54,16 +53,16 @@ class Delivery:
 
     def batch(self, slot: int, *, keep: list[int] | None = None) -> Any:
         """The slot's batch; ``keep`` names the rows when some are missing. For a device it may be a ``RowBlock``."""
-        lend, result = self._slots.spare(), self._view.result(slot)
-        if lend and result < 0 and keep is None and self._slots.is_registered:
-            rows = self._rows(slot)
-            if rows is not None:
-                return rows
-        view = self._slots.lease(slot) if lend else self._slots.copied(slot)
-        made = codec.decode(view[result:], view) if result >= 0 else self._stacked(slot, view, keep)
+        slots, counters, lend, result = self._slots, self._counters, self._slots.spare(), self._view.result(slot)
+        plain = lend and result < 0 and keep is None and slots.is_registered
+        made: Any = self._rows(slot) if plain else None
+        if made is None:
+            view = slots.lease(slot) if lend else slots.copied(slot)
+            made = codec.decode(view[result:], view) if result >= 0 else self._stacked(slot, view, keep)
         if not lend:
-            self.copied += 1
-            self._slots.release(slot)
+            counters.copied_out += 1
+            slots.release(slot)
+        counters.slab_bytes = max(counters.slab_bytes, slots.touched)
         return made
 
     def _rows(self, slot: int) -> RowBlock | None:
@@ -120,9 +119,8 @@ class Outcomes:
         self, memory: Reservation, slots: Slots, ledger: ConsumerLedger, errors: Errors, counters: LoaderCounters
     ) -> None:
         """``errors`` says what becomes of those that failed."""
-        self._memory, self._slots, self._ledger = memory, slots, ledger
-        self._errors, self._counters = errors, counters
-        self._delivery = Delivery(memory, slots)
+        self._memory, self._slots, self._ledger, self._errors = memory, slots, ledger, errors
+        self._delivery = Delivery(memory, slots, counters)
 
     def batch(self, ready: ReadySlot, others: int, outstanding: int) -> Hand[Settled] | None:
         """A complete slot's, or why there is none; None when nothing of it is left.
@@ -130,7 +128,7 @@ class Outcomes:
         ``others``: batches that are ready besides, of so many ``outstanding``.
         """
         slot, _, rows, expected, settled, failed = ready
-        ledger, slots, counters, delivery = self._ledger, self._slots, self._counters, self._delivery
+        ledger, slots = self._ledger, self._slots
         error = self._failure(ready) if failed or ledger.is_error(slot) else None
         if error is not None:
             slots.release(slot)
@@ -150,11 +148,6 @@ class Outcomes:
             if not count:
                 return None
         self._errors.passed(count)
-        counters.samples += count
-        if delivery.copied:
-            counters.copied_out += delivery.copied
-            delivery.copied = 0
-        counters.slab_bytes = max(counters.slab_bytes, slots.touched)
         return Hand(made, settled, Delivered(number, count, others, outstanding))
 
     def _made(self, slot: int, keep: list[int] | None) -> tuple[Any] | Exception:

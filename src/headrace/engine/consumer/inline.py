@@ -9,28 +9,26 @@ from functools import partial
 from operator import getitem
 from typing import Any
 
-from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands, NotYet
+from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
-from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
+from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
 from headrace.engine.staging.plans import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collator import COLLATION
-from headrace.engine.worker.fitting import LeftOut, fitted, single
+from headrace.engine.worker.fitting import LeftOut, fitted
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
 from headrace.sched.groups import Groups
+from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands, NotYet
 
 
-def collated(
-    collate_fn: Callable[[Any], Any], samples: Any, observer: Observer | None, batch: Delivered, *, batched: bool
-) -> Any:
+def collated(collate_fn: Callable[[Any], Any], samples: Any, observer: Observer | None, batch: Delivered) -> Any:
     """The samples, collated; noted if somebody looks."""
     began = time.monotonic_ns()
     try:
-        made = collate_fn(samples if batched else samples[0])
+        made = collate_fn(samples)
     except StopIteration as error:
         raise RuntimeError("collate_fn raised StopIteration, which would end the epoch") from error
     if observer is not None:
@@ -50,7 +48,6 @@ class InlineRun:
         batched: bool,
         seed: tuple[int, int] | None,
         errors: Errors,
-        counters: LoaderCounters,
         observer: Observer | None,
     ) -> None:
         """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
@@ -58,7 +55,7 @@ class InlineRun:
         ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
         """
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
-        self._seed, self._counters = seed, counters
+        self._seed = seed
         self.errors = errors
         """What becomes of samples that fail."""
         self._observer, self._number = observer, -1
@@ -154,7 +151,6 @@ class InlineRun:
             if isinstance(self._placed, Staged):
                 self._placed.settle()
         self.errors.passed(len(samples))
-        self._counters.samples += len(samples)
         return samples, made
 
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
@@ -168,17 +164,19 @@ class InlineRun:
     def _collated(self, samples: Any, made: list[Any], delivered: Delivered) -> Any:
         if self._seed is not None and made:
             seeding.seed_sample(*self._seed, made[0], COLLATION)
-        dataset, skips = self._dataset, self.errors.skips
-        if self._batched:
-            collate_fn = partial(fitted, self._collate_fn, indices=lambda: made, dataset=dataset, skips=skips)
-        else:
-            collate_fn = partial(single, self._collate_fn, index=made[0], dataset=dataset, skips=skips)
-        return collated(collate_fn, samples, self._observer, delivered, batched=self._batched)
+        collate_fn = partial(
+            fitted,
+            self._collate_fn,
+            indices=lambda: made,
+            dataset=self._dataset,
+            batched=self._batched,
+            skips=self.errors.skips,
+        )
+        return collated(collate_fn, samples, self._observer, delivered)
 
     def _without(self, left: LeftOut) -> tuple[Any, Delivered]:
         """The batch, the samples that did not fit counted as failures."""
         self.errors.passed(-len(left.unfit))
-        self._counters.samples -= len(left.unfit)
         for index, why in left.unfit:
             self.errors.failed(index, why, why)
         return left.batch, Delivered(self._number + 1, left.samples)

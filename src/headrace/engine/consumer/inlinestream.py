@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.consumer.hand import Delivered, Hand, Hands
+from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.inline import collated
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
+from headrace.sched.hand import Delivered, Hand, Hands
 from headrace.sched.resume import Resume
 
 
@@ -25,7 +25,6 @@ class InlineStream:
         *,
         batch_size: int | None,
         drop_last: bool,
-        counters: LoaderCounters,
         resumed: Resume,
         errors: Errors,
         observer: Observer | None,
@@ -34,7 +33,7 @@ class InlineStream:
         self._errors, self._dataset = errors, dataset
         self._observer, self._number = observer, -1
         item = next if observer is None else observer.items()
-        self._collate_fn, self._batched, self._counters = collate_fn, batch_size is not None, counters
+        self._collate_fn = collate_fn if batch_size is not None else lambda items: collate_fn(items[0])
         self._begin: Callable[[Resume], Stream] = lambda resume: Stream(
             dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resume, item=item
         )
@@ -88,12 +87,11 @@ class InlineStream:
     def _made(self, items: list[Any], then: Resume) -> Hand[Resume]:
         delivered = Delivered(self._number + 1, len(items))
         try:
-            batch = collated(self._collate_fn, items, self._observer, delivered, batched=self._batched)
+            batch = collated(self._collate_fn, items, self._observer, delivered)
         except Exception as error:  # noqa: BLE001  (the user's function: the batch is given up, as torch does)
             return Hand(error, then, Delivered())
         self._number += 1
         self._errors.passed(len(items))
-        self._counters.samples += len(items)
         return Hand((batch,), then, delivered)
 
     def _items(self) -> tuple[list[Any] | BaseException | None, int]:

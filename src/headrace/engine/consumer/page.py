@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.hand import Delivered
 from headrace.engine.memory.limits import explained
+from headrace.sched.hand import Delivered
 
 NAME = "headrace-loader"
 MAGIC = 0x48454144_00000001

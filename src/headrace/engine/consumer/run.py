@@ -4,10 +4,10 @@ import time
 from typing import Any
 
 from headrace.core.errors import WorkerDied
-from headrace.engine.consumer.hand import NOT_YET, Hand, Hands, NotYet
 from headrace.engine.consumer.samplework import SampleWork
 from headrace.engine.consumer.streamwork import StreamWork
 from headrace.sched.acts import End, Wait
+from headrace.sched.hand import NOT_YET, Hand, Hands, NotYet
 
 
 class Run:
@@ -45,7 +45,7 @@ class Run:
 
     def _mend(self) -> None:
         # The interrupt may have come while the lock was held.
-        self._pool.section().end()
+        self._pool.section.end()
         self._work.mend()
         if self.machine.refills:
             self._work.have_made()
@@ -80,7 +80,7 @@ class Run:
         """Until something happens; how long was waited with that. The dead are replaced."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            busy = "; ".join(self._pool.late() + self._work.busy())
+            busy = "; ".join(self._pool.overdue.late() + self._work.busy())
             self._torn = False
             msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({busy})" if busy else "")
             raise RuntimeError(msg + self._pool.told())
@@ -116,7 +116,7 @@ class Run:
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
         if self._torn:
-            self._pool.section().end()
+            self._pool.section.end()
             self._pool.ring(range(self._pool.lanes))
         self.hands.clear()
         self._work.abandon(torn=self._torn)

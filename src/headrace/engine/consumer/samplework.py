@@ -8,11 +8,10 @@ from typing import Any
 from headrace.core.errors import StoreError
 from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.consumer.delivery import Outcomes
-from headrace.engine.consumer.hand import NOT_YET, Delivered, Hand, Hands
 from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
-from headrace.engine.consumer.supply.pulse import LOOK_SECONDS
+from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
 from headrace.engine.consumer.watch import Staffing, Watch
 from headrace.engine.consumer.writing import written
 from headrace.engine.memory.slab import Slots
@@ -35,6 +34,7 @@ from headrace.sched.book import Settled
 from headrace.sched.epoch import Epoch
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.groups import Groups
+from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands
 from headrace.sched.publication import Batch
 from headrace.sched.resume import Resume
 

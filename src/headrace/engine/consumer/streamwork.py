@@ -6,10 +6,10 @@ from typing import Any
 
 from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.consumer.delivery import Delivery
-from headrace.engine.consumer.hand import Delivered, Hand, Hands
 from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.memory.slab import Slots
 from headrace.sched.acts import Ring, Wait
+from headrace.sched.hand import Delivered, Hand, Hands
 from headrace.sched.resume import Note, Resume, SlotContents
 from headrace.sched.streammachine import (
     Allow,
@@ -40,7 +40,7 @@ class StreamWork:
         """``resumed``, ``ahead``, ``turn``: see ``StreamMachine``."""
         self.pool, self.slots, self.errors, self.counters = pool, slots, errors, counters
         self.ledger = pool.ledger()
-        self._delivery = Delivery(pool.memory, slots)
+        self._delivery = Delivery(pool.memory, slots, counters)
         self.hands: Hands[StreamProgress] = deque()
         streams = ConsumerStreams(pool.memory.words, pool.memory.dims, pool.lanes)
         self.machine = StreamMachine(
@@ -121,10 +121,6 @@ class StreamWork:
         number = self.ledger.number(made.slot)
         batch = self._delivery.batch(made.slot)
         delivered = Delivered(number, items, *self.machine.count_ready())
-        self.counters.samples += items
-        self.counters.copied_out += self._delivery.copied
-        self._delivery.copied = 0
-        self.counters.slab_bytes = max(self.counters.slab_bytes, self.slots.touched)
         self.errors.passed(items)
         return Hand((batch,), place, delivered)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headrace.core.stats import Division
 from headrace.core.story import INCIDENTS
 from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.hand import Delivered
+from headrace.sched.hand import Delivered
 from headrace.trace import format as F
 from headrace.trace.file import Recording
 

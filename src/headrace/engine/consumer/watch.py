@@ -144,7 +144,7 @@ class Watch:
     def _relieve(self, now: int, threshold: int) -> int | None:
         """Others make what a lane took together with a slow sample; when to look again."""
         pool = self._pool
-        with pool.section():
+        with pool.section:
             taken, due = oversight.relieve(self._ledger, pool.lanes, now, threshold)
             asleep = oversight.rouse(self._ledger, pool.lanes, taken) if taken else []
         pool.ring(asleep)
@@ -153,7 +153,7 @@ class Watch:
     def _hand_over(self, now: int, threshold: int, spares: int) -> int | None:
         """Put slow lanes aside and have others work in their places; when to look again."""
         pool = self._pool
-        with pool.section():
+        with pool.section:
             due = oversight.put_aside(self._ledger, pool.lanes, now, threshold, spares)
             asleep = oversight.rouse(self._ledger, pool.lanes) if self._gauges.vacant > 0 else []
             self._counters.aside = oversight.count_aside(self._ledger, pool.lanes)
@@ -235,7 +235,7 @@ class Watch:
 
     def _change(self, lanes: int) -> None:
         pool = self._pool
-        with pool.section():
+        with pool.section:
             self._gauges.limit = lanes
             # Also when there are fewer: those awake may lose their places.
             asleep = oversight.rouse(self._ledger, pool.lanes)
@@ -243,7 +243,7 @@ class Watch:
         self._counters.lane_changes.note(lanes)
 
     def count(self) -> None:
-        with self._pool.section():
+        with self._pool.section:
             self._count()
 
     def _count(self) -> None:
@@ -256,7 +256,7 @@ class Watch:
 
     def _rethink(self) -> None:
         gauges = self._gauges
-        with self._pool.section():
+        with self._pool.section:
             costs = gauges.costs()
             self._threshold = cost.threshold(costs.histogram, costs.finished, costs.slow, self._threshold)
             gauges.threshold = self._threshold.cost_ns

@@ -4,10 +4,10 @@ import time
 from collections import deque
 from typing import Any
 
-from headrace.engine.consumer.hand import NOT_YET, Hand, Hands
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.accelerator import Carrier
 from headrace.engine.device.pieces import Flat, nbytes, no_slab
+from headrace.sched.hand import NOT_YET, Hand, Hands
 
 AHEAD = 2
 """Batches that are there or on their way before they are asked for."""

@@ -78,7 +78,7 @@ class _Pickler(pickle.Pickler):
         if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided and not value.is_nested:
             return _reduce_tensor(value)
         if type(value) is torch.Tensor and value.is_cpu and value.is_nested and not value.requires_grad:
-            return _nested, (list(value.unbind()),)
+            return torch.nested.nested_tensor, (list(value.unbind()),)
         if type(value) is torch.Tensor and value.is_cpu and value.layout is not torch.strided:
             return _reduce_sparse(value)
         if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
@@ -108,13 +108,7 @@ def _reduce_tensor(value: torch.Tensor) -> Any:
         return _tensor, (None, value.dtype, tuple(value.shape), stride, value.requires_grad)
     flat = dense.as_strided((dense.numel(),), (1,))  # a dimension of size one may have any stride
     raw = flat if value.dtype is torch.bool else flat.view(torch.uint8)
-    return _tensor, (
-        _buffer(raw),
-        value.dtype,
-        tuple(value.shape),
-        stride,
-        value.requires_grad,
-    )
+    return _tensor, (_buffer(raw), value.dtype, tuple(value.shape), stride, value.requires_grad)
 
 
 def _reduce_sparse(value: torch.Tensor) -> Any:
@@ -122,26 +116,12 @@ def _reduce_sparse(value: torch.Tensor) -> Any:
     if value.layout is torch.sparse_coo:
         return _coo, (value._indices(), value._values(), value.shape, value.is_coalesced())  # noqa: SLF001
     if value.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return _compressed, (
-            value.crow_indices(),
-            value.col_indices(),
-            value.values(),
-            value.shape,
-            value.layout,
-        )
-    if value.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return _compressed, (
-            value.ccol_indices(),
-            value.row_indices(),
-            value.values(),
-            value.shape,
-            value.layout,
-        )
-    return NotImplemented
-
-
-def _nested(parts: list[torch.Tensor]) -> torch.Tensor:
-    return torch.nested.nested_tensor(parts)
+        places = value.crow_indices(), value.col_indices()
+    elif value.layout in (torch.sparse_csc, torch.sparse_bsc):
+        places = value.ccol_indices(), value.row_indices()
+    else:
+        return NotImplemented
+    return _compressed, (*places, value.values(), value.shape, value.layout)
 
 
 def _coo(indices: torch.Tensor, values: torch.Tensor, shape: torch.Size, coalesced: bool) -> torch.Tensor:

@@ -24,7 +24,6 @@ _STACKABLE: Final = frozenset(
 )
 
 Columns = Callable[[Sequence[Any], list[Sequence[Any]]], bool]
-Build = Callable[[Sequence[Any], int], tuple[Any, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,6 @@ class Leaf:
     @property
     def row_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.shape)
-
-    @property
-    def copied_by_torch(self) -> bool:
-        """Tensors are stacked by torch, everything else is assigned through numpy."""
-        return self.kind is torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +105,9 @@ class Layout:
         self.row_bytes = sum(leaf.row_bytes for leaf in self.leaves)
         self.plan = lru_cache(maxsize=64)(self._plan)
 
-    # A worker needs only the first of these, the consumer only the second.
-    @cached_property
+    @cached_property  # of no use to the consumer
     def _columns(self) -> Columns:
         return _column_maker(self.shape)
-
-    @cached_property
-    def _collated(self) -> Build:
-        return _builder(self.shape, _collated)
-
-    @cached_property
-    def _original(self) -> Build:
-        return _builder(self.shape, _original)
 
     def columns(self, samples: Sequence[Any]) -> list[Sequence[Any]] | None:
         """The samples leaf by leaf; None unless every one of them has this layout."""
@@ -139,11 +124,11 @@ class Layout:
 
     def batch(self, tensors: Sequence[torch.Tensor]) -> Any:
         """What ``default_collate`` returns, from its leaves."""
-        return self._collated(tensors, 0)[0]
+        return _built(self.shape, iter(tensors), _collated)
 
     def sample(self, values: Sequence[Any]) -> Any:
         """One sample as the dataset returned it, from its leaves."""
-        return self._original(values, 0)[0]
+        return _built(self.shape, iter(values), _original)
 
 
 def _leaves(shape: Leaf | Node) -> Iterator[Leaf]:
@@ -212,19 +197,10 @@ def _node_columns(node: Node, children: list[Columns]) -> Columns:
     return mappings if kind is dict else sequences
 
 
-def _builder(shape: Leaf | Node, make: Callable[[Node, list[Any]], Any]) -> Build:
+def _built(shape: Leaf | Node, values: Iterator[Any], make: Callable[[Node, list[Any]], Any]) -> Any:
     if isinstance(shape, Leaf):
-        return lambda values, at: (values[at], at + 1)
-    children = [_builder(child, make) for child in shape.children]
-
-    def build(values: Sequence[Any], at: int) -> tuple[Any, int]:
-        made = []
-        for child in children:
-            value, at = child(values, at)
-            made.append(value)
-        return make(shape, made), at
-
-    return build
+        return next(values)
+    return make(shape, [_built(child, values, make) for child in shape.children])
 
 
 def _collated(node: Node, made: list[Any]) -> Any:

@@ -10,7 +10,7 @@ import os
 import threading
 from contextlib import suppress
 from multiprocessing import reduction
-from typing import Any, Self
+from typing import Any
 
 from headrace.engine.memory.reservation import Reservation
 from headrace.sched import twin
@@ -23,13 +23,6 @@ class Descriptor:
         """Takes ownership of ``fd``."""
         self.fd = fd
 
-    @classmethod
-    def of(cls, fd: int) -> Self:
-        """What another process made and sent, as ``fd`` here, which it owns from now on."""
-        received = cls.__new__(cls)
-        Descriptor.__init__(received, fd)
-        return received
-
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
@@ -40,8 +33,8 @@ class Descriptor:
         return _received, (type(self), reduction.DupFd(self.fd))
 
 
-def _received(kind: type[Descriptor], handle: Any) -> Descriptor:
-    return kind.of(handle.detach())
+def _received(kind: "type[Lock | Bell]", handle: Any) -> Descriptor:
+    return kind(handle.detach())
 
 
 class Lock(Descriptor):
@@ -53,9 +46,9 @@ class Lock(Descriptor):
 
     _depth = _holder = 0
 
-    def __init__(self) -> None:
-        """A file of its own, so that closing any other descriptor cannot release it."""
-        super().__init__(os.memfd_create("headrace-lock", os.MFD_CLOEXEC))
+    def __init__(self, fd: int | None = None) -> None:
+        """A file of its own, so that closing any other descriptor cannot release it; or ``fd``, made by another."""
+        super().__init__(os.memfd_create("headrace-lock", os.MFD_CLOEXEC) if fd is None else fd)
 
     def __enter__(self) -> None:
         self._depth = self.depth + 1
@@ -165,8 +158,9 @@ class Section:
 class Bell(Descriptor):
     """Wakes one sleeper; ringing it before the sleeper waits is not lost."""
 
-    def __init__(self) -> None:
-        super().__init__(os.eventfd(0, os.EFD_CLOEXEC))
+    def __init__(self, fd: int | None = None) -> None:
+        """``fd``: made by another process."""
+        super().__init__(os.eventfd(0, os.EFD_CLOEXEC) if fd is None else fd)
 
     def ring(self) -> None:
         """Never blocks."""

@@ -1,11 +1,9 @@
 """The shared memory of one iteration, recycled for the next: its slots, each free, in the making, or the user's."""
 
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,8 @@ class Slots:
         """``limit``: bytes that all slots together may touch; ``register`` is told of memory before it is lent."""
         self._register = register
         self._memory, self._limit = memory, limit
-        self._base: int = np.frombuffer(memory.map, np.uint8, 1).ctypes.data
+        self.base: int = np.frombuffer(memory.map, np.uint8, 1).ctypes.data
+        """The address of the memory."""
         self._view = SlotView(memory.words, memory.dims)
         self._free: list[int] = []
         self._kept: list[int] = []  # free but for a worker's user code that still refers to them
@@ -123,7 +122,7 @@ class Slots:
 
     def _lend(self, slot: int, owner: Any, used: int) -> None:
         if self._register is not None:
-            self._register(self._base + self._memory.slot(slot), used)
+            self._register(self.base + self._memory.slot(slot), used)
         # The callback is not one of Python's own: a signal handler that runs in it could raise, which nobody would see.
         lease = Lease(owner, self._returned.append)
         lease.slot = slot
@@ -156,16 +155,18 @@ class Slab:
         self.memory = Reservation.of(extent)
         registrar = Registrar(device) if device is not None else None
         self.slots = Slots(self.memory, limit, registrar.ensure if registrar is not None else None)
-        first: Any = np.frombuffer(self.memory.map, np.uint8, 1)
-        self._start, self._size = first.ctypes.data, len(self.memory.map)
         self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar, os.getpid())
 
     def flat(self, address: int, size: int) -> torch.Tensor | None:
         """That much of the slab as bytes, for a copy; None when it lies elsewhere."""
-        offset = address - self._start
-        if offset < 0 or offset + size > self._size:
+        offset = address - self.slots.base
+        if offset < 0 or offset + size > len(self.memory.map):
             return None
         return torch.frombuffer(self.memory.map, dtype=torch.uint8, count=size, offset=offset)
+
+    def serves(self, device: Accelerator | None, extent: Extent) -> bool:
+        """Whether it is such a one: memory that is registered must not be taken for the user's own pinned memory."""
+        return self.extent == extent and self.slots.is_registered == (device is not None)
 
     def close(self) -> None:
         """Give it back. Batches the user still holds stay valid."""
@@ -182,40 +183,3 @@ def _give_back(memory: Reservation, registrar: Registrar | None, owner: int) -> 
             registrar.close()
     finally:
         memory.close()
-
-
-class SpareSlabs:
-    """Slabs between iterations: memory that is already faulted in costs nothing to use again. For any thread."""
-
-    def __init__(self) -> None:
-        self._slabs: list[Slab] = []
-        self._closed = False
-        self._owner = os.getpid()
-        self._lock = threading.RLock()  # an iteration may be collected, and put its slab here, in any step
-
-    def take(self, limit: int, device: Accelerator | None, extent: Extent) -> Slab:
-        """A slab that lay here, or a new one. What lies here in a forked process is still the other one's to use."""
-        if os.getpid() != self._owner:
-            self._slabs, self._owner, self._lock = [], os.getpid(), threading.RLock()
-        with self._lock:
-            self._closed = False
-            if self._slabs:
-                last = self._slabs[-1]
-                # Memory that is registered must not be taken for the user's own pinned memory.
-                if last.extent != extent or last.slots.is_registered != (device is not None):
-                    self._slabs.pop().close()
-            return self._slabs.pop() if self._slabs else Slab(limit, device, extent)
-
-    def put(self, slab: Slab) -> None:
-        """Keep one for the next iteration; further ones are given back."""
-        with self._lock:
-            if self._closed or self._slabs or slab.memory.stays:
-                slab.close()
-            else:
-                self._slabs.append(slab)
-
-    def close(self) -> None:
-        with self._lock, ExitStack() as rest:
-            self._closed = True
-            while self._slabs:
-                rest.callback(self._slabs.pop().close)

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.engine.memory import codec
 from headrace.engine.worker import failure, seeding
-from headrace.engine.worker.fitting import fitted, single
+from headrace.engine.worker.fitting import fitted
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
@@ -57,6 +57,4 @@ class Collator:
             return None
         if indices is None:
             return self._collate_fn(samples if self._batched else samples[0])
-        if not self._batched:
-            return single(self._collate_fn, samples[0], indices()[0], self._dataset, skips=self._skips)
-        return fitted(self._collate_fn, samples, indices, self._dataset, skips=self._skips)
+        return fitted(self._collate_fn, samples, indices, self._dataset, batched=self._batched, skips=self._skips)

@@ -23,13 +23,21 @@ class LeftOut(NamedTuple):
 
 
 def fitted(
-    collate_fn: Callable[[Any], Any], samples: Any, indices: Callable[[], Sequence[Any]], dataset: Any, *, skips: bool
+    collate_fn: Callable[[Any], Any],
+    samples: Any,
+    indices: Callable[[], Sequence[Any]],
+    dataset: Any,
+    *,
+    batched: bool,
+    skips: bool,
 ) -> Any:
-    """``collate_fn(samples)``. Where that fails because of some samples, the error names them; with ``skips`` they are
-    left out instead, and what is returned is a ``LeftOut``.
+    """``collate_fn(samples)``, not ``batched`` of the only one. Where that fails because of some samples, the error
+    names them; with ``skips`` they are left out instead, and what is returned is a ``LeftOut``.
 
     ``collate_fn`` is then called again, with samples one by one and two by two. ``indices`` is asked only then.
     """
+    if not batched:
+        whole, collate_fn = collate_fn, lambda samples: whole(samples[0])
     kept = samples if collate_fn is default_collate else _spared(samples)
     try:
         return collate_fn(samples)
@@ -50,11 +58,6 @@ def fitted(
         for _, why in found.values():
             error.add_note(f"headrace: {why}")
         raise
-
-
-def single(collate_fn: Callable[[Any], Any], sample: Any, index: Any, dataset: Any, *, skips: bool) -> Any:
-    """``collate_fn(sample)`` where a sample is a batch: the same, and there is nobody else to blame."""
-    return fitted(lambda samples: collate_fn(samples[0]), [sample], lambda: [index], dataset, skips=skips)
 
 
 def _refused(collate_fn: Callable[[Any], Any], samples: Sequence[Any], error: Exception) -> dict[int, str]:

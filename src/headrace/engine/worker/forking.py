@@ -108,7 +108,7 @@ class _ForkServer:
     def _start(self, lane: int, bell: int, resume: int, permit: int) -> int:
         with os.fdopen(resume, "rb", closefd=False) as file:
             told: Resume = pickle.load(file)  # noqa: S301  (written by the trainer for us)
-        job = replace(self._job, lane=lane, bell=Bell.of(bell), resume=told)
+        job = replace(self._job, lane=lane, bell=Bell(bell), resume=told)
         child: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=self._born, args=(job, permit), daemon=True
         )

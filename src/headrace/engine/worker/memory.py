@@ -21,8 +21,9 @@ from headrace.engine.worker.job import Job
 from headrace.sched import twin
 from headrace.sched.lane import LaneLedger
 from headrace.sched.moves import File, RowSpan
+from headrace.sched.resume import Resume
 from headrace.sched.story import LaneStory
-from headrace.sched.streams import LaneStream
+from headrace.sched.streamlane import StreamLaneMachine
 
 NO_ROOM = BLOB - 4096
 """Where in a group's blob the error stands that is filed for those that find no room."""
@@ -53,17 +54,14 @@ class WorkerMemory:
         self._resting: list[weakref.ref[Any]] = []  # what user code kept of slots
         self._cautious = False  # user code keeps what it was given: give it memory of its own
 
-    def stream(self) -> LaneStream:
+    def stream(self, resume: Resume) -> StreamLaneMachine:
         """The worker's side of an iterable dataset's ledger."""
-        return LaneStream(self.reservation.words, self.reservation.dims, self.number, self.lock)
+        memory = self.reservation
+        return StreamLaneMachine(memory.words, memory.dims, self.number, self.lock, resume=resume, story=self.story())
 
     def story(self) -> LaneStory | None:
         """Who is told what this worker does, if anybody."""
         return LaneStory.of(self.reservation.words, self.reservation.dims, self.number, time.monotonic_ns)
-
-    def layout_of(self, sample: Any) -> tuple[int, Layout] | None:
-        """The sample's layout and its number; None when it must travel as an object."""
-        return self.layouts.of(sample)
 
     def views(self, slot: int, number: int, layout: Layout) -> list[Any]:
         """The leaf arrays of a slot: tensors for tensor leaves, numpy arrays for the rest."""
@@ -80,7 +78,7 @@ class WorkerMemory:
                     tensor = torch.empty((rows, *leaf.shape), dtype=leaf.dtype)
                 else:
                     tensor = torch.frombuffer(raw, dtype=leaf.dtype).view(rows, *leaf.shape)
-                made.append(tensor if leaf.copied_by_torch else tensor.numpy())
+                made.append(tensor if leaf.kind is torch.Tensor else tensor.numpy())
             if len(self._views) >= VIEWS:
                 self._views.clear()
             self._views[key] = made

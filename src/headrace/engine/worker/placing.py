@@ -57,7 +57,7 @@ class Placer:
 
     def _alike(self, samples: Sequence[Any]) -> tuple[int, list[Sequence[Any]] | None]:
         """How many samples at the beginning share the first one's layout, and their columns."""
-        known = self._memory.layout_of(samples[0])
+        known = self._memory.layouts.of(samples[0])
         if known is None:
             return 1, None
         self._layout, layout = known, known[1]

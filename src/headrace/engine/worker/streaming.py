@@ -13,7 +13,7 @@ from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
 from headrace.sched.lanemachine import RING, STOP
 from headrace.sched.resume import Resume
-from headrace.sched.streamlane import MakeNext, StreamLaneMachine
+from headrace.sched.streamlane import MakeNext
 from headrace.sched.streams import StreamBatch
 
 
@@ -24,7 +24,7 @@ class StreamMaker:
         """``refusal``: what the first batch fails with because the worker could not start properly."""
         self._task, self._memory, self._refusal = job.task, memory, refusal
         self._what = job.task.dataset, job.task.batch_size if job.task.batched else None
-        self._machine = StreamLaneMachine(memory.stream(), job.resume, memory.story())
+        self._machine = memory.stream(job.resume)
         self._collator = Collator(job, memory, observer)
         self._observer, self._next = observer, observer.items()
         self._where = f"in DataLoader worker process {job.lane}"

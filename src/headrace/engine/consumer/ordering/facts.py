@@ -1,7 +1,6 @@
 """What a state says of the loader it was taken from, and whether another loader may go on from there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import (
@@ -26,57 +25,36 @@ _TRAITS: dict[type, tuple[str, ...]] = {
 """What decides about the order that torch's samplers draw, beside their length."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What must be the same where a state is taken and where it is loaded, for an epoch to go on."""
-
-    iterable: bool
-    length: int | None
-    """Of a map-style dataset, if it has one."""
-    batch_size: int | None
-    streams: int
-    """Workers of an iterable dataset, which shard it; 0 for a map-style one."""
-    sampler: list[Any]
-    """Its class, those it wraps, and torch's own with their settings."""
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "kind": KINDS[self.iterable],
-            "length": self.length,
-            "batch_size": self.batch_size,
-            "streams": self.streams,
-            "sampler": self.sampler,
-        }
-
-    def compare(self, state: Mapping[str, Any]) -> None:
-        """Raise ``StateMismatch`` unless a checked state can be gone on from in the loader whose facts these are."""
-        there: Mapping[str, Any] = state["loader"]
-        here = self.plain()
-        if there["kind"] != here["kind"]:
-            raise mismatch(
-                f"it was taken from a loader over a dataset of the {there['kind']} kind; this one is {here['kind']}"
-            )
-        if state["finished"]:
-            return
-        for name, why in _REASONS.items():
-            if there.get(name) != here[name]:
-                raise mismatch(
-                    f"it was taken with {name}={there.get(name)!r:.200}, this loader has {here[name]!r:.200}: {why}"
-                )
-
-
 KINDS = {True: "iterable", False: "map-style"}
 
 
-def of_loader(dataset: Any, index_sampler: Any, batch_size: int | None, *, iterable: bool, workers: int) -> Facts:
-    """Of a loader as it is now."""
-    return Facts(
-        iterable,
-        None if iterable else _length(dataset),
-        batch_size,
-        max(1, workers) if iterable else 0,
-        [] if iterable else _described(index_sampler),
-    )
+def of_loader(
+    dataset: Any, index_sampler: Any, batch_size: int | None, *, iterable: bool, workers: int
+) -> dict[str, Any]:
+    """What must be the same where a state is taken and where it is loaded, for an epoch to go on."""
+    return {
+        "kind": KINDS[iterable],
+        "length": None if iterable else _length(dataset),
+        "batch_size": batch_size,
+        "streams": max(1, workers) if iterable else 0,  # which shard the dataset
+        "sampler": [] if iterable else _described(index_sampler),
+    }
+
+
+def compare(here: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raise ``StateMismatch`` unless a checked state can be gone on from in the loader of which this is known."""
+    there: Mapping[str, Any] = state["loader"]
+    if there["kind"] != here["kind"]:
+        raise mismatch(
+            f"it was taken from a loader over a dataset of the {there['kind']} kind; this one is {here['kind']}"
+        )
+    if state["finished"]:
+        return
+    for name, why in _REASONS.items():
+        if there.get(name) != here[name]:
+            raise mismatch(
+                f"it was taken with {name}={there.get(name)!r:.200}, this loader has {here[name]!r:.200}: {why}"
+            )
 
 
 def _length(thing: Any) -> int | None:

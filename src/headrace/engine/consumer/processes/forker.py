@@ -8,8 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
@@ -22,29 +21,18 @@ ANSWER_SECONDS = 30.0
 """After this long without an answer it is given up: somebody stopped it, or it waits for an inherited lock."""
 
 
-class _ForkLock:
-    """One fork at a time, whatever thread asks for it.
-
-    Libraries that guard their locks and descriptors across forks may refuse a second one that begins meanwhile, as
-    filelock does, which comes with torch.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def renew(self) -> None:
-        self.lock = threading.Lock()
+one_fork = threading.Lock()
+"""One at a time, whatever thread asks for it: libraries that guard their locks and descriptors across forks may refuse
+a second one that begins meanwhile, as filelock does, which comes with torch."""
 
 
-_fork_lock = _ForkLock()
-os.register_at_fork(after_in_child=_fork_lock.renew)  # there it is nobody's
+def _renew() -> None:
+    """In a new process: there it is nobody's."""
+    global one_fork  # noqa: PLW0603  (one process, one lock)
+    one_fork = threading.Lock()
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """No other thread forks for a loader in the block."""
-    with _fork_lock.lock:
-        yield
+os.register_at_fork(after_in_child=_renew)
 
 
 class ForkerGone(Exception):
@@ -75,7 +63,7 @@ class Forker:
                 stream.flush()
         with there:
             try:
-                with alone():
+                with one_fork:
                     self.pid = os.fork()
             except BaseException:
                 self._channel.close()

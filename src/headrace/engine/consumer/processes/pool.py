@@ -52,12 +52,13 @@ class Pool:
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
         self._roster = LaneStates(memory.words, memory.dims)
-        self._overdue = Overdue(self._roster)
+        self.overdue = Overdue(self._roster)
         self._poll = select.poll()
         self._poll.register(self._wiring.consumer.fd, select.POLLIN)
         self._watched: dict[int, int] = {}
         self._dead: set[int] = set()
-        self._section = Section(self._wiring.lock)
+        self.section = Section(self._wiring.lock)
+        """The run's critical section, entered by the consumer: ``with pool.section:``."""
         self._owner = os.getpid()
         self.closed = self._dismissed = False
         self._bell_lock = threading.Lock()  # of the consumer's bell: nobody rings what is being closed
@@ -104,7 +105,7 @@ class Pool:
             child = self._starter.start(lane, self._bells[lane], resume, mask)
         before, self._children[lane] = self._children[lane], child
         self._dead.discard(lane)
-        self._overdue.started(lane, child.pid)
+        self.overdue.started(lane, child.pid)
         self._watched[child.watch] = lane
         self._poll.register(child.watch, select.POLLIN)
         if before is not None:
@@ -120,17 +121,13 @@ class Pool:
     def ledger(self) -> ConsumerLedger:
         """The consumer's view of the ledger, for one epoch."""
         kind = twin.NativeConsumer if isinstance(self._wiring.lock, Mutex) else ConsumerLedger
-        ledger = kind(self.memory.words, self.memory.dims, self._section)
+        ledger = kind(self.memory.words, self.memory.dims, self.section)
         ledger.story = self.story
         return ledger
 
     def gauges(self) -> Gauges:
         """What the workers measure."""
         return Gauges(self.memory.words, self.memory.dims)
-
-    def section(self) -> Section:
-        """The run's critical section, entered by the consumer: ``with pool.section():``."""
-        return self._section
 
     def dismiss(self) -> None:
         """Whoever waits, or will, raises ``LoaderClosed``. May be called by any thread, at any time."""
@@ -161,12 +158,8 @@ class Pool:
         if self._dismissed:
             raise LoaderClosed
         if not events:
-            self._overdue.warn()
+            self.overdue.warn()
         return sorted(self._dead)
-
-    def late(self) -> list[str]:
-        """Of each worker that is not at work yet: which, and where it is."""
-        return self._overdue.late()
 
     def told(self) -> str:
         """How the story ends, to be added to a message; empty where none is kept."""
@@ -208,8 +201,9 @@ class Pool:
         for child in running.values():
             kill(child)
         await_end(running, None)
-        for child in filter(None, self._children):
-            child.close()
+        for each in self._children:
+            if each is not None:
+                each.close()
         if self.story is not None:
             self.story.gather()
         self._starter.close()

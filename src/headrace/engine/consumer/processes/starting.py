@@ -18,10 +18,11 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.core.errors import WorkerDied
-from headrace.engine.consumer.processes.forker import Forker, ForkerGone, alone
+from headrace.engine.consumer.processes import forker
+from headrace.engine.consumer.processes.forker import Forker, ForkerGone
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell
 from headrace.engine.worker import process as worker
@@ -31,26 +32,6 @@ from headrace.sched.resume import Resume
 
 NEEDED = 5
 """Descriptors: two pipes of multiprocessing's, and one by which the end of a process is seen."""
-
-
-class Child(Protocol):
-    """One worker."""
-
-    pid: int
-    watch: int
-    """A descriptor that is readable once the process has ended."""
-
-    def exit_code(self) -> int | None:
-        """Of a process that has ended (negative: the signal); None when it cannot be told. Reaps it."""
-
-    def close(self) -> None:
-        """Let go of a process that has ended; idempotent."""
-
-
-def kill(child: Child) -> None:
-    """SIGKILL, whoever its parent is."""
-    with suppress(OSError):  # it has ended
-        signal.pidfd_send_signal(child.watch, signal.SIGKILL)
 
 
 _started: "weakref.WeakSet[BaseProcess]" = weakref.WeakSet()
@@ -84,12 +65,14 @@ class Own:
             raise
 
     def exit_code(self) -> int | None:
+        """Of a process that has ended (negative: the signal); None when it cannot be told. Reaps it."""
         if self.watch >= 0:
             self._process.join()
             self._code = self._process.exitcode
         return self._code
 
     def close(self) -> None:
+        """Let go of a process that has ended; idempotent."""
         if self.watch < 0:
             return
         if self.exit_code() is None:
@@ -113,6 +96,7 @@ class Forked:
         self._reaped = False
 
     def exit_code(self) -> int | None:
+        """As that of an ``Own``."""
         if not self._reaped:
             self._reaped = True
             try:
@@ -130,10 +114,21 @@ class Forked:
         return os.waitstatus_to_exitcode(status)
 
     def close(self) -> None:
+        """As that of an ``Own``."""
         if self.watch >= 0:
             self.exit_code()
             os.close(self.watch)
             self.watch = -1
+
+
+Child = Own | Forked
+"""One worker. ``watch`` is readable once its process has ended."""
+
+
+def kill(child: Child) -> None:
+    """SIGKILL, whoever its parent is."""
+    with suppress(OSError):  # it has ended
+        signal.pidfd_send_signal(child.watch, signal.SIGKILL)
 
 
 def ending(child: Child) -> str:
@@ -226,7 +221,7 @@ class Starter:
         process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
         _have_descriptors()
         try:
-            with alone() if self._forks else nullcontext():
+            with forker.one_fork if self._forks else nullcontext():
                 process.start()
         except (EOFError, ConnectionError) as error:
             raise WorkerDied(

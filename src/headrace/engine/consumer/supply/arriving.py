@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.cache.words import LOOK
-from headrace.engine.consumer.hand import NOT_YET, NotYet
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
@@ -13,6 +12,7 @@ from headrace.engine.staging.plans import Allotted, Plan, pack
 from headrace.sched.acts import Arrangement
 from headrace.sched.arrivals import Arrivals, ArrivedGroup
 from headrace.sched.groups import Groups
+from headrace.sched.hand import NOT_YET, NotYet
 
 AHEAD = 2
 """Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""
@@ -65,7 +65,8 @@ class ArrivingGroups:
         self._head: Planned | None = None
         self._plans: dict[int, Plan] = {}  # of what was drawn and not published, where there is a cache
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
-        self._exhausted = False
+        self.is_drawn = False
+        """Whether all of the epoch was asked for."""
         self._before: ArrivingGroups | None = None  # what this one takes over from
 
     def head(self) -> Planned | NotYet | None:
@@ -78,7 +79,7 @@ class ArrivingGroups:
         self.ask()
         group = self._arrivals.next()
         if group is None:
-            return None if self._exhausted and self._arrivals.is_empty else NOT_YET
+            return None if self.is_drawn and self._arrivals.is_empty else NOT_YET
         self._live.update((place.offset, place) for place in group.payloads if place is not None)
         plans = [self._plans[number] for number in group.numbers] if self._plans else []
         self._head = Planned(group, self._free, plans)
@@ -105,15 +106,10 @@ class ArrivingGroups:
                 self._plans.pop(number, None)
             self._head = None
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether all of the epoch was asked for."""
-        return self._exhausted
-
     def ask(self) -> None:
         """Have as many rows brought as the fetcher would like to be asked for."""
         self._fetcher.pump()
-        while not self._exhausted and self._asks_for_more:
+        while not self.is_drawn and self._asks_for_more:
             self._draw()
         self._fetcher.pump()
 
@@ -121,7 +117,7 @@ class ArrivingGroups:
         """Draw a group and ask for its rows; one that an interrupt broke off is asked for now."""
         group = self._groups.head()
         if group is None:
-            self._exhausted = True
+            self.is_drawn = True
             return
         if not any(drawn is group for drawn in self._arrivals.drawn):
             self._arrivals.draw(group, self._fetcher.number(len(group)))

@@ -130,7 +130,7 @@ class Divider:
         )
         if self._backend.divide(new, facts.division.number):
             self._backend.fade()
-            log.info("the cache is divided anew: %s", splitting.told(new))
+            log.info("the cache is divided anew: %s", told(new))
 
 
 def _is_hex(text: str) -> bool:
@@ -244,6 +244,18 @@ def _host() -> int:
     return int.from_bytes(hashlib.blake2b(socket.gethostname().encode(), digest_size=7).digest(), "big")
 
 
+def told(division: DivisionRecord) -> str:
+    """Why a cache is divided as it is, in a sentence."""
+    if division.fixed:
+        return "fixed by the user"
+    if not division.promised:
+        return "to begin with, until enough is measured or another pays"
+    return (
+        f"{division.promised:,} samples/s predicted, with {splitting.LIMITS[division.limit]} to set the pace, "
+        f"against {division.promised_before:,} with {Split(*division.before)}"
+    )
+
+
 def shown(facts: DivisionFacts) -> Shown:
     """A division for people, with what was measured."""
-    return Shown(facts.division.parts, splitting.told(facts.division), tuple(figures(facts)))
+    return Shown(facts.division.parts, told(facts.division), tuple(figures(facts)))

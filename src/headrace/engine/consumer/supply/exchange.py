@@ -1,7 +1,7 @@
 """Groups of indices as a shared cache answers them: what it has of each, and in completion order others in exchange."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,26 +10,15 @@ from headrace.cache.serving import Answer
 from headrace.cache.words import LOOK, NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.saved import bitmap
-from headrace.engine.consumer.supply.membership import Hits
+from headrace.engine.consumer.supply.membership import Hits, Membership
 from headrace.engine.staging.plans import Allotted, Plan
 from headrace.sched.groups import Answers, Groups
 
 
-class Answering(Protocol):
-    """Who answers requests: a place in a cache, or nobody."""
-
-    def begin(self, outside: Array | None) -> None:
-        """See ``Serving``."""
-
-    def request(self, asked: Array, remaining: Remaining | None) -> Answer:
-        """See ``Serving``."""
-
-    def saw(self, samples: Array) -> None:
-        """See ``Serving``."""
-
-
 class Unshared:
-    """For an epoch that was begun with a cache and goes on without: the rest of it, as asked as far as possible."""
+    """In place of a membership, for an epoch that was begun with a cache and goes on without: the rest of it, as asked
+    as far as possible.
+    """
 
     def begin(self, outside: Array | None) -> None:
         """Nobody is told."""
@@ -101,7 +90,7 @@ class ExchangedGroups:
     def __init__(
         self,
         groups: Groups,
-        place: Answering,
+        place: Membership | Unshared,
         numbering: Numbering,
         hits: Hits,
         done: Array | None,

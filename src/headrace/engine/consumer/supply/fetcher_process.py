@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from headrace.engine.consumer.supply.pulse import Pulse
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.wire import MessageKind
@@ -23,6 +22,25 @@ SILENT_SECONDS = 15.0
 """A fetcher that owes rows and shows no pulse for so long has hung. It shows one four times a second."""
 START_SECONDS = 60.0
 """So long one may take to show its first."""
+LOOK_SECONDS = 1.0
+"""Between two looks no more time than this counts: whoever looks may have been stopped, and the other with it."""
+
+
+class Pulse:
+    """Seconds for which a counter has not changed. Time is an argument."""
+
+    def __init__(self, count: int, now: float) -> None:
+        """``count``: where the counter stands ``now``."""
+        self._count, self._looked, self.silent = count, now, 0.0
+
+    def look(self, count: int, now: float) -> float:
+        """Where the counter stands ``now``; for how long it has stood there while it was looked at."""
+        if count != self._count:
+            self._count, self.silent = count, 0.0
+        else:
+            self.silent += min(now - self._looked, LOOK_SECONDS)
+        self._looked = now
+        return self.silent
 
 
 class FetcherProcess:

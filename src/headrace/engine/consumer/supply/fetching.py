@@ -59,6 +59,14 @@ class Fetcher:
         """Whether it does what these say: the store may be the same object, and have been changed."""
         return self._told == pickle.dumps(orders)
 
+    def works(self) -> bool:
+        """False where it could not connect: whoever asks now may have better luck, or should hear of it anew."""
+        try:
+            self.pump()
+        except StoreError:
+            return False
+        return True
+
     def begin(self) -> None:
         """Connect ahead of the first question."""
         process = self._start()
@@ -77,9 +85,7 @@ class Fetcher:
                 MessageKind.FREE, self._live
             )
         self._live.clear()
-        try:
-            self.pump()
-        except StoreError:
+        if not self.works():
             return False
         self.arena.empty()
         return True

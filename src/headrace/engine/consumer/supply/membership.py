@@ -33,10 +33,9 @@ _places: set[tuple[int, str, int]] = set()
 class Hits:
     """Counts since the loader was made: what samples began with, as those who made them say."""
 
-    def __init__(self) -> None:
-        self.counters: LoaderCounters | None = None
-        """The loader's, to be kept up to date."""
-        self.counts = Counts()
+    def __init__(self, counters: LoaderCounters) -> None:
+        """``counters``: the loader's, to be kept up to date."""
+        self._counters, self.counts = counters, Counts()
         self.exchanged = 0
         self._room, self._division = RoomUse(), Division()
 
@@ -46,11 +45,9 @@ class Hits:
         self.show()
 
     def show(self) -> None:
-        if self.counters is None:
-            return
         misses, encoded, decoded, augmented = self.counts.total()
         room = self._room
-        self.counters.cache = CacheUse(
+        self._counters.cache = CacheUse(
             encoded,
             decoded,
             augmented,
@@ -164,39 +161,6 @@ def _taken(dataset: str) -> tuple[int, str, int]:
             _places.add(place)
             return place
     raise AssertionError
-
-
-class Memberships:
-    """A loader's places: one as a rule, more while it is iterated several times at once."""
-
-    def __init__(self) -> None:
-        self.hits = Hits()
-        self._free: list[Membership] = []
-
-    def take(self, caching: Caching, counters: LoaderCounters) -> Membership:
-        """The place of an earlier epoch, if the data and the stages are still the same; else a new one."""
-        self.hits.counters = counters
-        while (found := self._taken()) is not None:
-            if found.is_for(caching):
-                return found
-            found.close()
-        return Membership(caching, self.hits, counters)
-
-    def put(self, membership: Membership) -> None:
-        """It is not used at the moment."""
-        self._free.append(membership)
-
-    def close(self) -> None:
-        while (found := self._taken()) is not None:
-            found.close()
-        self.hits.counts.close()
-
-    def _taken(self) -> Membership | None:
-        """One that is not used, if there is any: each goes to one thread, which needs no lock for that."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return None
 
 
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
