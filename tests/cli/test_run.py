@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from tempfile import TemporaryDirectory
@@ -213,6 +214,28 @@ def test_other_programs_are_what_the_machine_did_and_we_did_not(monkeypatch):
     monkeypatch.setattr(meter, "cpu_time", lambda: own.pop(0))
     monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: clock.pop(0)))
     assert meter.Neighbours().cores() == 1.0  # six core seconds in four, of which two are ours
+
+
+ENDED = """
+import signal, sys, time, torch
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+list(torch.utils.data.DataLoader(range(8), 4))
+print("ready", flush=True)
+while True: time.sleep(0.01)
+"""
+
+
+def test_a_program_is_told_to_end_where_the_command_is(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text(ENDED)
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    command = [sys.executable, "-m", "headrace", "run", "--", sys.executable, str(tmp_path / "train.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        _, err = process.communicate()
+    assert (process.returncode, "1 loader in 1 process" in err) == (5, True)
+    assert list(folder.iterdir()) == []
 
 
 RANKS = """

@@ -1,9 +1,12 @@
 """A program run to its end, with orders for its loaders."""
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,7 @@ class Ran:
 
 
 def run(program: Sequence[str], orders: RunOrders, trace: str | None, *, quiet: bool) -> Ran:
-    """Run the program to its end. Its signals are its own: Ctrl-C reaches it too, and we wait for it.
+    """Run the program to its end. Ctrl-C reaches it too, SIGTERM is passed on, and we wait for it.
 
     ``trace``: where its loaders record. ``quiet``: what it prints goes to the standard error output. Raises ``OSError``
     where it cannot be started.
@@ -37,7 +40,8 @@ def run(program: Sequence[str], orders: RunOrders, trace: str | None, *, quiet: 
     environment = orders.environment(os.environ)
     if trace is not None:
         environment[VARIABLE] = str(Path(trace).absolute())
-    with subprocess.Popen(program, env=environment, stdout=sys.stderr if quiet else None) as process:  # noqa: S603  (as asked)
+    started = subprocess.Popen(program, env=environment, stdout=sys.stderr if quiet else None)  # noqa: S603  (as asked)
+    with started as process, _told_to_end(process):
         while True:
             try:
                 code = process.wait()
@@ -45,3 +49,16 @@ def run(program: Sequence[str], orders: RunOrders, trace: str | None, *, quiet: 
             except KeyboardInterrupt:
                 continue
     return Ran(128 - code if code < 0 else code, tuple(reports(Path(orders.reports))))
+
+
+@contextmanager
+def _told_to_end(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Batch systems and containers tell their first process alone to end; it is the program that has to know."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
