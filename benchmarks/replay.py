@@ -96,7 +96,8 @@ class Replay:
                     if keep:
                         job.share.keep(sample, W.DECODED, entry)
                 if request.time >= warm_up - 1e-9:
-                    hits = int(np.count_nonzero(answer.words % W.LOOK))  # nothing comes between a request and making
+                    # Each is made at once: nothing that is to be looked for has come since.
+                    hits = int(np.count_nonzero((answer.words > 0) & (answer.words != W.LOOK)))
                     result.served += len(answer.samples)
                     result.hits += hits
                     result.reads += len(answer.samples) - hits
