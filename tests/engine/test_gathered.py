@@ -5,8 +5,7 @@ import pytest
 
 from headrace.cache import words as W
 from headrace.cache.codec import Codec
-from headrace.cache.share import HELD
-from headrace.engine.worker.gathered import LARGEST, ROOM, Gathered
+from headrace.engine.worker.gathered import LARGEST, MOST, ROOM, Gathered
 
 
 class Taken:
@@ -55,7 +54,7 @@ def test_what_is_too_large_or_too_much_is_refused_until_the_rest_was_kept():
     assert sum(fitting) * len(quarter) <= ROOM
     gathered.keep(share)
     assert len(share.found) == sum(fitting)
-    assert [added(gathered, sample, b"x") for sample in range(HELD + 1)] == HELD * [True] + [False]
+    assert [added(gathered, sample, b"x") for sample in range(MOST + 1)] == MOST * [True] + [False]
 
 
 def test_an_interrupt_leaves_nothing_that_would_be_kept_later():

@@ -9,12 +9,14 @@ import numpy as np
 
 from headrace.cache.codec import ALIGN, Described
 from headrace.cache.entry import Bytes
-from headrace.cache.share import HELD, Share
+from headrace.cache.share import Share
 
 ROOM = 2 << 20
 """Bytes of a chunk that are gathered, at most: they are read again, and shall still be near."""
 LARGEST = ROOM // 8
 """Of one sample. Of larger ones the copy costs more than it spares."""
+MOST = 64
+"""Samples that are gathered."""
 
 
 class Gathered:
@@ -29,7 +31,7 @@ class Gathered:
         """Copy it, to be kept; False: it has to be kept at once, for it is large, or there are enough."""
         begin = -(-self._used // ALIGN) * ALIGN
         end = begin + described.size
-        if described.size > LARGEST or end > ROOM or len(self._waiting) >= HELD:
+        if described.size > LARGEST or end > ROOM or len(self._waiting) >= MOST:
             return False
         if self._room is None:
             self._room = np.empty(ROOM, np.uint8)

@@ -147,11 +147,11 @@ class SampleMaker:
                     runs.append((first, samples))
                 samples, first = [], position + 1
                 failed.append((position, self._filing(group, error)))
-        worst = max(worst, clock() - last)
-        self._settle()  # which is of all samples, not of the last one
+        now = clock()
         if samples:
             runs.append((first, samples))
-        wanted = machine.made(end - start, failed, clock() - began, worst)
+        wanted = machine.made(end - start, failed, now - began, max(worst, now - last))
+        self._settle()  # no sample is slow for it, nor at fault if the lane dies there
         if wanted < end:
             runs = [(first, samples[: wanted - first]) for first, samples in runs if first < wanted]
         self._placer.take(runs)
