@@ -13,7 +13,7 @@ from headrace.cache.share import Share
 
 ROOM = 2 << 20
 """Bytes of a chunk that are gathered, at most: they are read again, and shall still be near."""
-LARGEST = ROOM // 8
+LARGEST = ROOM // 32
 """Of one sample. Of larger ones the copy costs more than it spares."""
 MOST = 64
 """Samples that are gathered."""
