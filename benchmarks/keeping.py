@@ -12,6 +12,10 @@ and named, and one read that no processor has near.
 in which all are kept, over those of one without a cache, from the first batch to the last, in batches of 16. The median
 of a few pairs of runs, one right after the other; "a later one" is the third epoch with the cache. With as many workers
 as cores or more, the cores set the pace, and training needs none of them.
+
+"In a row and apart" is what all that costs in a process by itself, by its CPU time: samples kept one right after the
+other, and each after 2 ms of something else, when code and data are in no cache of the processor any more; and the same
+for a file written and named. The median of them.
 """
 
 from __future__ import annotations
@@ -34,7 +38,10 @@ from benchmarks.clock import check_time, rounds, shared, unless_first
 from benchmarks.measure import tree_cpu
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
-from headrace.cache import shm
+from headrace.cache import options, shm
+from headrace.cache import words as W
+from headrace.cache.company import Unit
+from headrace.engine.staging.kinds import codec
 
 _COLUMNS = ["keeping", "having", "in vain", "epoch", "files alone, written", "read"]
 SIZES = {"12 KB": (12_288, 60.0, 20.0), "150 KB": (150_528, 120.0, 50.0), "768 KB": (786_432, 400.0, 130.0)}
@@ -42,6 +49,8 @@ SIZES = {"12 KB": (12_288, 60.0, 20.0), "150 KB": (150_528, 120.0, 50.0), "768 K
 BATCH, WORK = 64, 300
 """Samples of a batch, and microseconds that one takes."""
 WORKERS = (4, 14)
+APART = -1
+"""Stands for a number of workers: there are none, and what is done is done in a row and apart."""
 SLOW, SMALL = 2000, 16
 """Microseconds of a sample, and samples of a batch, where a first epoch is held against one without a cache."""
 
@@ -59,9 +68,7 @@ class Ready(torch.utils.data.Dataset[Any]):
         return self._samples
 
     def fetch(self, index: int) -> int:
-        until = time.process_time_ns() + 1000 * self._work
-        while time.process_time_ns() < until:
-            pass
+        work(self._work)
         return index
 
     def decode(self, encoded: int) -> torch.Tensor:
@@ -74,6 +81,13 @@ class Ready(torch.utils.data.Dataset[Any]):
         return self.augment(self.decode(self.fetch(index)))
 
 
+def work(microseconds: int) -> None:
+    """Of CPU time."""
+    until = time.process_time_ns() + 1000 * microseconds
+    while time.process_time_ns() < until:
+        pass
+
+
 def run(report: Report, scope: Scope) -> None:
     """All sizes; then their first epochs, with few workers and with many."""
     costs = Table("µs of CPU time a sample, beside an epoch without a cache", ["sample", *_COLUMNS])
@@ -81,8 +95,10 @@ def run(report: Report, scope: Scope) -> None:
         "Samples/s of a first epoch, and of a later one with a cache",
         ["sample, workers", "without a cache", "with one", "of that", "later"],
     )
-    for name, workers in shared([*((name, 0) for name in SIZES), *itertools.product(SIZES, WORKERS)]):
-        table, add = (rates, first_epoch) if workers else (costs, cost)
+    near = Table("µs of CPU time in a row and apart", ["sample", "kept in a row", "apart", "file in a row", "apart"])
+    ways = {0: (costs, cost), APART: (near, apart)}
+    for name, workers in shared([*itertools.product(SIZES, ways), *itertools.product(SIZES, WORKERS)]):
+        table, add = ways.get(workers, (rates, first_epoch))
         if table not in report.tables:  # what is finished is kept, where time runs out
             report.tables.append(table)
         add(report, scope, table, name, workers)
@@ -106,6 +122,41 @@ def cost(report: Report, scope: Scope, table: Table, name: str, _workers: int) -
     report.checks.append(
         Check(f"{name}, in vain, of a sample of 2 ms", (vain - plain) / 20, 3.0, at_most=True, unit="%")
     )
+
+
+def apart(report: Report, scope: Scope, table: Table, name: str, _workers: int) -> None:
+    """Of one size."""
+    size, samples = SIZES[name][0], 64 if scope.quick else 256
+    scope.say(f"{name}, in a row and apart")
+    taken: dict[tuple[str, int], list[float]] = {}
+    with caches.cache(3 * samples * size + (1 << 24), split=(0, 100, 0)) as cache:
+        share = options.open_share(cache, ("00", "01", "02"), 2 * samples, Unit("keeping", "apart"))
+        there = os.open(shm.path_of(cache.name), os.O_RDONLY)
+        taking, value, content = codec(), torch.zeros(size, dtype=torch.uint8), bytearray(size)
+
+        def keep(number: int) -> None:
+            share.hold(number, W.DECODED, taking.describe(value))
+            share.settle()
+
+        def write(number: int) -> None:
+            _write(there, f"written-{number}", content)
+            os.unlink(f"written-{number}", dir_fd=there)
+
+        try:
+            for turn, pause in enumerate((0, SLOW)):
+                for act in (keep, write):
+                    check_time()
+                    found = taken[act.__name__, pause] = []
+                    for number in range(samples):
+                        work(pause)
+                        began = time.thread_time()
+                        act(turn * samples + number)
+                        found.append(1e6 * (time.thread_time() - began))
+        finally:
+            os.close(there)
+            share.close()
+    table.add(name, *(statistics.median(taken[what, pause]) for what in ("keep", "write") for pause in (0, SLOW)))
+    report.raw[f"in a row and apart, {name}"] = {f"{what}, {pause}": each for (what, pause), each in taken.items()}
 
 
 def first_epoch(report: Report, scope: Scope, table: Table, name: str, workers: int) -> None:

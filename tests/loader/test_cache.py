@@ -115,6 +115,24 @@ def numbers(batches, shift=0):
 EVERYTHING = list(range(SAMPLES))
 
 
+class Changing(Stages):
+    """Augments in place."""
+
+    def augment(self, decoded):
+        decoded[1][:] = -1 - decoded[1]
+        return decoded
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("size", [500, 40_000], ids=["small", "large"])
+def test_what_is_kept_is_as_it_was_before_the_next_stage_changed_it(name, workers, size):
+    with loader_of(Changing(size=size), cache(name, size="48MiB", split=(0, 100, 0)), num_workers=workers) as loader:
+        for _ in range(3):
+            found = [index for batch in loader for index in numbers([(batch[0], -1 - batch[1])])]
+            assert sorted(found) == EVERYTHING
+        assert loader.stats().cache.decoded == 2 * SAMPLES
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True, "shuffle": False}])
 def test_epochs_after_the_first_come_from_the_cache(name, tmp_path, workers, order):

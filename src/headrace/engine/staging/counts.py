@@ -62,7 +62,10 @@ class Counter:
         return cls(fd, lane + 1)
 
     def found(self, form: int) -> None:
-        """A sample began with that."""
+        """A sample began with that; the loader knows after ``tell``."""
         self._counts[form] += 1
+
+    def tell(self) -> None:
+        """Before samples are handed on."""
         if self._fd >= 0:
             os.pwrite(self._fd, _RECORD.pack(*self._counts), self._at)

@@ -149,12 +149,12 @@ class SampleMaker:
                     runs.append((first, samples))
                 samples, first = [], position + 1
                 failed.append((position, self._filing(group, error)))
-        self._settle()
         now = clock()
         if samples:
             runs.append((first, samples))
         # One that was begun may have been taken away at that moment: the ledger says where what is ours ends.
         wanted = machine.made(end - start, failed, now - began, max(worst, now - last))
+        self._settle()  # no sample is slow for it, nor at fault if the lane dies there
         if wanted < end:
             runs = [(first, samples[: wanted - first]) for first, samples in runs if first < wanted]
         self._placer.take(runs)

@@ -21,6 +21,7 @@ from headrace.engine.staging.kinds import codec
 from headrace.engine.staging.plans import Plan
 from headrace.engine.staging.stages import Stage, Stages, staged
 from headrace.engine.worker.brought import Rows
+from headrace.engine.worker.gathered import Gathered
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stagetimes import StageTimes
 
@@ -57,6 +58,7 @@ class Staged:
         self._again, self._pause = 0.0, PAUSE
         self._times = StageTimes(self._codec)
         self._counter = counter
+        self._gathered = Gathered()
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
         self.place: Place | None = None
@@ -82,8 +84,10 @@ class Staged:
                 raise
 
     def settle(self) -> None:
-        """Let what was kept be found: before samples are handed on, so that an epoch that is over has kept all."""
+        """Let what is to be kept be found: before samples are handed on, so that an epoch that is over has kept all."""
+        self._counter.tell()
         if self._share is not None:
+            self._gathered.keep(self._share)
             self._share.settle()
 
     def _made(self, share: Share, index: Any, plan: Plan, row: Arrived | None) -> Any:
@@ -200,4 +204,6 @@ class Staged:
                 _refused.add(error.reason)
                 log.warning("what %s gives is not kept: %s", self._stages.steps[form - 1].name, str(error))
             return
-        share.hold(self._stages.origin(index), form, described)
+        sample = self._stages.origin(index)
+        if not self._gathered.add(sample, form, described):
+            share.hold(sample, form, described)
