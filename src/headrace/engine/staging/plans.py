@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 LOOK = (1 << 64) - 1
@@ -31,7 +32,7 @@ class Allotted(list[Any]):
 
 def pack(plans: Sequence[Plan]) -> bytes:
     """For another process."""
-    return b"".join(_PLAN.pack(*plan) for plan in plans)
+    return b"".join(starmap(_PLAN.pack, plans))
 
 
 def read(body: memoryview, count: int) -> list[Plan]:
