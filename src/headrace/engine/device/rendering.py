@@ -43,7 +43,7 @@ class Work:
         self.is_ready = False
         """Everything was given to the device, or ``error`` says why not."""
         self.waits = threading.Lock()
-        """Let go of when the work is ready; an event is ten times as many calls, for every batch."""
+        """Let go of when the work is ready; an event would be several objects more, for every batch."""
         self.waits.acquire()
         self.error: BaseException | None = None
         self.failed: list[tuple[int, Exception]] = []
