@@ -13,10 +13,15 @@ import pytest
 from headrace.core.errors import MissingKey, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply import fetcher_process
+from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS, Pulse
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.process import Orders
+from headrace.sched.acts import Arrangement
+from headrace.sched.groups import Groups
+from headrace.sched.hand import NOT_YET
 from tests.engine.remote import RemoteNumbers
+from tests.sched.test_groups import Listed
 
 
 class Collected(dict):
@@ -236,6 +241,24 @@ def test_what_nobody_waits_for_any_more_is_not_brought(fetcher_of):
     assert 1 not in dropped
 
 
+def test_whoever_waits_for_workers_goes_on_with_the_fetcher_meanwhile(fetcher_of):
+    """What is still to be said to it, or was not heard, would end every sleep at once."""
+    fetcher = fetcher_of(RemoteNumbers(16))
+    order = Listed([list(range(8)), list(range(8, 16))])
+    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
+    while groups.head() is NOT_YET:
+        looked(fetcher)
+    groups.taken()  # which the fetcher is to be told; nothing more is drawn until a batch is delivered
+    for _ in range(30):
+        _, events = groups.waited_for()
+        assert not events & select.POLLOUT
+        if not fetcher._asked:
+            break
+        looked(fetcher)
+    assert not fetcher._asked
+    groups.abandon()
+
+
 def test_credentials_are_not_in_the_process_list(fetcher_of):
     store = RemoteNumbers(10)
     store.password = "visible-to-nobody"
@@ -256,7 +279,11 @@ import select
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.process import Orders
+from headrace.sched.acts import Arrangement
+from headrace.sched.groups import Groups
+from headrace.sched.hand import NOT_YET
 from tests.engine.remote import RemoteNumbers
+from tests.sched.test_groups import Listed
 
 class Mine(RemoteNumbers):
     pass

@@ -106,6 +106,25 @@ def test_parts_of_folders_and_target_transforms(folder):
     alike(epochs(part, num_workers=0, **HERE)[0], epochs(part, num_workers=0)[0])
 
 
+@pytest.mark.parametrize("kind", [bytearray, np.ndarray, torch.Tensor])
+def test_encoded_bytes_as_arrays_and_tensors(kind):
+    class Arrays(Files):
+        def fetch(self, index):
+            found = bytearray(self.files[index])
+            if kind is not bytearray:
+                found = (
+                    np.frombuffer(found, np.uint8) if kind is np.ndarray else torch.frombuffer(found, dtype=torch.uint8)
+                )
+            return found, index
+
+        def decode(self, encoded):
+            return super().decode((bytes(memoryview(np.asarray(encoded[0]))), encoded[1]))
+
+    odd = files(8)
+    odd[3] = encoded(picture(43, 57, 3), "PNG")  # which workers decode
+    alike(epochs(Arrays(odd), num_workers=0, **HERE)[0], epochs(Arrays(odd), num_workers=0)[0])
+
+
 def test_batches_of_those_that_come_first(folder):
     found, _ = epochs(Files(files(30)), 2, shuffle=True, num_workers=2, in_order=False, **HERE)
     seen = [label for _, labels in found for label in labels.tolist()]

@@ -125,3 +125,26 @@ def test_giving_up_tells_what_is_under_way_and_what_is_here():
     arrivals.arrive(numbers[1], "payload of b")
     assert arrivals.give_up() == ([numbers[0], numbers[2]], ["payload of b"])
     assert not arrivals.arrive(numbers[0], "too late")
+
+
+def test_what_need_not_be_asked_for_is_there_at_once_and_only_once():
+    arrivals = Arrivals(Arrangement.FREE)
+    numbers = arrivals.draw([10, 11, 12, 13], 5)
+    assert arrivals.arrive(6, "brought")
+    for _ in range(2):  # an interrupt may have it said again
+        arrivals.arrive_at_once(numbers[:3], None)
+        assert arrivals.missing == 1
+    assert arrivals.arrive(8, "last")
+    assert drained(arrivals) == [[(11, "brought"), (10, None), (12, None), (13, "last")]]
+
+
+def test_what_is_published_does_not_arrive_again():
+    arrivals = Arrivals(Arrangement.FREE)
+    first = arrivals.draw([10, 11], 0)
+    arrivals.draw([12, 13], 2)
+    arrivals.arrive_at_once([1, 2], None)
+    assert drained(arrivals) == [[(11, None), (12, None)]]
+    arrivals.arrive_at_once(first, None)
+    assert arrivals.missing == 1
+    assert arrivals.arrive(3, None)
+    assert drained(arrivals) == [[(10, None), (13, None)]]

@@ -8,6 +8,7 @@ by one store of one value, and a sample arrives by one store.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -62,7 +63,8 @@ class Arrivals(Generic[T]):
     def missing(self) -> int:
         """Samples drawn that have not arrived."""
         at = self._at
-        return sum(len(group.numbers) for group in at.groups) - len(at.gone) - len(self._here.keys() - at.gone)
+        here = len(self._here) - len(self._here.keys() & at.gone)
+        return sum(len(group.numbers) for group in at.groups) - len(at.gone) - here
 
     @property
     def is_empty(self) -> bool:
@@ -93,6 +95,11 @@ class Arrivals(Generic[T]):
         self._here[number] = payload
         return True
 
+    def arrive_at_once(self, numbers: Iterable[int], payload: T) -> None:
+        """Samples of the group drawn last are here without being asked for; those that are here or gone stay so."""
+        here, gone = self._here, self._at.gone
+        here.update(dict.fromkeys([number for number in numbers if number not in here and number not in gone], payload))
+
     def _group_of(self, number: int) -> _DrawnGroup | None:
         groups = self._at.groups
         place = bisect_right(groups, number, key=lambda group: group.numbers.start) - 1
@@ -103,9 +110,18 @@ class Arrivals(Generic[T]):
         numbers = self._first_here() if self._arrangement is Arrangement.FREE else self._first_whole()
         if numbers is None:
             return None
-        found = [(number, self._group_of(number)) for number in numbers]
-        indices = [group.indices[number - group.numbers.start] for number, group in found if group is not None]
-        return ArrivedGroup(self._at.published, numbers, indices, [self._here[number] for number in numbers])
+        return ArrivedGroup(self._at.published, numbers, self._indices(numbers), [self._here[each] for each in numbers])
+
+    def _indices(self, numbers: list[int]) -> list[Any]:
+        """Of these. Most stand beside another of the same group, which need not be looked for again."""
+        group, found = _DrawnGroup(range(0), []), []
+        for number in numbers:
+            if number not in group.numbers:
+                found_in = self._group_of(number)
+                assert found_in is not None
+                group = found_in
+            found.append(group.indices[number - group.numbers.start])
+        return found
 
     def _first_whole(self) -> list[int] | None:
         at = self._at

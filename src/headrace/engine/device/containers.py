@@ -44,6 +44,8 @@ def mapped(value: Any, change: Change, *, pinning: bool = False) -> Any:  # noqa
         return change(value)
     if kind is list:
         return [mapped(item, change, pinning=pinning) for item in value]
+    if kind is tuple:
+        return tuple([mapped(item, change, pinning=pinning) for item in value])
     if kind in _PLAIN:  # keys of samples, say: as many as a batch has
         return value
     if pinning and hasattr(value, "pin_memory"):

@@ -177,6 +177,7 @@ class Host:
 
     def took(self, work: Work) -> tuple[int, int] | None:
         """See ``Renderer``."""
+        assert work.use is not None  # it is done
         return work.decoding, int(work.use.pixels_seconds * 1e9)
 
     def release(self, work: Work) -> None:

@@ -28,8 +28,8 @@ class Work:
     """A batch on its way: what is made of it, and what that needs until it is done."""
 
     __slots__ = (
-        *("asked", "bundle", "consumer", "decoding", "done", "error", "failed", "kept", "made", "masks", "out"),
-        *("ready", "rest", "started", "use", "users", "verdict"),
+        *("asked", "bundle", "consumer", "decoding", "done", "error", "failed", "is_ready", "kept", "made", "masks"),
+        *("out", "rest", "started", "use", "users", "verdict", "waits"),
     )
 
     def __init__(self, bundle: Bundle, consumer: Any) -> None:
@@ -40,15 +40,18 @@ class Work:
         self.masks: Any = None
         self.rest: Any = None
         """Labels and all else of the samples, and their boxes, where the batch is to be."""
-        self.ready = threading.Event()
+        self.is_ready = False
         """Everything was given to the device, or ``error`` says why not."""
+        self.waits = threading.Lock()
+        """Let go of when the work is ready; an event would be several objects more, for every batch."""
+        self.waits.acquire()
         self.error: BaseException | None = None
         self.failed: list[tuple[int, Exception]] = []
         """Pictures that could not be decoded, by their place in the batch."""
         self.verdict: list[BaseException] | None = None
         self.made: Any = None
         """The batch as it is handed out."""
-        self.use = DeviceUse()
+        self.use: DeviceUse | None = None
         self.kept: list[Any] = []
         self.users = [True]
         """Emptied by the first of the two threads that has done with it."""
@@ -120,7 +123,8 @@ class Rendering:
 
     def hand_over(self, batch: Any, mark: Work) -> Any:
         """See ``Carrier``."""
-        mark.ready.wait()
+        if not mark.is_ready:
+            mark.waits.acquire()  # for good: it is ready then
         if mark.error is not None:
             return mark.error
         if mark.made is None:
@@ -164,11 +168,12 @@ class Rendering:
         return made if boxes is None else replaced(made, pixels.boxes, boxes)
 
     def _count(self, work: Work) -> None:
-        self._counters.device = self._counters.device.plus(work.use)
+        if work.use is not None:
+            self._counters.device = self._counters.device.plus(work.use)
 
     def reached(self, mark: Work) -> bool:
         """See ``Carrier``."""
-        return mark.ready.is_set() and (mark.error is not None or self._renderer.reached(mark))
+        return mark.is_ready and (mark.error is not None or self._renderer.reached(mark))
 
     def took(self, mark: Work) -> int | None:
         """See ``Carrier``."""
@@ -206,5 +211,6 @@ def _work(jobs: "SimpleQueue[Work | None]", renderer: Renderer) -> None:
         except BaseException as error:  # noqa: BLE001  (raised in the trainer, where the batch is asked for)
             work.error = error
         finally:
-            work.ready.set()
+            work.is_ready = True  # first, so that nobody waits who comes now
+            work.waits.release()
         del work  # its batch is the trainer's to keep

@@ -48,6 +48,7 @@ class Arrived(NamedTuple):
 
 NO_LABEL, NUMBER_LABEL, BLOB_LABEL = 0, 1, 2
 NOWHERE = Arrived(0, failed=False, label_kind=NO_LABEL, offset=-1, size=0, label=0, began=0, took=0, retries=0)
+_NONE = _ROW.pack(*NOWHERE)
 
 
 def frame(kind: MessageKind, body: bytes) -> bytes:
@@ -101,7 +102,7 @@ def _arrived(values: tuple[int, ...]) -> Arrived:
 
 def places(found: Iterable[Arrived | None]) -> bytes:
     """Where the rows of a group lie, for a worker; None: nowhere."""
-    return b"".join(_ROW.pack(*(NOWHERE if place is None else place)) for place in found)
+    return b"".join([_NONE if place is None else _ROW.pack(*place) for place in found])
 
 
 def read_places(body: memoryview, count: int) -> list[Arrived | None]:

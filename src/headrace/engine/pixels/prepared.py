@@ -129,9 +129,10 @@ class Prepared(Dataset[Picture]):
 
         Draws every random number that the dataset's own ``augment`` would, in the same order.
         """
-        picture = _item(sample, self.pixels.picture)
-        if not isinstance(picture, (bytes, bytearray, memoryview)):
-            return self._of_pixels(sample, picture)
+        given = _item(sample, self.pixels.picture)
+        picture = _encoded(given)
+        if picture is None:
+            return self._of_pixels(sample, given)
         found = header(picture)
         size = found[:2] if found is not None else dimensions(picture)
         if size is not None and size[0] * size[1] > self.options.max_pixels:
@@ -200,6 +201,18 @@ def _item(sample: Any, key: int | str | None) -> Any:
     if key is None or (key == 0 and not isinstance(sample, (tuple, list))):
         return sample
     return sample[key]
+
+
+def _encoded(picture: Any) -> bytes | bytearray | memoryview | None:
+    """The bytes of a picture that is not decoded, which may be an array or a tensor of them."""
+    if isinstance(picture, (bytes, bytearray, memoryview)):
+        return picture
+    if isinstance(picture, torch.Tensor) and picture.dtype is torch.uint8 and picture.dim() == 1:
+        picture = picture.numpy()
+    if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 1:
+        plain: Any = np.ascontiguousarray(picture)
+        return memoryview(plain)
+    return None
 
 
 def replaced(sample: Any, key: int | str | None, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 _PLAN = struct.Struct("<QB")
@@ -29,7 +30,7 @@ class Allotted(list[Any]):
 
 def pack(plans: Sequence[Plan]) -> bytes:
     """For another process."""
-    return b"".join(_PLAN.pack(*plan) for plan in plans)
+    return b"".join(starmap(_PLAN.pack, plans))
 
 
 def read(body: memoryview, count: int) -> list[Plan]:

@@ -1,9 +1,11 @@
 """Groups of indices whose rows come over a network: drawn ahead, published when they are here."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from headrace.cache.words import LOOK
+from headrace.core.errors import StoreError
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
@@ -127,18 +129,20 @@ class ArrivingGroups:
     def _ask(self) -> None:
         """Have what was drawn last brought."""
         keys: dict[int, str] = {}
+        unasked: list[int] = []
         newest, group = self._arrivals.newest(), self._arrivals.drawn[-1]
         if isinstance(group, Allotted):
             self._plans.update(zip((number for number, _ in newest), group.plans, strict=True))
         for number, index in newest:
             plan = self._plans.get(number)
             if plan is not None and plan.word not in {0, LOOK}:  # the cache has it
-                self._arrivals.arrive(number, None)
+                unasked.append(number)
                 continue
             try:
                 keys[number] = self._key(index)
             except Exception:  # noqa: BLE001  (an index the dataset has not: the worker will raise what it says)
-                self._arrivals.arrive(number, None)
+                unasked.append(number)
+        self._arrivals.arrive_at_once(unasked, None)
         self._fetcher.ask(keys, self._arrived)
 
     def _arrived(self, place: Arrived) -> None:
@@ -155,6 +159,8 @@ class ArrivingGroups:
         """A descriptor, and events of it, by which more groups announce themselves. Whoever asks for it waits."""
         if len(self._live) <= self._fetcher.batch:  # workers have next to nothing: it is the network that is waited for
             self._fetcher.waits()
+        with suppress(StoreError):  # raised again where the next group is drawn
+            self._fetcher.pump()  # or what is still to be said or heard would end every sleep at once
         return self._fetcher.waited_for()
 
     def again(self, pending: list[list[Any]]) -> "ArrivingGroups":

@@ -1,6 +1,7 @@
 """Groups of indices as a shared cache answers them: what it has of each, and in completion order others in exchange."""
 
 from collections.abc import Callable, Iterable
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,7 +207,7 @@ class ExchangedGroups:
         self._hits.exchanged += exchanged
         self._strayed = self._strayed or bool(exchanged)
         served = answer.samples if self._index is None else self._index[answer.samples]
-        plans = [Plan(*each) for each in zip(answer.words.tolist(), answer.keep.tolist(), strict=True)]
+        plans = list(starmap(Plan, zip(answer.words.tolist(), answer.keep.tolist(), strict=True)))
         return Allotted(served.tolist(), plans), served
 
     @property

@@ -98,6 +98,8 @@ class Fetcher:
 
     def ask(self, keys: Mapping[int, str], sink: Sink) -> None:
         """Have rows brought, each by a number; ``sink`` is given each of them once, by ``pump``."""
+        if not keys:  # a cache has all of a group
+            return
         self._group = max(self._group, len(keys))
         self._asked.update((number, (key, sink)) for number, key in keys.items())
         if self._process is None:
@@ -131,8 +133,9 @@ class Fetcher:
 
     def taken(self, places: Iterable[Arrived]) -> None:
         """These are being worked on."""
-        if self._process is not None:
-            self._process.outbox += wire.numbers(MessageKind.TAKEN, [place.offset for place in places])
+        offsets = [place.offset for place in places]
+        if offsets and self._process is not None:
+            self._process.outbox += wire.numbers(MessageKind.TAKEN, offsets)
 
     def dismiss(self) -> None:
         """Whoever waits for rows raises ``LoaderClosed``. May be called by any thread, at any time."""
@@ -177,8 +180,9 @@ class Fetcher:
             raise self._refused
 
     def waited_for(self) -> tuple[int, int]:
-        """(descriptor, events of ``poll``) to be woken by; -1 while there is no process."""
-        return (-1, 0) if self._process is None else self._process.waited_for()
+        """(descriptor, events of ``poll``) to be woken by; -1 while there is no process, or it says nothing more."""
+        process = self._process if self._refused is None else None
+        return (-1, 0) if process is None else process.waited_for()
 
     def _start(self) -> FetcherProcess:
         with held():
