@@ -128,22 +128,12 @@ class Nothing:
     """A dataset whose operations do nothing."""
 
     def __init__(self, operations: int) -> None:
-        self.transform = Compose([Identity() for _ in range(operations)])
+        from torchvision.transforms import Compose  # a list of operations of another class is one operation
+
+        self.transform = Compose([Identity() for _ in range(operations)]) if operations else None
 
     def __getitem__(self, index: int) -> Any:
-        return self.transform(index)
-
-
-class Compose:
-    """As torchvision's."""
-
-    def __init__(self, transforms: list[Any]) -> None:
-        self.transforms = transforms
-
-    def __call__(self, value: Any) -> Any:
-        for transform in self.transforms:
-            value = transform(value)
-        return value
+        return index if self.transform is None else self.transform(index)
 
 
 class Identity:
@@ -166,6 +156,7 @@ def apart(report: Report, repeats: int) -> None:
                 plain.append(_loop(Nothing(operations).__getitem__, None))
                 dataset = Nothing(operations)
                 observer = Observer(dataset, recording, worker=0)
+                assert len(observer.names) == operations
                 seen.append(_loop(observer.samples(dataset.__getitem__), observer))
                 observer.undo()
             trace = read(Path(out) / "run.trace")

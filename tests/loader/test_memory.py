@@ -3,6 +3,8 @@
 import gc
 import multiprocessing
 import os
+import platform
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -244,7 +246,28 @@ def mapped_or_open(pid):
     return found
 
 
+class Passing:
+    """Samples made of sixteen blocks that are let go together; a sample is the page faults that took."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        blocks = [bytes([index]) * 600_000 for _ in range(16)]
+        del blocks
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+
 class TestSystem:
+    @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have rules of their own")
+    def test_what_samples_leave_is_kept_for_the_next(self):
+        """None of its pages is faulted in again."""
+        loader = headrace.DataLoader(Passing(), 1, num_workers=1, in_order=True)
+        faults = [int(batch) for batch in loader]
+        pages = 16 * 600_000 // resource.getpagesize()
+        assert max(faults[2:]) < pages / 4
+
     @each_order
     @pytest.mark.parametrize("collate", [None, listed, wrapped])
     def test_no_shared_memory_files(self, collate, in_order, workers):

@@ -5,9 +5,11 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
@@ -23,12 +25,16 @@ from headrace.engine.worker.seeding import seed_worker
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.streaming import StreamMaker
 
+BLOCK = 16 << 20
+"""Twice this is kept free: a chunk of samples that take a millisecond and half a megabyte each is a third of it."""
+
 
 def main(job: Job) -> None:
     """Run until told to stop. The parent decides about Ctrl-C; its death is ours."""
     gc.freeze()  # what was inherited is the parent's to collect: doing it here would copy its pages, or touch its GPU
     signals.disown(job.mask)
     _follow(job.parent)
+    _keep_heap()
     torch.set_num_threads(1)
     if hasattr(torch.multiprocessing, "_set_thread_name"):
         torch.multiprocessing._set_thread_name("pt_data_worker")  # noqa: SLF001  (as torch's own workers are named)
@@ -81,6 +87,17 @@ def _changed(job: Job, told: str | None) -> bytes | None:
         "change the dataset before it is given to the loader"
     )
     return failure.pack(CacheError(msg), f"in DataLoader worker process {job.lane}", fatal=True)
+
+
+def _keep_heap() -> None:
+    """Have the allocator keep what a chunk's samples leave: the next chunk takes it again.
+
+    glibc returns the end of its heap to the kernel whenever more is free there than twice the largest block that was
+    ever mapped by itself and freed. That would be at every chunk, or never, as chance lays the heap out, and all pages
+    would be faulted in again. This is such a block; none of it is touched. Limits that the user has set stay.
+    """
+    with suppress(MemoryError):  # of address space, where that is limited
+        np.empty(BLOCK, np.uint8)
 
 
 def _follow(parent: int) -> None:
