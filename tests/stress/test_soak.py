@@ -11,6 +11,7 @@ from tests.loader.data import Numbers, Once, StatefulNumbers
 from tests.loader.support import MODES, Killer
 from tests.parity.datasets import Squares
 from tests.parity.support import samples, wait_until
+from tests.selection import scaled
 
 pytestmark = [
     pytest.mark.stress,
@@ -96,19 +97,21 @@ def test_many_loaders_at_once(count):
         rows.clear()
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "as ready"])
 def test_nested_loops(in_order, workers):
     """One loader iterated inside its own loop, and another inside that."""
     outer = headrace.DataLoader(Squares(12), 4, num_workers=2, in_order=in_order)
     inner = headrace.DataLoader(Squares(8), 4, num_workers=1, in_order=in_order)
     pairs = 0
-    for _ in range(4):
+    rounds = scaled(2, 8)
+    for _ in range(rounds):
         for _ in outer:
             for batch in outer:
                 assert len(batch) == 4
                 assert sorted(samples(inner)) == [i * i for i in range(8)]
                 pairs += 1
-    assert pairs == 4 * 3 * 3
+    assert pairs == rounds * 3 * 3
     assert wait_until(lambda: not workers())
 
 
