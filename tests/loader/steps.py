@@ -18,12 +18,18 @@ from headrace.engine.iteration import Iteration
 PACKAGE = str(Path(headrace.__file__).parent)
 TESTS = str(Path(__file__).parent)
 RETURNS = {code for name, code in dis.opmap.items() if name in ("RETURN_VALUE", "RETURN_CONST")}
+ENDS_EXCEPT = dis.opmap["POP_EXCEPT"]
 FINALIZERS = (weakref.finalize.__call__.__code__, Finalizer._perform.__code__, Finalizer._perform_late.__code__)
 
 
 def leaves(frame: FrameType, what: str) -> bool:
-    """Whether this opcode returns, or cleans up after an exception (which has no line): no handler can run with it."""
-    return what == "opcode" and (frame.f_code.co_code[frame.f_lasti] in RETURNS or frame.f_lineno is None)
+    """Whether this opcode returns, or cleans up after an exception (which has no line): no handler can run with it.
+
+    Nor with what ends an ``except`` block, with which a line may begin (``break``). What a trace function raises there
+    has Python take the exception for handled for good.
+    """
+    opcode = frame.f_code.co_code[frame.f_lasti]
+    return opcode == ENDS_EXCEPT or (what == "opcode" and (opcode in RETURNS or frame.f_lineno is None))
 
 
 @contextmanager
