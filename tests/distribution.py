@@ -41,6 +41,15 @@ class Units(LoadScopeScheduling):
             self._reschedule(other)
         return crashed
 
+    def _assign_work_unit(self, node: Any) -> None:
+        """One that has just crashed, which is not known here yet, does not get any."""
+        scope = next(iter(self.workqueue))
+        try:
+            super()._assign_work_unit(node)
+        except OSError:
+            self.workqueue[scope] = self.assigned_work[node].pop(scope)
+            self.workqueue.move_to_end(scope, last=False)
+
     def _reschedule(self, node: Any) -> None:
         """One that has taken a crashed one's place gets work once it has said what tests it knows."""
         if node in self.registered_collections:
