@@ -241,6 +241,20 @@ def two_loaders():
                 assert a.dtype is torch.bfloat16
 
 
+def one_ends_while_another_decodes():
+    """torch ends a process that gives a pool back while a thread allocates from another one."""
+    with tempfile.TemporaryDirectory() as where:
+        dataset = folder(where, 120)
+        options = {"num_workers": 2, "device": "cuda", "on_device": True}
+        with headrace.DataLoader(dataset, 40, **options) as long:
+            batches = iter(long)
+            for _ in range(3):
+                next(batches)  # the others are being decoded
+                with headrace.DataLoader(dataset, 8, **options) as short:
+                    assert len(next(iter(short))[0]) == 8
+                torch.cuda.empty_cache()
+
+
 def in_parts():
     """A bound so small that a batch is done in parts."""
     with tempfile.TemporaryDirectory() as where:
@@ -348,6 +362,7 @@ def checks(*, quick):
     yield "long kernels on freed blocks", long_kernels, ()
     yield "batches let go at once", let_go_at_once, ()
     yield "two loaders, two streams", two_loaders, ()
+    yield "one ends while another decodes", one_ends_while_another_decodes, ()
     yield "left early, resumed", left_early, ()
     for attempt in range(1 if quick else 3):
         yield f"forked workers afterwards, {attempt + 1}", forked_workers, (attempt,)

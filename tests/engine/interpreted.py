@@ -14,7 +14,8 @@ from PIL import Image
 from torchvision import transforms as v1
 
 import headrace
-from headrace.engine.device.renderers import CudaRenderer, Host
+from headrace.engine.device.cuda import CudaRenderer
+from headrace.engine.device.host import Host
 from headrace.engine.pixels import decoders
 from headrace.engine.pixels.prepared import Prepared, collated, first_bundle
 from tests.engine.pictures import picture

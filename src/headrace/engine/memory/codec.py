@@ -25,7 +25,10 @@ class EncodedObject:
         self._buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
         try:
-            _Pickler(stream, self._buffers.append, locate).dump(value)
+            if locate is None:
+                _Pickler(stream, 5, buffer_callback=self._buffers.append).dump(value)
+            else:
+                _LocatingPickler(stream, self._buffers.append, locate).dump(value)
             self._raw = [buffer.raw() for buffer in self._buffers]
         except Exception as error:
             raise BatchNotSendable(
@@ -62,18 +65,6 @@ def decode(source: memoryview, slot: memoryview) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO, keep: Callable[[pickle.PickleBuffer], Any], locate: Locate | None) -> None:
-        super().__init__(stream, protocol=5, buffer_callback=keep)
-        self._locate = locate
-
-    def persistent_id(self, value: Any) -> Any:
-        if self._locate is None or type(value) is not torch.Tensor or value.requires_grad or value.numel() == 0:
-            return None
-        if value.is_conj() or value.is_neg():  # what lies in the slot is not yet what the tensor says
-            return None
-        offset = self._locate(value)
-        return None if offset is None else (offset, value.dtype, tuple(value.shape), value.stride())
-
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided and not value.is_nested:
             return _reduce_tensor(value)
@@ -85,6 +76,22 @@ class _Pickler(pickle.Pickler):
             flat = torch.empty(0, dtype=torch.uint8).set_(value)
             return _storage, (_buffer(flat), len(value))
         return NotImplemented
+
+
+class _LocatingPickler(_Pickler):
+    """Apart, since ``persistent_id`` is called for every part of an object: samples have many and lie nowhere yet."""
+
+    def __init__(self, stream: io.BytesIO, keep: Callable[[pickle.PickleBuffer], Any], locate: Locate) -> None:
+        super().__init__(stream, 5, buffer_callback=keep)
+        self._locate = locate
+
+    def persistent_id(self, value: Any) -> Any:
+        if type(value) is not torch.Tensor or value.requires_grad or value.numel() == 0:
+            return None
+        if value.is_conj() or value.is_neg():  # what lies in the slot is not yet what the tensor says
+            return None
+        offset = self._locate(value)
+        return None if offset is None else (offset, value.dtype, tuple(value.shape), value.stride())
 
 
 def _buffer(flat: torch.Tensor) -> pickle.PickleBuffer:

@@ -48,16 +48,18 @@ def named(index: Any, sample: Any) -> Any:
     return sample._replace(index=index) if type(sample) is Picture else sample
 
 
+Place = tuple[int, int, int, int, int, int]
+"""Of a picture: where its bytes begin and how many they are, what they are; of its mask: where, how many, and the bytes
+of one value of it."""
+
+
 class Bundle(NamedTuple):
     """A batch of them."""
 
     data: torch.Tensor
-    """All bytes. Files stand one directly after the other, pixels and masks on multiples of ``ALIGN``."""
-    places: torch.Tensor
-    """Of each picture: where its bytes begin and how many they are, what they are; and of its mask: where and how
-    many, and the bytes of one value of it."""
-    rows: torch.Tensor
-    """Numbers, float32."""
+    """All bytes, in any order, and what lies between them. Pixels and masks begin on multiples of ``ALIGN``."""
+    table: torch.Tensor
+    """Of each picture its place and its numbers: in one, since every tensor of a batch takes the trainer's time."""
     indices: list[Any]
     boxes: list[torch.Tensor] | None
     rest: Any
@@ -67,12 +69,27 @@ class Bundle(NamedTuple):
     shape: tuple[int, int]
     """Height and width of the results."""
 
+    @property
+    def places(self) -> Any:
+        """A ``Place`` for each, as an array."""
+        return self.table[:, :PLACE].numpy()
 
+    @property
+    def rows(self) -> torch.Tensor:
+        """Numbers, float32."""
+        return self.table[:, PLACE:].view(torch.float32)
+
+
+PLACE: Final = 6
 Allocate = Callable[[torch.Size, torch.dtype], torch.Tensor | None]
+IsThere = Callable[[torch.Tensor], bool]
 
 
-def bundled(samples: Sequence[Picture], allocate: Allocate) -> Bundle:
-    """The batch, in memory from ``allocate`` where that gives some. Raises where results differ in size."""
+def bundled(samples: Sequence[Picture], allocate: Allocate, is_there: IsThere) -> Bundle:
+    """The batch, in memory from ``allocate`` where that gives some. Raises where results differ in size.
+
+    ``is_there``: whether something lies in such memory already. Where all pictures do, they stay where they are.
+    """
     count = len(samples)
     numbers = np.frombuffer(b"".join([sample.numbers for sample in samples]), np.float32).reshape(count, V.COLUMNS)
     sizes = numbers[:, V.OUT_H : V.OUT_W + 1]
@@ -84,7 +101,43 @@ def bundled(samples: Sequence[Picture], allocate: Allocate) -> Bundle:
             f"{samples[0].index!r} is {_size(sizes[0])}: a batch needs one size. Add a crop, or a resize to height and "
             "width"
         )
-    places, end = [], 0
+    data, places = _in_place(samples, is_there) or _copied(samples, allocate)
+    table = _memory((count, PLACE + V.COLUMNS // 2), torch.int64, allocate)
+    words: Any = table.numpy()
+    words[:, :PLACE] = places
+    words[:, PLACE:].view(np.float32)[:] = numbers
+    first = samples[0]
+    return Bundle(
+        data,
+        table,
+        [sample.index for sample in samples],
+        None if first.boxes is None else [sample.boxes for sample in samples],
+        torch_collate.collate([sample.rest for sample in samples], collate_fn_map=_with_holes()),
+        None if first.mask is None else first.mask.dtype,
+        (int(sizes[0, 0]), int(sizes[0, 1])),
+    )
+
+
+def _in_place(samples: Sequence[Picture], is_there: IsThere) -> tuple[torch.Tensor, list[Place]] | None:
+    """What reaches over all of them, and their places there; None where they have to be brought together."""
+    owner: Any = getattr(samples[0].data, "obj", None)
+    if not isinstance(owner, np.ndarray) or not owner.flags.writeable or not is_there(torch.from_numpy(owner)):
+        return None
+    if any(getattr(each.data, "obj", None) is not owner or each.mask is not None for each in samples):
+        return None
+    views = [np.frombuffer(sample.data, np.uint8) for sample in samples]
+    starts, sizes = [view.__array_interface__["data"][0] for view in views], [view.size for view in views]
+    low, high = min(starts), max(map(sum, zip(starts, sizes, strict=True)))
+    from_low = low - owner.ctypes.data
+    places = [
+        (start - low, size, sample.storing, 0, 0, 0) for sample, start, size in zip(samples, starts, sizes, strict=True)
+    ]
+    return torch.from_numpy(owner[from_low : from_low + high - low]), places
+
+
+def _copied(samples: Sequence[Picture], allocate: Allocate) -> tuple[torch.Tensor, list[Place]]:
+    """All bytes, one after the other."""
+    places, end = list[Place](), 0
     for sample in samples:
         size = memoryview(sample.data).nbytes
         at = end if sample.storing == Storing.JPEG else _aligned(end)
@@ -100,21 +153,7 @@ def bundled(samples: Sequence[Picture], allocate: Allocate) -> Bundle:
         target[at : at + size] = memoryview(sample.data)
         if mask:
             levels[behind : behind + mask] = np.ascontiguousarray(sample.mask).reshape(-1).view(np.uint8)
-    first = samples[0]
-    table = _memory((count, V.COLUMNS), torch.float32, allocate)
-    table.numpy()[:] = numbers
-    where = _memory((count, 6), torch.int64, allocate)
-    where.numpy()[:] = places
-    return Bundle(
-        memory,
-        where,
-        table,
-        [sample.index for sample in samples],
-        None if first.boxes is None else [sample.boxes for sample in samples],
-        torch_collate.collate([sample.rest for sample in samples], collate_fn_map=_with_holes()),
-        None if first.mask is None else first.mask.dtype,
-        (int(sizes[0, 0]), int(sizes[0, 1])),
-    )
+    return memory, places
 
 
 def _with_holes() -> dict[Any, Any]:

@@ -189,12 +189,13 @@ def first_bundle(dataset: Prepared) -> Bundle | None:
             for file, row in zip(files, rows, strict=True)
         ],
         lambda _shape, _dtype: None,
+        lambda _: False,
     )
 
 
 def collated(samples: list[Picture]) -> Bundle:
     """``collate_fn``, in a worker or where there are none."""
-    return bundled(samples, collation.allocated)
+    return bundled(samples, collation.allocated, collation.is_there)
 
 
 def _item(sample: Any, key: int | str | None) -> Any:

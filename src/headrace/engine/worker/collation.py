@@ -8,6 +8,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
 Allocate = Callable[[torch.Size, torch.dtype], torch.Tensor | None]
+Locate = Callable[[torch.Tensor], int | None]
 
 _TORCH_STACK = torch_collate.collate_tensor_fn
 _STANDARD = dict(torch_collate.default_collate_fn_map)
@@ -20,14 +21,14 @@ def is_standard(collate_fn: Any) -> bool:
     return collate_fn is default_collate and same and len(known) == len(_STANDARD)
 
 
-def install(allocate: Allocate) -> None:
-    """Make torch's collation in this process stack tensors into memory from ``allocate``.
+def install(allocate: Allocate, locate: Locate) -> None:
+    """Make torch's collation in this process stack tensors into memory from ``allocate``; ``locate`` finds them there.
 
     torch's own function would create a new shared memory file per tensor and batch, in ``/dev/shm``. A stacking
     function that the user registered is left alone.
     """
-    global _allocate  # noqa: PLW0603  (one worker, one loop: torch's registry is as global)
-    _allocate = allocate
+    global _allocate, _locate  # one worker, one loop: torch's registry is as global
+    _allocate, _locate = allocate, locate
     if torch_collate.default_collate_fn_map[torch.Tensor] is _TORCH_STACK:
         torch_collate.default_collate_fn_map[torch.Tensor] = _stack
 
@@ -37,11 +38,17 @@ def _no_memory(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:  #
 
 
 _allocate: Allocate = _no_memory
+_locate: Locate = lambda _: None  # noqa: E731
 
 
 def allocated(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
     """Memory where the batch being collated will be sent from; None where there is none."""
     return _allocate(shape, dtype)
+
+
+def is_there(tensor: torch.Tensor) -> bool:
+    """Whether it lies where the batch being collated will be sent from, and so need not be copied."""
+    return _locate(tensor) is not None
 
 
 def _stack(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:

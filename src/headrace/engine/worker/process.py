@@ -45,7 +45,7 @@ def main(job: Job) -> None:
     )
     memory = WorkerMemory(job)
     memory.facts.initialize()
-    collation.install(memory.allocate)
+    collation.install(memory.allocate, memory.locate)
     seeds = generators.SeedWatch()
     told = stages.unasked(task.dataset) if task.caching is not None and task.worker_init_fn is not None else None
     refusal = _refusal(job, task.worker_init_fn)
