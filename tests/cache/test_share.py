@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from headrace.cache import company, local, remote, serving, shm
+from headrace.cache import company, local, remote, serving, shm, victims
 from headrace.cache import words as W
 from headrace.cache.backend import Entry
 from headrace.cache.disk import Disk
@@ -243,6 +243,8 @@ def always_looking(monkeypatch, period=0.0):
     monkeypatch.setattr(company, "SHARE", 0)
     monkeypatch.setattr(company, "REMOTE_SHARE", 0)
     monkeypatch.setattr(serving, "LITTLE", math.inf)
+    monkeypatch.setattr(victims, "MOMENT", period)
+    monkeypatch.setattr(victims, "REMOTE_MOMENT", period)
 
 
 def test_what_another_has_taken_on_is_looked_for(place, monkeypatch):
@@ -320,6 +322,45 @@ def test_jobs_that_plan_ahead_find_what_the_bound_says(place, most, monkeypatch)
         for job in jobs:
             job.check()
             job.begin()
+
+
+def test_one_look_finds_places_for_many(place, monkeypatch):
+    always_looking(monkeypatch, math.inf)
+    room = 12
+    size = (room + 0.5) * max(local.footprint(4 * FILLER), 4 * FILLER + remote.OVERHEAD)
+    one, other = (Job(place, number, size=int(size)) for number in (1, 2))
+    for sample in range(room):
+        assert one.share.keep(sample, W.DECODED, described(sample, FILLER))
+    for job in (one, other):
+        job.share.company.look(now=True)
+        job.serving.request(job.order[:0], None)
+        job.serving.saw(np.arange(room))
+    looks = []
+    block = type(one.share.backend).block
+    monkeypatch.setattr(
+        one.share.backend, "block", lambda *asked: looks.append(asked) or block(one.share.backend, *asked)
+    )
+    fresh = range(room, room + 8)
+    held = [one.share.hold(sample, W.DECODED, described(sample, FILLER)) for sample in fresh]
+    assert all(held)
+    one.share.settle()
+    assert len(looks) == 1
+    assert [value(other.share.read(entry)) for entry in held] == list(fresh)
+    words = one.share.backend.block(0, SAMPLES)
+    assert np.count_nonzero(words) == room
+    assert list(one.share.backend.room().held) == np.asarray(W.sums(words)).tolist()
+    assert one.share.room().held == one.share.backend.room().held, "what is remembered is what there is"
+
+
+def test_nothing_gives_way_to_what_is_worth_no_more(place, monkeypatch):
+    always_looking(monkeypatch, math.inf)
+    one, other = Job(place, 1), Job(place, 2)
+    held = [sample for sample in range(SAMPLES) if one.share.keep(sample, W.DECODED, described(sample, FILLER))]
+    assert 0 < len(held) < SAMPLES
+    one.share.company.look(now=True)
+    missing = sorted(set(range(SAMPLES)) - set(held))
+    assert not any(one.share.keep(sample, W.DECODED, described(sample, FILLER)) for sample in missing)
+    assert np.flatnonzero(other.share.backend.block(0, SAMPLES)).tolist() == held
 
 
 def test_what_is_held_is_found_once_it_is_settled(place):

@@ -62,6 +62,7 @@ class Company:
         self._backend, self._own = backend, own
         self._again = self._stale = 0.0
         self._names: list[str] = []
+        self._theirs: list[bool] = []  # those of other units
         self._seen: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self.ranks: list[tuple[str, Rank]] = []
         """Those who live, with the job of each."""
@@ -89,6 +90,7 @@ class Company:
         names = [f"{unit}.{turn}" for unit, turn in sorted(turns.items())][:COUNTED]
         if names != self._names:
             self._names, self._stale = names, 0.0
+            self._theirs = [name.rpartition(".")[0] != str(self._own) for name in names]
         self.ranks, self.jobs = ranks, max(1, len(jobs))
         # With many ranks each looks more seldom, so that the server's work grows with their number and no faster.
         rest = max(PERIOD, self._rest(began, REMOTE_PERIOD)) * (1 + len(reports) / 32)
@@ -111,18 +113,20 @@ class Company:
     @property
     def others(self) -> int:
         """Those beside the own one."""
-        return sum(not self._is_own(name) for name in self._names)
-
-    def _is_own(self, name: str) -> bool:
-        return name.rpartition(".")[0] == str(self._own)
+        return sum(self._theirs)
 
     def need(self, samples: Array) -> Array:
         """How many others have still to see each of these."""
         found = np.zeros(len(samples), np.int64)
-        for name, seen in zip(self._names, self._whole(), strict=True):
-            if not self._is_own(name):
+        for theirs, seen in zip(self._theirs, self._whole(), strict=True):
+            if theirs:
                 found += 1 - (seen[samples >> 3] >> (samples & 7).astype(np.uint8) & 1)
         return found
+
+    def need_one(self, sample: int) -> int:
+        """The same of one, for a tenth of the time."""
+        seen = zip(self._theirs, self._whole(), strict=True)
+        return sum(theirs and not each[sample >> 3] >> (sample & 7) & 1 for theirs, each in seen)
 
     def need_of(self, first: int, count: int) -> Array:
         """How many have still to see each of ``count`` samples in a row from ``first``, a multiple of 8."""

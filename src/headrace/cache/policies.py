@@ -29,6 +29,11 @@ class Standing:
     """Live jobs."""
 
 
+def standing(need: Values, jobs: int) -> Standing:
+    """Where nothing is known of their uses but who has seen them."""
+    return Standing(need, jobs - need, np.full(len(need), NEVER), jobs)
+
+
 class Policy(Protocol):
     """Pure: asked the same, it answers the same."""
 

@@ -16,6 +16,7 @@ from headrace.cache import words as W
 from headrace.cache.backend import Entry
 from headrace.cache.company import JobReport
 from headrace.cache.division import Rank
+from headrace.cache.policies import standing
 from headrace.cache.remaining import Remaining, RemainingPool
 from headrace.cache.share import Share
 from headrace.cache.words import Array, Words
@@ -208,7 +209,7 @@ class Serving:
             return drawn[:0]
         taken = np.concatenate([besides, drawn])
         some = np.concatenate([drawn, remaining.some(AHEAD * count, taken)])
-        urgency = self.share.policy.urgency(self.share.standing(self._company.need(some))).astype(np.float64)
+        urgency = self.share.policy.urgency(standing(self._company.need(some), self._company.units)).astype(np.float64)
         urgency[: len(drawn)] += 0.5
         urgency += self._rng.random(len(some)) * 0.4
         return some[np.argsort(-urgency, kind="stable")[:count]]

@@ -18,14 +18,11 @@ from headrace.cache.codec import Described
 from headrace.cache.company import Company, Unit
 from headrace.cache.disk import Disk
 from headrace.cache.division import Parts, Sums
-from headrace.cache.policies import NEVER, Policy, Standing
-from headrace.cache.words import Array
+from headrace.cache.policies import NEVER, Policy
+from headrace.cache.victims import BLOCK, LOOKS, MOMENT, Victims
 
 START: Parts = (0, 100, 0)
 """The split until one is planned: all for decoded samples, which spare reading and decoding in every later epoch."""
-BLOCK = 512
-"""Samples in a row among which something is sought that may give way."""
-LOOKS = 3
 PERIOD = 0.5
 """Seconds that a division and the room are remembered, where they lie behind a network."""
 
@@ -50,6 +47,7 @@ class Share:
         self._scopes = [bytes.fromhex(scope.rjust(32, "0")[-32:]) for scope in scopes]
         self._maker = int.from_bytes(hashlib.blake2b(unit.job.encode(), digest_size=8).digest(), "little")
         self.company = Company(backend, unit)
+        self._victims = Victims(backend, self.company, policy)
         self._rng = np.random.default_rng()
         self._scratch = np.empty(0, np.uint8)
         self._terms: tuple[float, CacheTerms] | None = None
@@ -85,12 +83,14 @@ class Share:
         return self._typical[1]
 
     def room(self) -> RoomUse:
-        """What is held; a moment old where there is plenty of room, for a swap looks again."""
+        """What is held, and was promised; a moment old, for a swap looks again."""
         now = time.monotonic()
         if self._room is None or now >= self._room[0]:
-            found = self.backend.room()
-            plenty = sum(found.held[:3]) + found.others < self._limit - self._limit // 16
-            self._room = now + (PERIOD if self.backend.slow else 0.02 if plenty else 0.0), found
+            self._room = now + (PERIOD if self.backend.slow else MOMENT), self.backend.room()
+            for entry, _ in self._held:
+                self._count(entry, 1)
+            for entry in self._victims.going:
+                self._count(entry, -1)
         return self._room[1]
 
     def word(self, sample: int) -> int:
@@ -153,13 +153,16 @@ class Share:
         if aside is None:
             return None
         self._held.append((entry, aside))
-        self._count(entry)
-        if victims or len(self._held) >= HELD:  # what gives way for one is not there for the next
-            self.settle(victims or ())
+        self._count(entry, 1)
+        for victim in victims or ():
+            self._victims.going.append(victim)
+            self._count(victim, -1)
+        if len(self._held) >= HELD:
+            self.settle()
         return entry
 
-    def settle(self, victims: Sequence[Entry] = ()) -> None:
-        """Let what is held be found, in the place of ``victims``.
+    def settle(self) -> None:
+        """Let what is held be found, in the place of what goes for it.
 
         It is made known before it can be found: who looks in between finds nothing, and whoever dies leaves words that
         the next readers take back.
@@ -167,11 +170,12 @@ class Share:
         if not self._held:
             return
         held, self._held = self._held[::-1], []
+        victims, self._victims.going = self._victims.going, []
         try:
             swapped = self.backend.swap(victims, [entry for entry, _ in reversed(held)], self.terms())
             self._erase(swapped.removed)
-            if swapped.removed or len(swapped.added) < len(held):
-                self._room = None
+            if len(swapped.removed) < len(victims) or len(swapped.added) < len(held):
+                self._room = None  # others change it too
             while held:
                 entry, aside = held.pop()
                 if entry not in swapped.added:
@@ -183,13 +187,13 @@ class Share:
             for _, aside in held:
                 aside.drop()
 
-    def _count(self, entry: Entry) -> None:
-        """In what is remembered of the room, too."""
+    def _count(self, entry: Entry, times: int) -> None:
+        """In what is remembered of the room, too: once more, or once less."""
         if self._room is None:
             return
         until, room = self._room
         held = list(room.held)
-        held[3 if W.on_disk(entry.word) else W.form_of(entry.word) - 1] += W.size_of(entry.word)
+        held[3 if W.on_disk(entry.word) else W.form_of(entry.word) - 1] += times * W.size_of(entry.word)
         self._room = until, room._replace(held=(held[0], held[1], held[2], held[3]))
 
     def _room_for(self, sample: int, form: int, size: int) -> list[Entry] | None:
@@ -197,51 +201,16 @@ class Share:
         room, terms = self.room(), self.terms()
         if _fits(room, form, size, terms):
             return []
-        room = self.backend.room()
-        self._room = None
-        if _fits(room, form, size, terms):
-            return []
         own, held = sum(room.held[:3]), room.held[form - 1]
+        worth = self._victims.worth(sample)
         if held + size > terms.budget[form - 1]:
-            return self._victims((form,), held + size - terms.budget[form - 1], self._worth(sample))
+            return self._victims.choose((form,), held + size - terms.budget[form - 1], worth)
         lacking = own + room.others + size - terms.limit
         if self._take_from_others(own + size, lacking):
+            self._room = None
             return []
         over = [each for each in W.FORMS if room.held[each - 1] > terms.budget[each - 1]]
-        return self._victims(over or W.FORMS, lacking, self._worth(sample))
-
-    def _worth(self, sample: int) -> int:
-        """Of what was just served to one."""
-        return int(self.policy.worth(self.standing(self.company.need(np.array([sample]))))[0])
-
-    def standing(self, need: Array) -> Standing:
-        jobs = self.company.units
-        return Standing(need, jobs - need, np.full(len(need), NEVER), jobs)
-
-    def _victims(self, forms: Sequence[int], size: int, worth: int) -> list[Entry] | None:
-        """Entries of less worth than that, the least ones of a few looks, which take at least ``size`` bytes."""
-        found: list[tuple[int, Entry]] = []
-        for _ in range(LOOKS if worth else 0):  # nothing is worth less than what nobody else needs
-            found += self._candidates(forms, worth)
-            found.sort(key=lambda each: each[0])
-            chosen, total = [], 0
-            for _, entry in found:
-                chosen.append(entry)
-                total += W.size_of(entry.word)
-                if total >= size:
-                    return chosen
-        return None
-
-    def _candidates(self, forms: Sequence[int], worth: int) -> list[tuple[int, Entry]]:
-        backend = self.backend
-        first = int(self._rng.integers(max(1, backend.samples - BLOCK + 1))) // 8 * 8
-        words = backend.block(first, min(BLOCK, backend.samples - first))
-        held = np.flatnonzero(np.isin(W.forms(words), forms) & (words >> np.uint64(2) & np.uint64(1) == 0))
-        if not len(held):
-            return []
-        values = self.policy.worth(self.standing(self.company.need_of(first, len(words))))
-        held = self._rng.permutation(held[values[held] < worth])
-        return [(int(values[at]), Entry(first + at, int(words[at]))) for at in held.tolist()]
+        return self._victims.choose(over or W.FORMS, lacking, worth)
 
     def may_take(self, room: RoomUse) -> bool:
         """Whether other datasets may have to give way to this one."""
@@ -291,8 +260,9 @@ class Share:
         room, terms = self.room(), self.terms()
         over = [form for form in W.FORMS if room.held[form - 1] > terms.budget[form - 1]]
         if over:
-            chosen = [entry for _, entry in sorted(self._candidates(over, NEVER), key=lambda each: each[0])]
+            chosen = [entry for _, entry in sorted(self._victims.look(over, NEVER), key=lambda each: each[0])]
             self._erase(self.backend.swap(chosen[:count], (), terms).removed)
+            self._room = None
 
     def adopt(self) -> None:
         """A disk may outlive the table of what it holds: take in what is there, if the table is new."""
