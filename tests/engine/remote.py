@@ -27,9 +27,11 @@ class RemoteNumbers:
         growth=0,
         always_dies=False,
         needs=None,
+        together=0,
     ):
         self.rows, self.delay, self.slow, self.missing = rows, delay, dict(slow), set(missing)
         self.always_dies, self.stops, self.needs = always_dies, set(stops), needs
+        self.together = together  # a row comes once so many are asked for at the same time
         self.refuses, self.kills, self.marks, self.size, self.growth = refuses, set(kills), marks, size, growth
 
     name = "numbers://nowhere"
@@ -58,6 +60,7 @@ class RemoteNumbers:
 class _Session:
     def __init__(self, store):
         self.store = store
+        self.barrier = asyncio.Barrier(store.together) if store.together else None
 
     async def get(self, key):
         store, number = self.store, int(key)
@@ -65,6 +68,8 @@ class _Session:
             os.kill(os.getpid(), signal.SIGKILL)
         if number in store.stops and self._first(number):
             os.kill(os.getpid(), signal.SIGSTOP)
+        if self.barrier is not None:
+            await self.barrier.wait()
         await asyncio.sleep(store.slow.get(number, store.delay))
         if number in store.missing:
             raise MissingKey(f"{store.name} has no row with the key {key!r}", server=store.name, key=key)
