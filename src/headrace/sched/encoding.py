@@ -1,5 +1,6 @@
 """How facts are written in the ledger's words where several share one, or where there may be none. 0 is always none."""
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from headrace.sched import words as W
@@ -32,9 +33,13 @@ def tickets(rows: Iterable[int]) -> list[int]:
 
 def grouped(tickets: Iterable[int]) -> dict[int, set[int]]:
     """Their ``parts``: positions by group. For a batch at a time, too."""
-    found: dict[int, set[int]] = {}
-    for ticket in tickets:
-        found.setdefault(ticket >> 32, set()).add(ticket & 0xFFFFFFFF)
+    # Sorted, a group's tickets are one run: its end is looked up, and nothing is called for each of them.
+    ordered, found, at = sorted(tickets), {}, 0
+    while at < len(ordered):
+        group = ordered[at] >> 32
+        end = bisect_left(ordered, group + 1 << 32, at)
+        found[group] = {ticket & 0xFFFFFFFF for ticket in ordered[at:end]}
+        at = end
     return found
 
 

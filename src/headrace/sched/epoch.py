@@ -221,4 +221,4 @@ class Epoch(Generic[Source]):
     def _in_rows(self, slot: int, rows: Iterable[int]) -> Settled:
         """What the samples in a slot's rows are."""
         tickets = self.ledger.tickets(slot)
-        return self.book.find(tickets[row] for row in rows)
+        return self.book.find([tickets[row] for row in rows])
