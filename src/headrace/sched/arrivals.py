@@ -183,15 +183,10 @@ class Arrivals(Generic[T]):
         )
         return [group for group in found if group]
 
-    def give_up(self) -> tuple[list[int], list[T]]:
-        """Nothing more will be published: numbers that were asked for and have not come, and what did come."""
-        at = self._at
-        numbers = [number for group in at.groups for number in group.numbers if number not in at.gone]
-        here = [self._here[number] for number in numbers if number in self._here]
-        absent = [number for number in numbers if number not in self._here]
-        self._at = _Unpublished((), frozenset(), at.published, at.over)
+    def give_up(self) -> None:
+        """Nothing more will be published."""
+        self._at = _Unpublished((), frozenset(), self._at.published, self._at.over)
         self._here.clear()
-        return absent, here
 
 
 def _is_over(numbers: range, gone: AbstractSet[int]) -> bool:

@@ -129,16 +129,20 @@ class FetchLoop:
         elif kind is MessageKind.FREE:
             self._free(wire.read_numbers(body))
         elif kind is MessageKind.TAKEN:
-            taken = self._held.keys() & wire.read_numbers(body)
-            self._taken.update((offset, self._held.pop(offset)) for offset in taken)
-            self._window.taken(len(taken))
+            self._take(wire.read_numbers(body))
         elif kind is MessageKind.WAITS:
             self._window.waited()
         elif kind is MessageKind.DROP:
             self._drop(set(wire.read_numbers(body)))
         self._wake.set()
 
+    def _take(self, offsets: list[int]) -> None:
+        taken = self._held.keys() & offsets
+        self._taken.update((offset, self._held.pop(offset)) for offset in taken)
+        self._window.taken(len(taken))
+
     def _free(self, offsets: list[int]) -> None:
+        self._take(offsets)  # some were brought for nobody
         consumed = 0
         for offset in offsets:
             self._extents.free(offset)

@@ -11,6 +11,7 @@ from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.staging.plans import Allotted, Plan, pack
+from headrace.engine.worker import signals
 from headrace.sched.acts import Arrangement
 from headrace.sched.arrivals import Arrivals, ArrivedGroup
 from headrace.sched.groups import Groups
@@ -140,14 +141,16 @@ class ArrivingGroups:
                 continue
             try:
                 keys[number] = self._key(index)
-            except Exception:  # noqa: BLE001  (an index the dataset has not: the worker will raise what it says)
+            except Exception as error:
+                if signals.is_raised_by_handler(error):
+                    raise
                 unasked.append(number)
         self._arrivals.arrive_at_once(unasked, None)
         self._fetcher.ask(keys, self._arrived)
 
     def _arrived(self, place: Arrived) -> None:
         if not self._arrivals.arrive(place.number, place):
-            self._fetcher.refuse([place])
+            self._fetcher.free([place])
 
     def _free(self, places: Iterable[Arrived]) -> None:
         freed = list(places)
@@ -172,10 +175,8 @@ class ArrivingGroups:
 
     def abandon(self) -> None:
         """Nothing of this epoch is needed any more."""
-        absent, here = self._arrivals.give_up()
-        self._fetcher.drop(absent)
-        self._free(list(self._live.values()))
-        self._fetcher.refuse([place for place in here if place is not None])
+        self._arrivals.give_up()
+        self._fetcher.forget(self._arrived)  # which knows more than is noted here, if an interrupt came
 
     def progress(self, held: list[list[Any]], besides: list[Any] | None = None) -> dict[str, Any]:
         """For a resume: ``held``, drawn and not delivered, and what waits here; not the head if it is ``besides``."""

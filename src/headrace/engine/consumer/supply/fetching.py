@@ -41,9 +41,11 @@ class Fetcher:
         self.arena = Arena(max(ROOM * orders.prefetch.memory, LEAST_ROOM))
         self._process: FetcherProcess | None = None
         self._asked: dict[int, tuple[str, Sink]] = {}  # number -> key and who waits for it, until it arrives
-        self._live: dict[int, int] = {}  # offset -> bytes, until it is freed
+        self._live: dict[int, tuple[int, Sink | None]] = {}  # offset -> bytes, and for whom, until it is freed
         self._refused: StoreError | LoaderClosed | None = None
-        self._torn = self._waits = False
+        self._waits = False
+        self._torn = False
+        """What the process was told is not what is noted here, as an interrupt may leave it: another is told anew."""
         self._deaths = 0
         self._numbers = 0
         self._group = 1
@@ -79,12 +81,7 @@ class Fetcher:
             self._refused = None  # whoever waited has heard of it
         if self._torn or self._refused is not None:
             return False
-        self.drop(list(self._asked))
-        if self._live and self._process is not None:
-            self._process.outbox += wire.numbers(MessageKind.TAKEN, self._live) + wire.numbers(
-                MessageKind.FREE, self._live
-            )
-        self._live.clear()
+        self.forget()
         if not self.works():
             return False
         self.arena.empty()
@@ -100,30 +97,41 @@ class Fetcher:
         """Have rows brought, each by a number; ``sink`` is given each of them once, by ``pump``."""
         if not keys:  # a cache has all of a group
             return
+        torn, self._torn = self._torn, True
         self._group = max(self._group, len(keys))
-        self._asked.update((number, (key, sink)) for number, key in keys.items())
+        unasked = {number: key for number, key in keys.items() if number not in self._asked}
+        self._asked.update((number, (key, sink)) for number, key in unasked.items())
         if self._process is None:
             self._start()
         else:
-            self._process.outbox += wire.asks(keys.items(), len(keys))
+            self._process.outbox += wire.asks(unasked.items(), len(keys))
+        self._torn = torn
 
     def free(self, places: Iterable[Arrived]) -> None:
-        """Nobody needs these payloads any more; what was taken of them counts as consumed."""
+        """Nobody needs these payloads any more: they count as consumed."""
+        torn, self._torn = self._torn, True
         offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
         if offsets and self._process is not None:
             self._process.outbox += wire.numbers(MessageKind.FREE, offsets)
             self._waits = False
+        self._torn = torn
 
-    def refuse(self, places: list[Arrived]) -> None:
-        """These were brought for nobody."""
-        self.taken(places)
-        self.free(places)
+    def forget(self, by: Sink | None = None) -> None:
+        """Whoever asked with this sink, or anybody, needs nothing of that any more: what came, and what did not."""
+        torn, self._torn = self._torn, True
+        self.drop([number for number, (_, sink) in self._asked.items() if by in (None, sink)])
+        offsets = [offset for offset, (_, sink) in self._live.items() if by in (None, sink)]
+        if offsets and self._process is not None:
+            self._process.outbox += wire.numbers(MessageKind.FREE, offsets)
+        for offset in offsets:
+            del self._live[offset]
+        self._torn = torn
 
     def waits(self) -> None:
         """There is nothing to work on. It is told once for what is freed at once."""
         if self._process is not None and not self._waits:
-            self._waits = True
             self._process.outbox += wire.frame(MessageKind.WAITS, b"")
+            self._waits = True
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more; what comes nevertheless is freed."""
@@ -145,32 +153,34 @@ class Fetcher:
         """Send what is to be sent and hand out what has come, without waiting. Raises what the store refuses."""
         if self._refused is not None:
             raise self._refused
-        if self._process is None:
-            return
         if self._torn:
             self._replace()
+        if self._process is None:
+            return
         self._torn = True  # a signal handler that raises may leave half a frame behind
         try:
             self._process.send()
             for kind, body in self._process.received():
                 self._take(kind, body)
         except ConnectionError:
-            self._replace()
+            self._died()
         else:
             if self._asked and self._process.hangs():
-                self._replace(hung=True)
+                self._died(hung=True)
         self._torn = False
 
     def _take(self, kind: MessageKind, body: bytes) -> None:
         if kind is MessageKind.ROWS:
             for place in wire.read_rows(body):
                 self._deaths = 0
-                self._live[place.offset] = place.size + (place.label if place.label_kind == wire.BLOB_LABEL else 0)
-                if place.number in self._asked:
-                    self._asked[place.number][1](place)
-                    self._asked.pop(place.number, None)
+                size = place.size + (place.label if place.label_kind == wire.BLOB_LABEL else 0)
+                _, sink = self._asked.get(place.number, ("", None))
+                self._live[place.offset] = size, sink
+                if sink is None:
+                    self.free([place])
                 else:
-                    self.refuse([place])
+                    sink(place)
+                    self._asked.pop(place.number, None)
         elif kind is MessageKind.FACTS:
             facts = json.loads(body)
             self.ask_for = int(facts["ask_for"])
@@ -186,21 +196,19 @@ class Fetcher:
 
     def _start(self) -> FetcherProcess:
         with held():
-            orders = replace(self._orders, live=list(self._live.items()))
+            orders = replace(self._orders, live=[(offset, size) for offset, (size, _) in self._live.items()])
             told = packed(orders, orders.store.name)
             asked = ((number, key) for number, (key, _) in self._asked.items())
             first = wire.frame(MessageKind.OPEN, told) + wire.asks(asked, self._group)
             self._process = FetcherProcess(self.arena, first)
         return self._process
 
-    def _replace(self, *, hung: bool = False) -> None:
-        """The fetcher is gone, or as good as: what it had not brought is asked for again."""
+    def _died(self, *, hung: bool = False) -> None:
+        """The process is gone, or as good as. Raises where one after the other dies."""
         if hung and self._process is not None:
             self._process.kill()
         code = self._end()
         self._deaths += 1
-        self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
-        self.network = self._before
         if self._deaths > DEATHS_ALLOWED:
             server = self._orders.store.name
             msg = f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, " + (
@@ -208,6 +216,13 @@ class Fetcher:
             )
             self._refused = StoreUnavailable(msg, server=server)
             raise self._refused
+        self._replace()
+
+    def _replace(self) -> None:
+        """By one that is told what is needed: what is held here of what was brought, and what was not."""
+        self._end()
+        self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
+        self.network = self._before
         self._start()
         self._torn = False
 
