@@ -188,7 +188,7 @@ def samples(resources: Resources) -> Any:
     """
     dataset, fetcher, membership = resources.settings.dataset, resources.fetcher, resources.membership
     if fetcher is not None:
-        return Brought(dataset, fetcher.arena, None)
+        return Brought(dataset, fetcher.arena)
     if membership is None:
         return dataset
     counts = resources.kept.hits.counts.here()

@@ -148,7 +148,7 @@ class InlineRun:
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)
                     self.errors.failed(index, error, error)
-            if isinstance(self._placed, Staged):
+            if self._placed is not None:
                 self._placed.settle()
         self.errors.passed(len(samples))
         return samples, made

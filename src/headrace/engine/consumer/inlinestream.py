@@ -82,7 +82,7 @@ class InlineStream:
 
     def _can_read_again(self) -> bool:
         """Where the stream stood when an interrupt came is unknown; one that cannot begin anew goes on as it is."""
-        return self._given.state is not None or not self._stream.reads(iter(self._dataset))
+        return self._given.state is not None or iter(self._dataset) is not self._stream.iterator
 
     def _made(self, items: list[Any], then: Resume) -> Hand[Resume]:
         delivered = Delivered(self._number + 1, len(items))

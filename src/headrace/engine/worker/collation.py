@@ -33,11 +33,8 @@ def install(allocate: Allocate, locate: Locate) -> None:
         torch_collate.default_collate_fn_map[torch.Tensor] = _stack
 
 
-def _no_memory(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:  # noqa: ARG001
-    return None
-
-
-_allocate: Allocate = _no_memory
+# Outside a worker, where nothing is installed: a batch has ordinary memory.
+_allocate: Allocate = lambda _shape, _dtype: None  # noqa: E731
 _locate: Locate = lambda _: None  # noqa: E731
 
 

@@ -54,7 +54,7 @@ class Staged:
         self.observer: Observer | None = None
         """Who is told what samples are made of."""
         self._codec: Codec = codec()
-        self._share, self._own = share, share is None
+        self._share = share
         self._again, self._pause = 0.0, PAUSE
         self._times = StageTimes(self._codec)
         self._counter = counter
