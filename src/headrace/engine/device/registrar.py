@@ -6,9 +6,9 @@ from headrace.engine.device.accelerator import Accelerator
 class Registrar:
     """Keeps the memory of slots registered; a slot that grew is registered anew."""
 
-    def __init__(self, device: Accelerator) -> None:
-        """Nothing is registered yet."""
-        self._device = device
+    def __init__(self, device: Accelerator, slot_bytes: int) -> None:
+        """Nothing is registered yet. ``slot_bytes``: of each, behind which the next one begins."""
+        self._device, self._slot_bytes = device, slot_bytes
         self._registered: dict[int, int] = {}
 
     def ensure(self, address: int, size: int) -> None:
@@ -20,7 +20,9 @@ class Registrar:
             self._device.finish()
             self._device.unregister(address)
             del self._registered[address]
-        wanted = -(-(size + (size // 4 if known else 0)) // 4096) * 4096
+        # Registering takes milliseconds: a slot that grew may grow again, but not into the next one, which a driver
+        # would refuse to register twice. Where address space is limited, slots are hardly larger than batches.
+        wanted = min(self._slot_bytes, -(-(size + (size // 4 if known else 0)) // 4096) * 4096)
         self._registered[address] = wanted  # first: whatever interrupts this, nothing is registered twice
         try:
             self._device.register(address, wanted)

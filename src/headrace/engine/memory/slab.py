@@ -153,7 +153,7 @@ class Slab:
         """Reserves address space; memory is used as batches are written."""
         self.extent = extent
         self.memory = Reservation.of(extent)
-        registrar = Registrar(device) if device is not None else None
+        registrar = Registrar(device, self.memory.slot_bytes) if device is not None else None
         self.slots = Slots(self.memory, limit, registrar.ensure if registrar is not None else None)
         self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar, os.getpid())
 
