@@ -182,8 +182,7 @@ class Outcomes:
         if failed.took_worker:
             return None
         at = self._memory.blob(failed.group.number) + failed.blob
-        size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
-        return bytes(self._memory.bytes[at + 8 : at + 8 + size])
+        return bytes(self._memory.read_sized(at))
 
     def judged(self, failed: Failed) -> BaseException | None:
         """What one failed sample raises; None where it is only counted."""

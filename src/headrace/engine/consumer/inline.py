@@ -83,6 +83,7 @@ class InlineRun:
         """The next batch; exceptions are the user's own. With ``block`` off, ``NOT_YET`` while rows are under way."""
         if any(hand.then is self._groups.drawn for hand in self.hands):  # an interrupt came before it was taken
             self._groups.taken()
+        # Emptied by the last call: only now it is sure that the batch reached the user.
         while self.hands and self.hands[0].load is None:
             _settle(self.hands[0].then)
             self.hands.popleft()
@@ -97,8 +98,6 @@ class InlineRun:
                 raise StopIteration
             try:
                 made = self._batch(indices)
-            except StopIteration:  # the dataset's: as with torch, that is the end
-                raise
             except Exception as error:  # noqa: BLE001  (the user's dataset: the batch is given up, as torch does)
                 made = Hand(error, indices, Delivered())
             if made is not None:

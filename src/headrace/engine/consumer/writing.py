@@ -34,9 +34,7 @@ def written(memory: Reservation, ledger: ConsumerLedger, group: Group) -> tuple[
         raise SlabError(
             f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
         )
-    at = memory.blob(number)
-    memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
-    memory.bytes[at + 8 : at + 8 + len(packed)] = packed
+    memory.write_sized(memory.blob(number), packed)
     return _planned(memory, group, IndexKind.PICKLED, size)
 
 

@@ -110,7 +110,7 @@ class FetchLoop:
         self._telling: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._main = asyncio.create_task(self._run())
+        self._main = asyncio.create_task(self._run())  # kept: the loop refers to its tasks weakly
 
     def _noted(self, event: Event) -> None:
         """A request is made again."""
@@ -230,7 +230,7 @@ class FetchLoop:
             self._fail(number, began, row.key, StoreError(words, server=self._store.name, key=row.key))
             return
         assert offset is not None, "an error message finds room: payloads never fill the arena to its end"
-        retries = min(31, self._retried.pop(row.key, 0))
+        retries = min(31, self._retried.pop(row.key, 0))  # so many fit into a sample's flags in a trace
         self._arena.write(offset, row.payload, blob)
         self._held[offset] = number
         self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))

@@ -49,9 +49,8 @@ class Layouts:
         """The layout of a slot that holds rows, by its number."""
         known = self._known.get(number)
         if known is None:
-            at = self._memory.record(slot)
-            size = int.from_bytes(self._memory.bytes[at + 8 : at + 16], "little")
-            shape = pickle.loads(self._memory.bytes[at + 16 : at + 16 + size])  # noqa: S301  (of this run's processes)
+            described = self._memory.read_sized(self._memory.record(slot) + 8)
+            shape = pickle.loads(described)  # noqa: S301  (of this run's processes)
             known = _keep(self._known, number, Layout(shape))
         return known
 
@@ -73,8 +72,7 @@ class Layouts:
         """
         at, view = self._memory.record(slot), self._memory.bytes
         view[at : at + 8] = bytes(8)
-        view[at + 8 : at + 16] = len(described).to_bytes(8, "little")
-        view[at + 16 : at + 16 + len(described)] = described
+        self._memory.write_sized(at + 8, described)
         view[at : at + 8] = (number + 1).to_bytes(8, "little")
 
 

@@ -70,14 +70,15 @@ class Prepared(Dataset[Picture]):
         self.pixels = described(dataset)
         self.recipe: Recipe = recipe(self.pixels.transform, pillow=self.pixels.pillow)
         self._stages = staged(dataset, ("", "", ""))
-        if hasattr(dataset, "made_of"):  # a store's, see ``Networked``
+        # A store's, see ``Networked``. Not left to ``__getattr__``, which isinstance() does not ask since Python 3.12.
+        if hasattr(dataset, "made_of"):
             self.store, self.keys = dataset.store, dataset.keys
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name in {"dataset", "made_of"} or name.startswith("__"):
+        if name == "dataset" or name.startswith("__"):  # it is asked while it is being unpickled, and has none yet
             raise AttributeError(name)
         return getattr(self.dataset, name)
 

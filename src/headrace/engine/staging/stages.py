@@ -186,18 +186,14 @@ def check_staged(dataset: Any) -> None:
 
 
 def _subset(whole: Stages, indices: Any) -> Stages:
-    def origin(index: int) -> int:
-        return whole.origin(indices[index])
-
-    def stamp(index: int) -> tuple[int, ...] | None:
-        return whole.stamp(indices[index])
-
-    def naming(index: int) -> AbstractContextManager[None]:
-        return whole.naming(indices[index])
+    def within(asked: Callable[[int], Any]) -> Callable[[int], Any]:
+        return lambda index: asked(indices[index])
 
     fetch, *others = whole.steps
-    inner = fetch._replace(run=lambda index: fetch.run(indices[index]))
-    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp, naming=naming)
+    steps = (fetch._replace(run=within(fetch.run)), *others)
+    return whole._replace(
+        steps=steps, origin=within(whole.origin), stamp=within(whole.stamp), naming=within(whole.naming)
+    )
 
 
 def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
@@ -208,13 +204,14 @@ def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> S
         part, within = part_of(dataset, index)
         return before[part] + parts[part].origin(within)
 
-    def stamp(index: int) -> tuple[int, ...] | None:
-        part, within = part_of(dataset, index)
-        return parts[part].stamp(within)
+    def asked(each: list[Callable[[int], Any]]) -> Callable[[int], Any]:
+        def ask(index: int) -> Any:
+            part, within = part_of(dataset, index)
+            return each[part](within)
 
-    def naming(index: int) -> AbstractContextManager[None]:
-        part, within = part_of(dataset, index)
-        return parts[part].naming(within)
+        return ask
+
+    stamp, naming = asked([part.stamp for part in parts]), asked([part.naming for part in parts])
 
     def of_part(number: int) -> Callable[[Any], Any]:
         def run(given: Any) -> Any:

@@ -96,9 +96,9 @@ class SampleMaker:
         if self._indices[:2] != (group, drawn.serial):
             blob, used = memory.blob(group), 0
             if drawn.is_pickled:
-                size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
-                found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
-                used = -(-(8 + size) // 64) * 64
+                packed = memory.read_sized(blob)
+                found = pickle.loads(packed)  # noqa: S301  (from our own parent)
+                used = -(-(8 + len(packed)) // 64) * 64
             else:
                 found = self._facts.indices(group, drawn.count)
             self._places = []

@@ -81,6 +81,7 @@ class Fetcher:
             return False
         self.drop(list(self._asked))
         if self._live and self._process is not None:
+            # Taken first: what is freed and was not taken would never count as consumed, nor leave room in its window.
             self._process.outbox += wire.numbers(MessageKind.TAKEN, self._live) + wire.numbers(
                 MessageKind.FREE, self._live
             )
