@@ -16,7 +16,7 @@ from headrace.engine import resources
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import no_slab
-from headrace.engine.device.registrar import Registrar
+from headrace.engine.memory.slab import Registrar
 from headrace.sched.hand import NOT_YET, Delivered, Hand
 from tests.engine.scripted_device import ScriptedAccelerator, ScriptedMark
 from tests.loader.data import Numbers, Pairs, Raises, listed

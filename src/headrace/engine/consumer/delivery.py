@@ -10,8 +10,7 @@ import torch
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.device.pieces import crossing
-from headrace.engine.device.rows import Block, Crossing, RowBlock
+from headrace.engine.device.pieces import Block, Crossing, RowBlock, crossing
 from headrace.engine.memory import codec
 from headrace.engine.memory.layouts import REMEMBERED, Layouts
 from headrace.engine.memory.reservation import Reservation

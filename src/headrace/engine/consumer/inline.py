@@ -13,10 +13,10 @@ from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
-from headrace.engine.staging.plans import Allotted
+from headrace.engine.staging.caching import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
-from headrace.engine.worker.collator import COLLATION
+from headrace.engine.worker.collation import COLLATION
 from headrace.engine.worker.fitting import LeftOut, fitted
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
@@ -116,8 +116,8 @@ class InlineRun:
     def _batch(self, indices: list[Any]) -> Hand[list[Any]] | None:
         with seeding.untouched() if self._seed is not None else nullcontext():
             samples, made = self._samples(indices)
-            if not indices or len(samples):
-                delivered = Delivered(self._number + 1, len(samples))
+            if made or not indices:
+                delivered = Delivered(self._number + 1, len(made))
                 batch = self._collated(samples, made, delivered)
                 if isinstance(batch, LeftOut):
                     batch, delivered = self._without(batch)
@@ -128,7 +128,7 @@ class InlineRun:
         return None
 
     def _samples(self, indices: list[Any]) -> tuple[Any, list[Any]]:
-        """The samples, and the indices that did not fail."""
+        """The samples, and the indices that did not fail: as many, unless they were made in bulk and others came."""
         made = indices
         if self._bulk is not None:
             try:
@@ -149,7 +149,7 @@ class InlineRun:
                     self.errors.failed(index, error, error)
             if self._placed is not None:
                 self._placed.settle()
-        self.errors.passed(len(samples))
+        self.errors.passed(len(made))
         return samples, made
 
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:

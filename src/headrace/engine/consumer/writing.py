@@ -6,7 +6,7 @@ from array import array
 from headrace.core.errors import SlabError
 from headrace.engine.consumer.supply.arriving import Planned
 from headrace.engine.memory.reservation import BLOB, Reservation
-from headrace.engine.staging.plans import Allotted
+from headrace.engine.staging.caching import Allotted
 from headrace.sched.book import Group
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.publication import IndexKind

@@ -7,8 +7,7 @@ import torch
 
 from headrace.core.errors import DeviceUnavailable
 from headrace.engine.device.containers import tensors
-from headrace.engine.device.pieces import Flat, moved
-from headrace.engine.device.rows import Move
+from headrace.engine.device.pieces import Flat, Move, moved
 
 AMONG = 256 << 10
 """Bytes of a batch that the consumer's own stream copies: the device takes less time for them than the host would take

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from headrace.engine.device.jobthread import JobThread
-from headrace.engine.device.pieces import Flat, moved
-from headrace.engine.device.rows import Allocate, Move
+from headrace.engine.device.pieces import Allocate, Flat, Move, moved
 
 AT_ONCE = 1 << 20
 """Bytes that are copied before ``copy`` returns: less than waking a thread and waiting for it is worth."""

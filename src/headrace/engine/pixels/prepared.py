@@ -14,9 +14,10 @@ from headrace.engine.pixels.bundle import HOLE, Bundle, Picture, Storing, bundle
 from headrace.engine.pixels.header import header
 from headrace.engine.pixels.options import OnDevice, Pixels
 from headrace.engine.pixels.recipe import OTHERWISE, Recipe, recipe
+from headrace.engine.staging.folders import is_folder, opens
 from headrace.engine.staging.images import dimensions, plain_jpeg
 from headrace.engine.staging.prefix import cut
-from headrace.engine.staging.stages import Scopes, Stages, is_folder, opens, staged
+from headrace.engine.staging.stages import Scopes, Stages, staged
 from headrace.engine.worker import collation
 from headrace.store.pictures import decoded
 

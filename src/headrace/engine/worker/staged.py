@@ -14,11 +14,8 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.pixels.bundle import named
-from headrace.engine.staging import plans
-from headrace.engine.staging.caching import Caching
+from headrace.engine.staging.caching import Caching, Plan, codec, read_plans
 from headrace.engine.staging.counts import Counter
-from headrace.engine.staging.kinds import codec
-from headrace.engine.staging.plans import Plan
 from headrace.engine.staging.stages import Stage, Stages, staged
 from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.gathered import Gathered
@@ -67,9 +64,9 @@ class Staged:
     def reads(self, body: memoryview, count: int) -> list[Place]:
         """What was written for ``count`` samples: see ``Allotted`` and ``Planned``."""
         if self._rows is None:
-            return [(plan, None) for plan in plans.read(body, count)]
+            return [(plan, None) for plan in read_plans(body, count)]
         places = wire.read_places(body, count)
-        return list(zip(plans.read(body[count * ROW :], count), places, strict=True))
+        return list(zip(read_plans(body[count * ROW :], count), places, strict=True))
 
     def __call__(self, index: Any) -> Any:
         (plan, row), self.place = self.place or (None, None), None

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.engine.memory import codec
 from headrace.engine.worker import failure, generators
-from headrace.engine.worker.collator import Collator
+from headrace.engine.worker.collation import Collator
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
