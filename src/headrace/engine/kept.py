@@ -87,6 +87,7 @@ class Kept:
         self.counters = LoaderCounters()
         self.hits = Hits(self.counters)
         self.slabs, self.fetchers, self.memberships = Unused[Slab](), Unused[Fetcher](), Unused[Membership]()
+        # Not before what it gives back is there: the loader may be given up by an interrupt in any step of this.
         Finalizer(loader, self._give_back)
         self.epoch = 0
         """The number of the next one."""

@@ -116,6 +116,7 @@ class LaneMachine:
         if self._then is not GO_ON:
             then, self._then = self._then, GO_ON
             return then
+        # First what somebody may wait for, then what keeps rows or tickets from others, then what this lane does next.
         if self._result is not None or self._collating >= 0:
             return self._collate()
         if self._gives_back or self._failures:

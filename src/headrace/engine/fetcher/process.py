@@ -241,6 +241,7 @@ class FetchLoop:
     def _tell(self) -> None:
         self._telling = None
         arrived, self._arrived = self._arrived, []
+        # Asked for is a little more than may be under way: there is something to go on with until the next word comes.
         size = self._window.size
         counts = {
             **asdict(self._tally),

@@ -80,7 +80,7 @@ def _description(shape: Leaf | Node) -> bytes | None:
     """A shape as bytes, equal for equal shapes whichever of their parts are the same objects."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
-    pickler.fast = True
+    pickler.fast = True  # no memo: parts that are equal and parts that are the same object are written alike
     try:
         pickler.dump(shape)
     except Exception:  # noqa: BLE001  (a local named tuple, say: such samples travel as objects, or fail there)

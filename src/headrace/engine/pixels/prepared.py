@@ -177,6 +177,7 @@ def first_bundle(dataset: Prepared) -> Bundle | None:
     recipe = dataset.recipe
     state = torch.get_rng_state()
     try:
+        # A lying and a standing picture: only a recipe that makes one size of both says what size a batch will have.
         rows = [recipe.numbers(height, width) for height, width in ((256, 320), (320, 256))]
     except Exception:  # noqa: BLE001  (a crop larger than this: the first batch will have to do)
         return None

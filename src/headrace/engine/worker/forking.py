@@ -132,6 +132,7 @@ class _ForkServer:
         if os.read(permit, len(KNOWN)) != KNOWN:
             return  # whoever is in this lane is another
         os.close(permit)
+        # From here on the user's code runs, which may print.
         sys.stdout, sys.stderr = self._streams
         if self._collects:
             gc.enable()

@@ -103,6 +103,7 @@ class Staged:
                 value = stage.to_keep(given)
             else:
                 value = stage.run(given) if row is None or stage.form != W.ENCODED else self._brought(index, row)
+            # One reading of the clocks ends a stage and begins the next.
             began, before, now, used = now, used, clock(), cpu_clock()
             if stage.to_keep is None:
                 self._times.stage(stage, now - began, used - before)

@@ -55,6 +55,7 @@ class StreamMaker:
                 packed, self._refusal = self._refusal, None
                 machine.made(StreamBatch(0, *self._memory.write_error(slot, packed), failed=True))
                 return
+            # What goes wrong while a stream is taken up from a state is not the sample's fault: it is never skipped.
             fatal = machine.begins and machine.resume != Resume()
             stream = self._stream or self._begun()
             fatal = False
