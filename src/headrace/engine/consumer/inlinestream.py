@@ -53,8 +53,7 @@ class InlineStream:
         for hand in takewhile(lambda hand: hand.load is None, list(self.hands)):
             now = hand.then
         # This process's generators are the user's.
-        stream = {"batches": now.batches, "ended": now.ended, "state": now.state, "began": None, "random": None}
-        return {"streams": [stream], "turn": 0}
+        return {"streams": [replace(now, began=None, random=None).told()], "turn": 0}
 
     def next(self, *, block: bool = True) -> Hand[Resume]:
         """The next batch; exceptions are the user's own."""

@@ -38,11 +38,11 @@ class Layouts:
             described = _description(shape)
             if described is None or len(described) > RECORD - 16:
                 return None
-            found = _keep(self._described, shape, (_number(described), described))
+            found = remember(self._described, shape, (_number(described), described))
         number = found[0]
         known = self._known.get(number)
         if known is None:
-            known = _keep(self._known, number, Layout(shape))
+            known = remember(self._known, number, Layout(shape))
         return (number, known) if known.leaves else None
 
     def at(self, slot: int, number: int) -> Layout:
@@ -51,7 +51,7 @@ class Layouts:
         if known is None:
             described = self._memory.read_sized(self._memory.record(slot) + 8)
             shape = pickle.loads(described)  # noqa: S301  (of this run's processes)
-            known = _keep(self._known, number, Layout(shape))
+            known = remember(self._known, number, Layout(shape))
         return known
 
     def is_told(self, slot: int, number: int) -> bool:
@@ -92,7 +92,8 @@ def _number(described: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(described, digest_size=8).digest(), "little") >> 2
 
 
-def _keep(known: dict[K, V], key: K, value: V) -> V:
+def remember(known: dict[K, V], key: K, value: V) -> V:
+    """Add it, and forget what came first where there are too many."""
     if len(known) >= REMEMBERED:
         del known[next(iter(known))]
     known[key] = value

@@ -38,8 +38,7 @@ def main(job: Job) -> None:
     _keep_heap()
     # As torch has it in its workers: there is one of them for every core already.
     torch.set_num_threads(1)
-    if hasattr(torch.multiprocessing, "_set_thread_name"):
-        torch.multiprocessing._set_thread_name("pt_data_worker")  # noqa: SLF001  (as torch's own workers are named)
+    set_name("pt_data_worker")  # as torch's own
     seed_worker(job.base_seed, job.lane)
     task = job.task
     torch_worker._worker_info = torch_worker.WorkerInfo(  # noqa: SLF001  (what get_worker_info() reads)
@@ -67,6 +66,12 @@ def main(job: Job) -> None:
     # Last: whoever is kept waiting until here is told that this worker is starting, or in worker_init_fn.
     memory.facts.work()
     maker.run()
+
+
+def set_name(name: str) -> None:
+    """What ``ps`` shows for this process."""
+    if hasattr(torch.multiprocessing, "_set_thread_name"):
+        torch.multiprocessing._set_thread_name(name)  # noqa: SLF001  (by which torch does so too)
 
 
 def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
