@@ -14,7 +14,7 @@ from benchmarks.jobs import Job
 from benchmarks.measure import Figures
 from headrace.cache import entry, local, overview
 from headrace.engine.consumer.supply import dividing
-from headrace.engine.staging.kinds import codec
+from headrace.engine.staging.caching import codec
 from headrace.plan.parameters import Parameters
 
 PLENTY = 1e12

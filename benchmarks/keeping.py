@@ -41,7 +41,7 @@ from benchmarks.scope import Scope
 from headrace.cache import options, shm
 from headrace.cache import words as W
 from headrace.cache.company import Unit
-from headrace.engine.staging.kinds import codec
+from headrace.engine.staging.caching import codec
 
 _COLUMNS = ["keeping", "having", "in vain", "epoch", "files alone, written", "read"]
 SIZES = {"12 KB": (12_288, 60.0, 20.0), "150 KB": (150_528, 120.0, 50.0), "768 KB": (786_432, 400.0, 130.0)}

@@ -32,7 +32,7 @@ from headrace.cache import entry, local, shm
 from headrace.cache.policies import Need, Opportunistic, Policy
 from headrace.cache.simulate import simulate
 from headrace.cache.trace import RequestTrace, drawn
-from headrace.engine.staging.kinds import codec
+from headrace.engine.staging.caching import codec
 
 CASES = ("1 job", "2 jobs", "3 jobs", "4 jobs")
 BATCH = 8

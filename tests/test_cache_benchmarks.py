@@ -19,7 +19,7 @@ from headrace.cache import entry, options, shm
 from headrace.cache.policies import Need
 from headrace.cache.trace import drawn
 from headrace.engine.consumer.supply import dividing
-from headrace.engine.staging.kinds import codec
+from headrace.engine.staging.caching import codec
 from headrace.engine.worker import stagetimes
 from headrace.plan import bottleneck
 from headrace.plan.partition import Split

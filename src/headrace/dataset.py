@@ -234,7 +234,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         named = columns["class"].tolist() if "class" in columns else []
         names = {label: str(name) for label, name in zip(labels, named, strict=False) if name is not None}
         if isinstance(self.store, NamingStore):
-            names = {**{number: name for name, number in self._class_numbers(self.store).items()}, **names}
+            with closing(self.store) as store:
+                names = {number: name for name, number in store.class_numbers().items()} | names
         every = range(max([*labels, *names], default=-1) + 1)
         return [names.get(label, f"({label})" if names else str(label)) for label in every]
 
@@ -282,10 +283,6 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def _columns(self) -> Columns:
         with closing(self.store) as store:
             return store.columns()
-
-    def _class_numbers(self, store: NamingStore) -> dict[str, int]:
-        with closing(self.store):
-            return store.class_numbers()
 
     def _chosen(self, split: str | Sequence[str] | None) -> Keys:
         if split is None:

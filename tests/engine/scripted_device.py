@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from headrace.engine.device.pieces import Flat, moved
-from headrace.engine.device.rows import Move
+from headrace.engine.device.pieces import Flat, Move, moved
 
 
 @dataclass(eq=False, slots=True)

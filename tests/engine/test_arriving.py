@@ -2,7 +2,7 @@
 
 from headrace.cache.words import DECODED, LOOK
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.staging.plans import Allotted, Plan
+from headrace.engine.staging.caching import Allotted, Plan
 from headrace.sched.acts import Arrangement
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.engine.consumer import automatic
+from headrace.engine.consumer import automatic, cores
 from headrace.engine.consumer.automatic import Automatic
 from headrace.plan.lanes import LaneRates
 
@@ -14,8 +14,8 @@ SLEEPY = LaneRates(lanes=2, rate=100, waited=0.9, occupancy=0, running=0.01, que
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
-    monkeypatch.setattr(automatic, "most_lanes", lambda: 16)
-    monkeypatch.setattr(automatic, "automatic_workers", lambda: 2)
+    monkeypatch.setattr(cores, "most_lanes", lambda: 16)
+    monkeypatch.setattr(cores, "automatic_workers", lambda: 2)
 
 
 class Data:
@@ -41,7 +41,7 @@ def test_what_was_found_is_where_the_next_loader_of_the_dataset_begins():
 def test_a_machine_with_fewer_cores_bounds_it(monkeypatch):
     data = Data()
     Automatic(data, "climb").decide(SLEEPY)
-    monkeypatch.setattr(automatic, "most_lanes", lambda: 8)
+    monkeypatch.setattr(cores, "most_lanes", lambda: 8)
     assert Automatic(data, "climb").lanes == 8
 
 
@@ -59,9 +59,9 @@ def test_a_limit_that_was_met_is_a_bound():
 
 @pytest.mark.parametrize(("descriptors", "processes", "lanes"), [(80, 1000, 10), (1000, 12, 6), (0, 0, 0)])
 def test_lanes_leave_something_of_every_limit(monkeypatch, descriptors, processes, lanes):
-    monkeypatch.setattr(automatic, "free_descriptors", lambda: descriptors)
-    monkeypatch.setattr(automatic, "free_processes", lambda: processes)
-    monkeypatch.setattr(automatic, "ranks", lambda: 1)
+    monkeypatch.setattr(cores, "free_descriptors", lambda: descriptors)
+    monkeypatch.setattr(cores, "free_processes", lambda: processes)
+    monkeypatch.setattr(cores, "ranks", lambda: 1)
     assert automatic.affordable([], 1 << 10) == lanes
 
 

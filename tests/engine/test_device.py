@@ -16,7 +16,7 @@ from headrace.engine import resources
 from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import no_slab
-from headrace.engine.device.registrar import Registrar
+from headrace.engine.memory.slab import Registrar
 from headrace.sched.hand import NOT_YET, Delivered, Hand
 from tests.engine.scripted_device import ScriptedAccelerator, ScriptedMark
 from tests.loader.data import Numbers, Pairs, Raises, listed
@@ -316,21 +316,28 @@ class TestAhead:
 
 class TestRegistrar:
     def test_memory_is_registered_once(self, device):
-        registrar = Registrar(device)
+        registrar = Registrar(device, 1 << 20)
         for size in (5000, 100, 8192):
             registrar.ensure(1 << 20, size)
         assert device.registered == {1 << 20: 8192}
         assert device.log == [("register", 8192)]
 
     def test_a_slot_that_grew_is_registered_anew_once_copies_are_done(self, device):
-        registrar = Registrar(device)
+        registrar = Registrar(device, 1 << 20)
         registrar.ensure(1 << 20, 4096)
         device.copy(batch(1), no_slab)
         registrar.ensure(1 << 20, 4097)
         assert device.log[-3:] == [("finish", 1), ("unregister", 4096), ("register", 8192)]
 
+    def test_a_slot_that_grew_does_not_reach_into_the_next_one(self, device):
+        registrar = Registrar(device, 1 << 20)
+        registrar.ensure(2 << 20, 4096)
+        registrar.ensure(1 << 20, 900_000)
+        registrar.ensure(1 << 20, 1_000_000)
+        assert device.registered == {1 << 20: 1 << 20, 2 << 20: 4096}
+
     def test_closing_undoes_everything(self, device):
-        registrar = Registrar(device)
+        registrar = Registrar(device, 1 << 20)
         registrar.ensure(1 << 20, 1)
         registrar.ensure(2 << 20, 1)
         device.copy(batch(1), no_slab)
@@ -341,7 +348,7 @@ class TestRegistrar:
 
     @pytest.mark.parametrize("fails", ["finish", "unregister"])
     def test_what_raises_keeps_nothing_registered(self, device, fails, monkeypatch):
-        registrar, unregister = Registrar(device), device.unregister
+        registrar, unregister = Registrar(device, 1 << 20), device.unregister
         registrar.ensure(1 << 20, 1)
         registrar.ensure(2 << 20, 1)
 
@@ -359,7 +366,7 @@ class TestRegistrar:
         assert device.registered == {}
 
     def test_memory_that_cannot_be_registered_is_tried_again(self, device, monkeypatch):
-        registrar = Registrar(device)
+        registrar = Registrar(device, 1 << 20)
         with monkeypatch.context() as patch:
             patch.setattr(device, "register", lambda *_: broken())
             with raises(RuntimeError, match="broken"):

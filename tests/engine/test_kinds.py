@@ -9,7 +9,7 @@ from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
 from torchvision import tv_tensors
 
 from headrace.cache.codec import Corrupt, NotKept
-from headrace.engine.staging.kinds import codec
+from headrace.engine.staging.caching import codec
 from headrace.engine.staging.tensors import _DTYPES
 from tests.cache.sealed import sealed, unsealed
 

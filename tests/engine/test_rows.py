@@ -11,8 +11,7 @@ from torch.utils.data import default_collate
 
 import headrace
 from headrace.engine import resources
-from headrace.engine.device.pieces import TOGETHER, crossing, moved, nbytes
-from headrace.engine.device.rows import RowBlock
+from headrace.engine.device.pieces import TOGETHER, RowBlock, crossing, moved, nbytes
 from headrace.engine.memory.layout import Layout, describe
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.memory.slab import Slab

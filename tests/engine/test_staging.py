@@ -343,6 +343,32 @@ def float_of(picture):
     return picture.float()
 
 
+class Tens:
+    """Its samples are ten times their indices, whatever these are."""
+
+    def __len__(self):
+        return 4
+
+    def fetch(self, index):
+        return 10 * index
+
+    def decode(self, encoded):
+        return encoded
+
+    def augment(self, decoded):
+        return decoded
+
+
+def test_several_datasets_one_after_the_other_have_no_more_samples_than_they_have():
+    stages = staged(torch.utils.data.ConcatDataset([Tens(), Tens()]))
+    assert [stages.origin(index) for index in (0, 3, 4, 7, -1, -8)] == [0, 3, 4, 7, 7, 0]
+    assert stages.steps[0].run(-1) == (1, 30)
+    for index in (8, -9):
+        for ask in (stages.origin, stages.stamp, stages.steps[0].run):
+            with pytest.raises(IndexError, match=f"no sample {index}"):
+                ask(index)
+
+
 def test_others_are_told_how(folder):
     with pytest.raises(CacheError, match=r"TensorDataset cannot be cached.*fetch\(index\).*decode\(encoded\).*augment"):
         staged(torch.utils.data.TensorDataset(torch.zeros(3)))

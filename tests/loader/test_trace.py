@@ -32,6 +32,13 @@ class Bulk(Images):
         return [self[index] for index in indices]
 
 
+class Fewer(Images):
+    """Leaves out what it cannot make."""
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices if index % 4]
+
+
 class Numbers(IterableDataset):
     def __init__(self):
         self.transform = v2.Compose([v2.Identity(), torch.abs])
@@ -139,6 +146,12 @@ class TestLoader:
         assert len(trace.samples) == COUNT
         assert batches(trace.batches) == sorted(set(batches(trace.samples)))
         assert len(trace.operations) == 2 * COUNT
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_a_dataset_that_gives_fewer_samples_than_asked_for(self, path, workers):
+        with headrace.DataLoader(Fewer(), BATCH, trace=path, num_workers=workers) as loader:
+            assert sum(len(indices) for _, indices in loader) == COUNT - COUNT // 4
+        assert sorted(read(path).samples["index"].tolist()) == list(range(COUNT))
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_samples_made_in_bulk(self, path, workers):

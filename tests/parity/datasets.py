@@ -93,6 +93,13 @@ class Bulk(Dataset[int]):
         return [1000 + index for index in indices] + [-1] * self.extra
 
 
+class LazyBulk(Bulk):
+    """What it gives can be gone through once, and has no length."""
+
+    def __getitems__(self, indices: list[int]) -> Iterator[int]:
+        return iter(indices)
+
+
 class FalsyBulk(Dataset[int]):
     """``__getitems__`` is there but switched off."""
 

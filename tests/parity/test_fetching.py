@@ -6,7 +6,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
 
-from tests.parity.datasets import Bulk, Calling, Counted, FalsyBulk, Stream, identity
+from tests.parity.datasets import Bulk, Calling, Counted, FalsyBulk, LazyBulk, Stream, identity
 from tests.parity.support import lists, samples, seeded
 
 WORKERS = pytest.mark.parametrize("num_workers", [0, 1, 2])
@@ -22,6 +22,11 @@ def test_getitems_is_preferred(loader_class, num_workers):
 def test_getitems_length_is_not_checked(loader_class, num_workers):
     loader = loader_class(Bulk(3, extra=2), batch_size=2, num_workers=num_workers)
     assert lists(loader) == [[1000, 1001, -1, -1], [1002, -1, -1]]
+
+
+@WORKERS
+def test_getitems_may_give_anything_that_collate_fn_takes(loader_class, num_workers):
+    assert list(loader_class(LazyBulk(3), batch_size=2, num_workers=num_workers, collate_fn=list)) == [[0, 1], [2]]
 
 
 @WORKERS

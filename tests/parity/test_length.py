@@ -35,6 +35,23 @@ def test_no_length_without_sampler_length(loader_class):
     assert samples(loader) == [16, 4]
 
 
+class NoLength:
+    """As samplers were told to be before torch 1.2, and some still are."""
+
+    def __iter__(self):
+        return iter([4, 2])
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_sampler_whose_length_is_not_implemented(loader_class, num_workers):
+    assert samples(loader_class(Squares(9), sampler=NoLength(), num_workers=num_workers)) == [16, 4]
+    single = loader_class(Squares(9), sampler=NoLength(), batch_size=None, num_workers=num_workers)
+    assert [int(value) for value in single] == [16, 4]
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(("size", "drop", "expected"), [(3, False, 4), (3, True, 3), (None, False, 10)])
 def test_iterable_style(loader_class, num_workers, size, drop, expected):

@@ -84,7 +84,7 @@ class SimLane:
         self.ledger = shared.words.lane(shared.dims, number)
         self.facts = self.ledger.facts
         # Told past the fuse: at which stores a lane is killed does not depend on it.
-        story = LaneStory.of(shared.words.buffer, shared.dims, number, lambda: shared.now)
+        story = LaneStory(shared.words.buffer, shared.dims, number, lambda: shared.now)
         self.machine = LaneMachine(self.ledger, self.pace, alone=False, patience=0, story=story)
         self.at = shared.dims.lane(number)
         self.alive, self.asleep, self.bell = True, False, 0

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from headrace.cache.options import Cache
+from headrace.engine.consumer.ordering.early import members
 from headrace.engine.consumer.ordering.facts import compare
-from headrace.engine.consumer.ordering.members import members
 from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.ordering.saved import is_over, members_of, pending
 from headrace.engine.consumer.ordering.sources import unpack_random
@@ -188,7 +188,7 @@ def samples(resources: Resources) -> Any:
     """
     dataset, fetcher, membership = resources.settings.dataset, resources.fetcher, resources.membership
     if fetcher is not None:
-        return Brought(dataset, fetcher.arena, None)
+        return Brought(dataset, fetcher.arena)
     if membership is None:
         return dataset
     counts = resources.kept.hits.counts.here()

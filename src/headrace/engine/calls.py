@@ -29,6 +29,7 @@ class OneCall(dict[int, object]):
             if thread is None:
                 self.leave(other)
             else:
+                # There is nothing to sleep on: whoever leaves does so by ``del``, and calls nobody.
                 time.sleep(LOOK_SECONDS)
         return True
 

@@ -123,6 +123,7 @@ def _print(error: Exception) -> None:
         raise error
 
     gone = _Gone()
+    # Python prints what a callback raises, with the words it has for that, through the user's own hook if there is one.
     reference = weakref.ref(gone, fail)
     del gone
     del reference

@@ -1,9 +1,11 @@
-"""What a loader keeps beside its arguments: counts, memory, connections, what its epochs leave to later ones."""
+"""What a loader keeps beside its arguments: counts, and what its iterations and epochs leave to later ones."""
 
 import os
+import threading
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.cache import identity
 from headrace.core.options import LanesRule
@@ -16,10 +18,65 @@ from headrace.engine.consumer.supply.membership import Hits, Membership
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.finalizer import Finalizer
 from headrace.engine.memory.slab import Slab
-from headrace.engine.unused import Unused
 from headrace.engine.worker.signals import held
 from headrace.plan.lookahead import Lookahead
 from headrace.trace.file import Recording
+
+
+class Closable(Protocol):
+    """Something that is given back when nobody wants it any more."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+Thing = TypeVar("Thing", bound=Closable)
+
+
+class Unused(Generic[Thing]):
+    """What an iteration leaves to the next one. One as a rule, none while it is used. For any thread.
+
+    A loader that is iterated several times at once has more.
+    What lies here in a forked process is the other one's: it is kept, and left alone.
+    """
+
+    def __init__(self) -> None:
+        self._things: list[Thing] = []
+        self._closed = False
+        self._inherited: list[Thing] = []
+        self._owner = os.getpid()
+        self._lock = threading.RLock()  # an iteration may be collected, and put its own here, in any step
+
+    def take(self, fits: Callable[[Thing], bool]) -> Thing | None:
+        """One that fits, if there is any. Others are of no use any more."""
+        if os.getpid() != self._owner:
+            self._owner, self._lock = os.getpid(), threading.RLock()
+            self._inherited, self._things = self._inherited + self._things, []
+        with self._lock:
+            self._closed = False
+            while self._things:
+                found = self._things.pop()
+                if fits(found):
+                    return found
+                found.close()
+        return None
+
+    def put(self, thing: Thing) -> None:
+        """It is not used at the moment. Further ones are closed."""
+        with self._lock:
+            if self._closed or self._things:
+                thing.close()
+            else:
+                self._things.append(thing)
+
+    def close(self) -> None:
+        """Close what is here, and what is put here until something is taken again; idempotent."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._closed = True
+            while self._things:
+                self._things.pop().close()
 
 
 class Kept:
@@ -30,6 +87,7 @@ class Kept:
         self.counters = LoaderCounters()
         self.hits = Hits(self.counters)
         self.slabs, self.fetchers, self.memberships = Unused[Slab](), Unused[Fetcher](), Unused[Membership]()
+        # Not before what it gives back is there: the loader may be given up by an interrupt in any step of this.
         Finalizer(loader, self._give_back)
         self.epoch = 0
         """The number of the next one."""

@@ -231,7 +231,9 @@ class Resources:
         """
         if os.getpid() != self.owner:
             return
-        with held(), ExitStack() as closing:  # from the last to the first
+        # From the last to the first: what workers know is asked while they are there, and they end before the arena
+        # and the cache that they read from, and those before the memory.
+        with held(), ExitStack() as closing:
             closing.push(self._give_back)
             closing.callback(self._end_membership)
             closing.callback(self._end_fetcher)
@@ -255,11 +257,9 @@ class Resources:
 
     def end_workers(self) -> None:
         """Those of this iteration; the next epoch has others."""
-        try:
-            if self.pool is not None:
-                self.pool.close()
-        finally:
-            self.pool = None
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            pool.close()
 
     def _end_fetcher(self) -> None:
         fetcher, self.fetcher = self.fetcher, None

@@ -125,9 +125,10 @@ class Arrivals(Generic[T]):
 
     def _first_whole(self) -> list[int] | None:
         at = self._at
-        for group in at.groups:
-            if group.numbers[0] in at.gone if group.numbers else group is not at.groups[0]:
-                continue  # one of no samples is complete when its turn comes
+        for place, group in enumerate(at.groups):
+            # Groups are published whole, so one number tells of all. One of no samples is complete when its turn comes.
+            if group.numbers[0] in at.gone if group.numbers else place > 0:
+                continue
             if all(number in self._here for number in group.numbers):
                 return list(group.numbers)
             if self._arrangement is Arrangement.STRICT:

@@ -101,6 +101,7 @@ class LaneFacts(SlotView):
         False when this one and the rest were taken away.
         """
         w, lane = self.w, self.lane
+        # When before which: whoever looks in between sees the last sample begun anew, not the new one begun long ago.
         w[lane + W.L_BEGAN] = now
         w[lane + W.L_POS] = position
         return position < w[lane + W.L_END]

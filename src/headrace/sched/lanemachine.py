@@ -116,6 +116,7 @@ class LaneMachine:
         if self._then is not GO_ON:
             then, self._then = self._then, GO_ON
             return then
+        # First what somebody may wait for, then what keeps rows or tickets from others, then what this lane does next.
         if self._result is not None or self._collating >= 0:
             return self._collate()
         if self._gives_back or self._failures:
@@ -212,7 +213,6 @@ class LaneMachine:
     def _visit(self) -> LaneCommand:
         visit = self._ledger.visit(self._written, self._cost, self._pace.size())
         what, group, start, end, slot, wake = visit
-        then: LaneCommand
         self._written = None
         if what != Next.COMPLETED:  # such a visit ends before costs are counted: they are told with the next
             self._cost = None
@@ -220,7 +220,7 @@ class LaneMachine:
             self.tickets = Tickets(group, start, end, slot)
             if self._story is not None:
                 self._story.tell(LaneTold.TOOK, start, end)
-            then = MakeWhole(self.tickets) if self._is_whole() else Make(self.tickets)
+            then: LaneCommand = MakeWhole(self.tickets) if self._is_whole() else Make(self.tickets)
         elif what in (Next.COLLATE, Next.COMPLETED):
             self._collating, then = slot, GO_ON
         else:
@@ -232,9 +232,8 @@ class LaneMachine:
 
     def _is_whole(self) -> bool:
         group, start, end, slot = self.tickets
-        if slot < 0 or not (self.alone or self._facts.is_local):
-            return False
-        return end - start == self._facts.group(group).count
+        may = slot >= 0 and (self.alone or self._facts.is_local)
+        return may and end - start == self._facts.group(group).count
 
     def _claim(self) -> LaneCommand:
         """Rows for the samples that were said to look alike."""

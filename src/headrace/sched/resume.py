@@ -38,6 +38,10 @@ class Resume:
     generation: int = 0
     """The epoch this is about; a worker that begins with a later one starts at the beginning."""
 
+    def told(self) -> dict[str, Any]:
+        """What a loader's state has of it."""
+        return {name: getattr(self, name) for name in ("batches", "ended", "state", "began", "random")}
+
     def after(self, read: SlotContents, *, last: bool) -> "Resume":
         """The same, one batch later. ``last``: the stream ended with it."""
         if read.fatal:

@@ -42,14 +42,9 @@ class LaneStory:
     """One lane's records."""
 
     def __init__(self, words: Words, dims: Dims, lane: int, clock: Callable[[], int]) -> None:
-        """``clock``: nanoseconds."""
+        """``clock``: nanoseconds. Where nobody asked for a story (``Dims.told``) there is no room for one."""
         self._w, self._dims, self._lane, self._clock = words, dims, dims.lane(lane), clock
         self._ring, self._records = dims.story(lane), dims.told
-
-    @classmethod
-    def of(cls, words: Words, dims: Dims, lane: int, clock: Callable[[], int]) -> "LaneStory | None":
-        """None where nobody asked for one."""
-        return cls(words, dims, lane, clock) if dims.told else None
 
     def tell(self, what: LaneTold, start: int, end: int, slot: int = -1, more: int = 0) -> None:
         """It happened to the tickets [start, end) of the group held; ``slot``: where; ``more``: see ``LaneTold``."""

@@ -71,6 +71,7 @@ class StreamLaneMachine:
                 w[lane + W.L_WAITING] = W.FOR_ROOM
                 return SLEEP
             self._slot = w[lane + W.LANE + w[lane + W.L_MADE] % W.STREAM_RING]
+            # Said before anything is written there: as long as it is, nobody else is given the slot (`is_busy`).
             w[lane + W.L_SLOT] = E.some(self._slot)
             return MakeNext(self._slot)
 

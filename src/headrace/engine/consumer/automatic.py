@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.core.options import LanesRule
-from headrace.engine.consumer.cores import (
-    automatic_workers,
-    free_descriptors,
-    free_memory,
-    free_processes,
-    most_lanes,
-    ranks,
-)
+from headrace.engine.consumer import cores
 from headrace.plan.lanes import RULES, LaneRates
 
 RESERVE = 0.1
@@ -29,9 +22,9 @@ class Automatic:
 
     def __init__(self, dataset: Any, rule: LanesRule) -> None:
         """Begins with what was found for the dataset before, or with one lane per core."""
-        self._most = most_lanes()
+        self._most = cores.most_lanes()
         self._policy, self._dataset = RULES[rule](self._most), _reference(dataset)
-        _, found = _FOUND.get(id(dataset), (None, automatic_workers()))
+        _, found = _FOUND.get(id(dataset), (None, cores.automatic_workers()))
         self.lanes = min(self._most, found)
 
     def bound(self, lanes: int) -> None:
@@ -70,8 +63,8 @@ def affordable(pids: list[int], batches: int) -> int:
     Nor do they take more than half of the descriptors and processes that limits leave.
     """
     largest = max(map(_own_memory, pids), default=0)
-    room = int(free_memory() * (1 - RESERVE)) // ranks() // max(1, largest + batches)
-    return min(room, free_descriptors() // (2 * DESCRIPTORS), free_processes() // 2 // ranks())
+    room = int(cores.free_memory() * (1 - RESERVE)) // cores.ranks() // max(1, largest + batches)
+    return min(room, cores.free_descriptors() // (2 * DESCRIPTORS), cores.free_processes() // 2 // cores.ranks())
 
 
 def _own_memory(pid: int) -> int:

@@ -52,7 +52,7 @@ def _mounts(text: str) -> Iterator[tuple[str, list[str], str, str]]:
 
 
 def _plain(path: str) -> str:
-    return path.replace("\\040", " ")
+    return path.replace("\\040", " ")  # as the kernel writes a space there
 
 
 def _up(point: Path, root: str, member: str) -> Iterator[Path]:

@@ -71,6 +71,7 @@ def machine() -> tuple[float, int]:
     """Core seconds that this machine was busy so far, what its host took from it included, and its cores."""
     first, *others = Path("/proc/stat").read_text().splitlines()
     user, nice, system, _, _, interrupt, soft, steal, *_ = (int(ticks) for ticks in first.split()[1:])
+    # Waiting for a disk leaves a core free, and what guests took is part of user and nice already.
     busy = (user + nice + system + interrupt + soft + steal) / os.sysconf("SC_CLK_TCK")
     return busy, sum(line.startswith("cpu") for line in others)
 

@@ -10,10 +10,9 @@ import torch
 
 from headrace.core.errors import BatchNotSendable, WorkerDied
 from headrace.engine.consumer.counters import Errors, LoaderCounters
-from headrace.engine.device.pieces import crossing
-from headrace.engine.device.rows import Block, Crossing, RowBlock
+from headrace.engine.device.pieces import Block, Crossing, RowBlock, crossing
 from headrace.engine.memory import codec
-from headrace.engine.memory.layouts import REMEMBERED, Layouts
+from headrace.engine.memory.layouts import Layouts, remember
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.memory.slab import Slots
 from headrace.engine.worker import failure
@@ -82,9 +81,7 @@ class Delivery:
 
     def _crossing(self, slot: int, key: tuple[int, int]) -> Crossing | None:
         if key not in self._crossings:
-            if len(self._crossings) >= REMEMBERED:
-                del self._crossings[next(iter(self._crossings))]
-            self._crossings[key] = crossing(self._layouts.at(slot, key[0]), key[1])
+            remember(self._crossings, key, crossing(self._layouts.at(slot, key[0]), key[1]))
         return self._crossings[key]
 
     def _flat(self, slot: int, block: Block) -> torch.Tensor:
@@ -182,8 +179,7 @@ class Outcomes:
         if failed.took_worker:
             return None
         at = self._memory.blob(failed.group.number) + failed.blob
-        size = int.from_bytes(self._memory.bytes[at : at + 8], "little")
-        return bytes(self._memory.bytes[at + 8 : at + 8 + size])
+        return bytes(self._memory.read_sized(at))
 
     def judged(self, failed: Failed) -> BaseException | None:
         """What one failed sample raises; None where it is only counted."""

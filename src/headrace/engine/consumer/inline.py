@@ -13,10 +13,10 @@ from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
-from headrace.engine.staging.plans import Allotted
+from headrace.engine.staging.caching import Allotted
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
-from headrace.engine.worker.collator import COLLATION
+from headrace.engine.worker.collation import COLLATION
 from headrace.engine.worker.fitting import LeftOut, fitted
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
@@ -83,6 +83,7 @@ class InlineRun:
         """The next batch; exceptions are the user's own. With ``block`` off, ``NOT_YET`` while rows are under way."""
         if any(hand.then is self._groups.drawn for hand in self.hands):  # an interrupt came before it was taken
             self._groups.taken()
+        # Emptied by the last call: only now it is sure that the batch reached the user.
         while self.hands and self.hands[0].load is None:
             _settle(self.hands[0].then)
             self.hands.popleft()
@@ -97,8 +98,6 @@ class InlineRun:
                 raise StopIteration
             try:
                 made = self._batch(indices)
-            except StopIteration:  # the dataset's: as with torch, that is the end
-                raise
             except Exception as error:  # noqa: BLE001  (the user's dataset: the batch is given up, as torch does)
                 made = Hand(error, indices, Delivered())
             if made is not None:
@@ -117,8 +116,8 @@ class InlineRun:
     def _batch(self, indices: list[Any]) -> Hand[list[Any]] | None:
         with seeding.untouched() if self._seed is not None else nullcontext():
             samples, made = self._samples(indices)
-            if not indices or len(samples):
-                delivered = Delivered(self._number + 1, len(samples))
+            if made or not indices:
+                delivered = Delivered(self._number + 1, len(made))
                 batch = self._collated(samples, made, delivered)
                 if isinstance(batch, LeftOut):
                     batch, delivered = self._without(batch)
@@ -129,7 +128,7 @@ class InlineRun:
         return None
 
     def _samples(self, indices: list[Any]) -> tuple[Any, list[Any]]:
-        """The samples, and the indices that did not fail."""
+        """The samples, and the indices that did not fail: as many, unless they were made in bulk and others came."""
         made = indices
         if self._bulk is not None:
             try:
@@ -148,9 +147,9 @@ class InlineRun:
                     made.append(index)
                 except Exception as error:  # noqa: BLE001  (as above)
                     self.errors.failed(index, error, error)
-            if isinstance(self._placed, Staged):
+            if self._placed is not None:
                 self._placed.settle()
-        self.errors.passed(len(samples))
+        self.errors.passed(len(made))
         return samples, made
 
     def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:

@@ -53,8 +53,7 @@ class InlineStream:
         for hand in takewhile(lambda hand: hand.load is None, list(self.hands)):
             now = hand.then
         # This process's generators are the user's.
-        stream = {"batches": now.batches, "ended": now.ended, "state": now.state, "began": None, "random": None}
-        return {"streams": [stream], "turn": 0}
+        return {"streams": [replace(now, began=None, random=None).told()], "turn": 0}
 
     def next(self, *, block: bool = True) -> Hand[Resume]:
         """The next batch; exceptions are the user's own."""
@@ -82,7 +81,7 @@ class InlineStream:
 
     def _can_read_again(self) -> bool:
         """Where the stream stood when an interrupt came is unknown; one that cannot begin anew goes on as it is."""
-        return self._given.state is not None or not self._stream.reads(iter(self._dataset))
+        return self._given.state is not None or iter(self._dataset) is not self._stream.iterator
 
     def _made(self, items: list[Any], then: Resume) -> Hand[Resume]:
         delivered = Delivered(self._number + 1, len(items))

@@ -92,6 +92,7 @@ class FiguresPage:
 
     def show(self, epoch: int, delivered: Delivered, now: int, *, finished: bool = False) -> None:
         counters = self._counters
+        # Nobody is kept out meanwhile: a reader may see figures of two batches, which harms nobody who looks at them.
         _PAGE.pack_into(
             self._page,
             0,

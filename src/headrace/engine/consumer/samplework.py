@@ -289,6 +289,7 @@ class SampleWork:
         self._after = None
         held = self.epoch.open
         if torn:
+            # What was broken off may have left a slot in two places or in none: all are taken back but the follower's.
             self.slots.reclaim(() if self._next is None else list(self._next.epoch.open))
             held.clear()
         while held:

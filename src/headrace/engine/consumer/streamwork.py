@@ -84,11 +84,7 @@ class StreamWork:
     def progress(self) -> dict[str, Any]:
         """How far each stream has been delivered, and whose turn it is. Right whenever it is asked for."""
         now = self.machine.reached
-        streams = [
-            {"batches": at.batches, "ended": at.ended, "state": at.state, "began": at.began, "random": at.random}
-            for at in now.streams
-        ]
-        return {"streams": streams, "turn": now.turn}
+        return {"streams": [resume.told() for resume in now.streams], "turn": now.turn}
 
     def do(self, command: object) -> Hand[StreamProgress] | None:
         match command:

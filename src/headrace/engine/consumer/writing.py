@@ -6,7 +6,7 @@ from array import array
 from headrace.core.errors import SlabError
 from headrace.engine.consumer.supply.arriving import Planned
 from headrace.engine.memory.reservation import BLOB, Reservation
-from headrace.engine.staging.plans import Allotted
+from headrace.engine.staging.caching import Allotted
 from headrace.sched.book import Group
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.publication import IndexKind
@@ -34,9 +34,7 @@ def written(memory: Reservation, ledger: ConsumerLedger, group: Group) -> tuple[
         raise SlabError(
             f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
         )
-    at = memory.blob(number)
-    memory.bytes[at : at + 8] = len(packed).to_bytes(8, "little")
-    memory.bytes[at + 8 : at + 8 + len(packed)] = packed
+    memory.write_sized(memory.blob(number), packed)
     return _planned(memory, group, IndexKind.PICKLED, size)
 
 

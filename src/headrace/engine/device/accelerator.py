@@ -7,8 +7,7 @@ import torch
 
 from headrace.core.errors import DeviceUnavailable
 from headrace.engine.device.containers import tensors
-from headrace.engine.device.pieces import Flat, moved
-from headrace.engine.device.rows import Move
+from headrace.engine.device.pieces import Flat, Move, moved
 
 AMONG = 256 << 10
 """Bytes of a batch that the consumer's own stream copies: the device takes less time for them than the host would take
@@ -85,9 +84,7 @@ class Cuda:
     def __init__(self, device: torch.device, *, timed: bool = False) -> None:
         """``timed``: let the device tell how long copies take."""
         self._timed = timed
-        index: int | None = device.index
-        self._index = torch.cuda.current_device() if index is None else index
-        self._device = torch.device("cuda", self._index)
+        self._device, self._index = numbered(device), numbered(device).index
         self._cuda: Any = torch.cuda  # its own annotations are incomplete
         self._stream: Any = None
         self._asked: Any = None  # reached when the consumer's stream has done what came before a copy
@@ -216,7 +213,13 @@ class Cuda:
             self._unused.clear()
 
 
-def accelerator(device: Any, *, timed: bool = False) -> Accelerator | None:
+def numbered(device: torch.device) -> torch.device:
+    """A CUDA device with the number that it has for the calling thread."""
+    index: int | None = device.index
+    return torch.device("cuda", torch.cuda.current_device() if index is None else index)
+
+
+def accelerator(device: Any, *, timed: bool) -> Accelerator | None:
     """What ``device=`` names; None for the CPU. Raises ``DeviceUnavailable``."""
     try:
         chosen = torch.device(device)

@@ -73,6 +73,7 @@ class Ahead:
             if not hands:
                 return NOT_YET
             last = hands[-1].load
+            # Ctrl-C and SystemExit do not wait for the batches before them.
             hand = hands[-1 if isinstance(last, BaseException) and not isinstance(last, Exception) else 0]
             if isinstance(hand.load, tuple):
                 there, parcel = hand.load

@@ -110,6 +110,8 @@ class CudaRenderer:
             here = slice(part.start, part.stop)
             table = launches.table(levels, pictures.rows[here], width, device)
             if part.start == 0:
+                # What is made lies in the consumer's memory: whoever had that before must be done with it. Decoding
+                # needs none of it, and has not waited.
                 stream.wait_event(work.asked)
                 for target, source in zip(tensors(work.rest), tensors((bundle.rest, bundle.boxes)), strict=True):
                     target.copy_(source, non_blocking=True)
@@ -123,6 +125,7 @@ class CudaRenderer:
                 work.kept += (masks, table)
             if part is not parts[-1]:
                 work.done.record(stream)
+                # The next part is decoded into this one's memory.
                 work.done.synchronize()
                 work.kept.clear()
         work.done.record(stream)
@@ -168,7 +171,7 @@ class CudaRenderer:
     def release(self, work: Work) -> None:
         """See ``Renderer``. Its events are used again when both threads have done with it."""
         try:
-            work.users.pop()
+            work.users.pop()  # one step of the interpreter's, so that exactly one of the two threads is the first
         except IndexError:
             self._events += (work.asked, work.started, work.done)
 

@@ -52,7 +52,7 @@ class Pictures:
 
     def masks(self, part: range, dtype: np.dtype[Any]) -> list[torch.Tensor]:
         """Of the pictures of a part."""
-        kind = torch.from_numpy(np.empty(0, dtype)).dtype
+        kind = _torchs(dtype)
         return [self._sent(number, 3).view(kind).view(self.sizes[number]) for number in part]
 
     def _of_files(self, numbers: list[int]) -> list[Decoded]:
@@ -89,6 +89,10 @@ class Pictures:
         return flat.view(height, width, 3).permute(2, 0, 1)
 
 
+def _torchs(dtype: np.dtype[Any]) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype  # torch has no public function that says so
+
+
 def usable(decoded: list[Decoded], part: range, sizes: list[list[int]], work: Work) -> list[torch.Tensor]:
     """Where one could not be decoded, nothing stands, of its size and without memory; its neighbours stay."""
     for place, picture in enumerate(decoded):
@@ -107,8 +111,7 @@ def allocate(work: Work, dataset: Prepared, device: torch.device) -> None:
     shape = (len(bundle.indices), recipe.channels, *bundle.shape)
     work.out = torch.empty(shape, dtype=dtype, device=device, memory_format=options.memory_format)
     if bundle.mask is not None:
-        kind = torch.from_numpy(np.empty(0, bundle.mask)).dtype
-        work.masks = torch.empty((shape[0], *shape[2:]), dtype=kind, device=device)
+        work.masks = torch.empty((shape[0], *shape[2:]), dtype=_torchs(bundle.mask), device=device)
     work.rest = mapped((bundle.rest, bundle.boxes), partial(torch.empty_like, device=device))
 
 

@@ -2,6 +2,9 @@
 
 Tensors copied together share a block, and whoever keeps one of them keeps the block. So only small ones are: a list of
 every batch's labels must not hold its images.
+
+Of a batch that lies in its slot in rows, where each tensor is follows from the layout alone. So it is found out once
+for all batches of a layout and a size (``crossing``), and none of them is unpacked in the host's memory.
 """
 
 import math
@@ -11,15 +14,65 @@ from typing import Any, NamedTuple
 import torch
 
 from headrace.engine.device.containers import mapped, tensors
-from headrace.engine.device.rows import Allocate, Block, Crossing, Move, RowBlock
 from headrace.engine.memory.layout import Layout, Leaf, Node
 
 TOGETHER = 64 << 10
 """Bytes that tensors may take together to be copied as one."""
 ALIGN = 64
 
+Move = tuple[torch.Tensor, torch.Tensor]
+"""(target, source) of a copy."""
+Allocate = Callable[[int, torch.dtype], torch.Tensor]
+"""So many elements of a type, one after the other."""
 Flat = Callable[[int, int], torch.Tensor | None]
 """(address, size): that much of the slab as bytes; None where it is other memory."""
+
+
+class Block(NamedTuple):
+    """Bytes of a slot that are copied as one."""
+
+    start: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
+    dtype: torch.dtype
+    """So many of this type, which is that of the first tensor in it."""
+    tensors: tuple[tuple[int, torch.dtype | None, tuple[int, ...], tuple[int, ...], int], ...]
+    """Place among all of the batch, type if it is another, shape, strides, elements of the type before it."""
+
+
+class Crossing:
+    """How batches of one layout with one number of rows come elsewhere."""
+
+    __slots__ = ("blocks", "build", "count", "nbytes")
+
+    def __init__(self, blocks: tuple[Block, ...], count: int, nbytes: int, build: Callable[[list[Any]], Any]) -> None:
+        """``count`` tensors of so many bytes in all; ``build``: the batch from a list of them, which it may keep."""
+        self.blocks, self.count, self.nbytes, self.build = blocks, count, nbytes, build
+
+
+class RowBlock:
+    """A batch in its slot, which is lent to this object and to nothing else.
+
+    ``sources``: what the slot holds, one tensor for each block. They do not keep the slot.
+    """
+
+    __slots__ = ("__weakref__", "_sources", "crossing")
+
+    def __init__(self, crossing: Crossing, sources: tuple[torch.Tensor, ...]) -> None:
+        """``crossing`` is that of the slot's layout and of the rows it has."""
+        self.crossing, self._sources = crossing, sources
+
+    def moved(self, block: Allocate) -> tuple[Any, list[Move]]:
+        """See ``pieces.moved``."""
+        crossing = self.crossing
+        there: list[Any] = [None] * crossing.count
+        moves: list[Move] = []
+        for (_, count, kind, places), source in zip(crossing.blocks, self._sources, strict=True):
+            memory = block(count, kind)
+            moves.append((memory, source))
+            for place, dtype, shape, stride, offset in places:
+                typed = memory if dtype is None else memory.view(dtype)
+                there[place] = typed.as_strided(shape, stride, offset)
+        return crossing.build(there), moves
 
 
 class Span(NamedTuple):

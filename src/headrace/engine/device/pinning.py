@@ -6,15 +6,14 @@ is at work on the batches before them: 38.5 MB take several milliseconds, and th
 """
 
 import threading
-from collections.abc import Callable
-from queue import SimpleQueue
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from headrace.engine.device.pieces import Flat, moved
-from headrace.engine.device.rows import Allocate, Move
+from headrace.engine.device.jobthread import JobThread
+from headrace.engine.device.pieces import Allocate, Flat, Move, moved
 
 AT_ONCE = 1 << 20
 """Bytes that are copied before ``copy`` returns: less than waking a thread and waiting for it is worth."""
@@ -43,16 +42,14 @@ class Copying:
             self.done.set()
 
 
-Jobs = SimpleQueue[Copying | None]
-
 _DONE = Copying([])
 _DONE.done.set()
 
 
-def _work(jobs: Jobs) -> None:
-    while (copying := jobs.get()) is not None:
+def _work(jobs: Iterator[Copying]) -> None:
+    for copying in jobs:
         copying.run()
-        del copying  # its batch is the trainer's to keep
+        del copying
 
 
 class Pinning:
@@ -66,8 +63,7 @@ class Pinning:
         """``block`` allocates pinned memory, ``alone`` pins a tensor that is not in the slab: torch's, unless given."""
         self._block = block or _pinned
         self._alone = alone or torch.Tensor.pin_memory
-        self._jobs: Jobs = SimpleQueue()
-        self._threads: list[threading.Thread] = []  # one; two if an interrupt came while it was started
+        self._thread = JobThread("headrace pinning", _work)
 
     def copy(self, batch: Any, flat: Flat) -> tuple[Any, Copying]:
         """See ``Carrier``. What a thread copies keeps its own hold of both sides."""
@@ -77,11 +73,8 @@ class Pinning:
                 target.copy_(source)
             return there, _DONE
         copying = Copying(moves)
-        if not any(thread.ident is not None for thread in self._threads):
-            thread = threading.Thread(target=_work, args=(self._jobs,), name="headrace pinning", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._jobs.put(copying)
+        self._thread.start()
+        self._thread.put(copying)
         return there, copying
 
     def is_light(self, mark: Copying) -> bool:
@@ -111,14 +104,8 @@ class Pinning:
         """See ``Carrier``; there is nothing to use again."""
 
     def finish(self) -> None:
-        """See ``Carrier``. The thread ends: it is started when it is needed."""
-        jobs, threads = self._jobs, self._threads
-        self._jobs, self._threads = SimpleQueue(), []
-        for _ in threads:
-            jobs.put(None)
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        """See ``Carrier``."""
+        self._thread.finish()
 
 
 def _pinned(count: int, dtype: torch.dtype) -> torch.Tensor:

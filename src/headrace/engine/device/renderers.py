@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from headrace.engine.device.accelerator import numbered
 from headrace.engine.device.cuda import LAUNCHES, CudaRenderer
 from headrace.engine.device.host import Host
 from headrace.engine.device.rendering import Renderer
@@ -20,7 +21,7 @@ def renderer(dataset: Prepared, device: torch.device) -> Renderer:
         _warming.pop().join()
     if device.type == "cpu":
         return Host(dataset)
-    return CudaRenderer(dataset, _numbered(device), first_bundle(dataset))
+    return CudaRenderer(dataset, numbered(device), first_bundle(dataset))
 
 
 _warming: list[threading.Thread] = []
@@ -40,7 +41,7 @@ def warm(dataset: Prepared, device: Any) -> None:
     if chosen.type != "cuda" or not cuda.is_available():
         return
     before = _warming[-1] if _warming else None
-    trial = (dataset, _numbered(chosen), first_bundle(dataset)) if cuda.is_initialized() else None
+    trial = (dataset, numbered(chosen), first_bundle(dataset)) if cuda.is_initialized() else None
     thread = threading.Thread(target=_warm, args=(trial, before), name="headrace warming", daemon=True)
     _warming.append(thread)
     thread.start()
@@ -57,9 +58,3 @@ def _warm(trial: tuple[Prepared, torch.device, Bundle | None] | None, before: th
                 tried.prepare()
             finally:
                 tried.finish()
-
-
-def _numbered(device: torch.device) -> torch.device:
-    """Which one it is for the calling thread."""
-    index: int | None = device.index
-    return torch.device("cuda", torch.cuda.current_device() if index is None else index)

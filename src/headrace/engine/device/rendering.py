@@ -5,8 +5,9 @@ order; ``next()`` makes the trainer's stream wait for an event, and nothing wait
 """
 
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from queue import SimpleQueue
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,7 @@ from headrace.core.stats import DeviceUse
 from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.device.ahead import GONE
 from headrace.engine.device.containers import mapped
+from headrace.engine.device.jobthread import JobThread
 from headrace.engine.device.pieces import Flat
 from headrace.engine.pixels.bundle import Bundle
 from headrace.engine.pixels.prepared import Prepared, replaced
@@ -97,24 +99,19 @@ class Rendering:
         """Does nothing yet."""
         self._pixels, self._renderer = dataset.pixels, renderer
         self._errors, self._counters = errors, counters
-        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []  # one; two if an interrupt came while it was started
+        self._thread = JobThread("headrace pixels", partial(_work, renderer))
 
     def start(self) -> None:
         """Begin with what has to be done before the first batch, while workers make that; once all of them are forked:
         nobody inherits a lock that this thread holds.
         """
-        if any(thread.ident is not None for thread in self._threads):
-            return
-        thread = threading.Thread(target=_work, args=(self._jobs, self._renderer), name="headrace pixels", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._thread.start()
 
     def copy(self, batch: Bundle, flat: Flat) -> tuple[None, Work]:
         """See ``Carrier``: begin with it."""
         work = self._renderer.begin(batch)
         self.start()
-        self._jobs.put(work)
+        self._thread.put(work)
         return None, work
 
     def is_light(self, mark: Work) -> bool:
@@ -136,8 +133,9 @@ class Rendering:
     def _assembled(self, work: Work) -> Any:
         bundle = work.bundle
         assert bundle is not None
-        if work.verdict is None:
-            self._count(work)
+        if work.verdict is None:  # an interrupt may have this done again: what failed is counted once
+            if work.use is not None:
+                self._counters.device = self._counters.device.plus(work.use)
             work.verdict = []
             for position, error in work.failed:
                 error.add_note(f"headrace: sample {bundle.indices[position]!r}")
@@ -167,10 +165,6 @@ class Rendering:
             made = replaced(made, pixels.mask, masks)
         return made if boxes is None else replaced(made, pixels.boxes, boxes)
 
-    def _count(self, work: Work) -> None:
-        if work.use is not None:
-            self._counters.device = self._counters.device.plus(work.use)
-
     def reached(self, mark: Work) -> bool:
         """See ``Carrier``."""
         return mark.is_ready and (mark.error is not None or self._renderer.reached(mark))
@@ -191,21 +185,15 @@ class Rendering:
         mark.bundle = mark.made = mark.rest = mark.out = mark.masks = None
 
     def finish(self) -> None:
-        """See ``Carrier``. The thread ends: it is started when it is needed."""
-        jobs, threads = self._jobs, self._threads
-        self._jobs, self._threads = SimpleQueue(), []
-        for _ in threads:
-            jobs.put(None)
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        """See ``Carrier``."""
+        self._thread.finish()
         self._renderer.finish()
 
 
-def _work(jobs: "SimpleQueue[Work | None]", renderer: Renderer) -> None:
+def _work(renderer: Renderer, jobs: Iterator[Work]) -> None:
     with suppress(Exception):  # raised again where the first batch needs it
         renderer.prepare()
-    while (work := jobs.get()) is not None:
+    for work in jobs:
         try:
             renderer.run(work)
         except BaseException as error:  # noqa: BLE001  (raised in the trainer, where the batch is asked for)
@@ -213,4 +201,4 @@ def _work(jobs: "SimpleQueue[Work | None]", renderer: Renderer) -> None:
         finally:
             work.is_ready = True  # first, so that nobody waits who comes now
             work.waits.release()
-        del work  # its batch is the trainer's to keep
+        del work

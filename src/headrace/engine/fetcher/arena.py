@@ -80,7 +80,7 @@ class Arena:
 
     def close(self) -> None:
         if self._closed.alive:
-            self._pulse.release()
+            self._pulse.release()  # a mapping with views of it cannot be closed
             self._view.release()
             self._map.close()
             self._closed()

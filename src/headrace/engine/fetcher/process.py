@@ -110,7 +110,7 @@ class FetchLoop:
         self._telling: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._main = asyncio.create_task(self._run())
+        self._main = asyncio.create_task(self._run())  # kept: the loop refers to its tasks weakly
 
     def _noted(self, event: Event) -> None:
         """A request is made again."""
@@ -234,7 +234,7 @@ class FetchLoop:
             self._fail(number, began, row.key, StoreError(words, server=self._store.name, key=row.key))
             return
         assert offset is not None, "an error message finds room: payloads never fill the arena to its end"
-        retries = min(31, self._retried.pop(row.key, 0))
+        retries = min(31, self._retried.pop(row.key, 0))  # so many fit into a sample's flags in a trace
         self._arena.write(offset, row.payload, blob)
         self._held[offset] = number
         self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))
@@ -245,6 +245,7 @@ class FetchLoop:
     def _tell(self) -> None:
         self._telling = None
         arrived, self._arrived = self._arrived, []
+        # Asked for is a little more than may be under way: there is something to go on with until the next word comes.
         size = self._window.size
         counts = {
             **asdict(self._tally),

@@ -105,6 +105,7 @@ def _reduce_tensor(value: torch.Tensor) -> Any:
     if value.is_quantized or value.is_conj() or value.is_neg():
         return NotImplemented
     data = value.detach()
+    # In the order in which it lies: transposed, or with channels last, it travels as it is and comes back so.
     order = sorted(range(data.dim()), key=data.stride, reverse=True)
     dense = data.permute(order)
     stride = tuple(data.stride())

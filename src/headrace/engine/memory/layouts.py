@@ -38,21 +38,20 @@ class Layouts:
             described = _description(shape)
             if described is None or len(described) > RECORD - 16:
                 return None
-            found = _keep(self._described, shape, (_number(described), described))
+            found = remember(self._described, shape, (_number(described), described))
         number = found[0]
         known = self._known.get(number)
         if known is None:
-            known = _keep(self._known, number, Layout(shape))
+            known = remember(self._known, number, Layout(shape))
         return (number, known) if known.leaves else None
 
     def at(self, slot: int, number: int) -> Layout:
         """The layout of a slot that holds rows, by its number."""
         known = self._known.get(number)
         if known is None:
-            at = self._memory.record(slot)
-            size = int.from_bytes(self._memory.bytes[at + 8 : at + 16], "little")
-            shape = pickle.loads(self._memory.bytes[at + 16 : at + 16 + size])  # noqa: S301  (of this run's processes)
-            known = _keep(self._known, number, Layout(shape))
+            described = self._memory.read_sized(self._memory.record(slot) + 8)
+            shape = pickle.loads(described)  # noqa: S301  (of this run's processes)
+            known = remember(self._known, number, Layout(shape))
         return known
 
     def is_told(self, slot: int, number: int) -> bool:
@@ -73,8 +72,7 @@ class Layouts:
         """
         at, view = self._memory.record(slot), self._memory.bytes
         view[at : at + 8] = bytes(8)
-        view[at + 8 : at + 16] = len(described).to_bytes(8, "little")
-        view[at + 16 : at + 16 + len(described)] = described
+        self._memory.write_sized(at + 8, described)
         view[at : at + 8] = (number + 1).to_bytes(8, "little")
 
 
@@ -82,7 +80,7 @@ def _description(shape: Leaf | Node) -> bytes | None:
     """A shape as bytes, equal for equal shapes whichever of their parts are the same objects."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
-    pickler.fast = True
+    pickler.fast = True  # no memo: parts that are equal and parts that are the same object are written alike
     try:
         pickler.dump(shape)
     except Exception:  # noqa: BLE001  (a local named tuple, say: such samples travel as objects, or fail there)
@@ -94,7 +92,8 @@ def _number(described: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(described, digest_size=8).digest(), "little") >> 2
 
 
-def _keep(known: dict[K, V], key: K, value: V) -> V:
+def remember(known: dict[K, V], key: K, value: V) -> V:
+    """Add it, and forget what came first where there are too many."""
     if len(known) >= REMEMBERED:
         del known[next(iter(known))]
     known[key] = value

@@ -134,6 +134,7 @@ class Section:
 
     def __enter__(self) -> None:
         try:
+            # Threads first: a record lock is the process's, and would let another thread of it in.
             self._threads.acquire()
             self._lock.__enter__()
         except BaseException:

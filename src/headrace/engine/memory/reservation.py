@@ -131,12 +131,15 @@ class Reservation:
         """Where a slot's data begins."""
         return self.slots + slot * self.slot_bytes
 
-    def drop(self, offset: int, size: int) -> None:
-        """Give the memory of a range back; it reads as zeros afterwards."""
-        start = _page(offset)
-        length = (offset + size - start) // PAGE * PAGE
-        if length > 0:
-            self.map.madvise(mmap.MADV_REMOVE, start, length)
+    def read_sized(self, at: int) -> memoryview:
+        """What ``write_sized`` left there."""
+        size = int.from_bytes(self.bytes[at : at + 8], "little")
+        return self.bytes[at + 8 : at + 8 + size]
+
+    def write_sized(self, at: int, content: bytes) -> None:
+        """Behind its length, which takes 8 bytes."""
+        self.bytes[at : at + 8] = len(content).to_bytes(8, "little")
+        self.bytes[at + 8 : at + 8 + len(content)] = content
 
     def stay(self) -> None:
         """It is mapped until the process ends, and not used again."""

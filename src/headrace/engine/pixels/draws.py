@@ -27,15 +27,13 @@ _PIXEL = torch.empty((), dtype=torch.uint8)
 
 def params(transform: Any, view: View) -> dict[str, Any]:
     """Those of a v2 transform."""
-    made = getattr(transform, "make_params", None) or transform._get_params  # noqa: SLF001  (before torchvision 0.21)
-    found: dict[str, Any] = made([stand_in(view)])
+    found: dict[str, Any] = transform.make_params([stand_in(view)])
     return found
 
 
 def is_new(transform: Any) -> bool:
     """Whether it is one of v2. Its class is asked: modules take long to say that they do not have something."""
-    kind = type(transform)
-    return hasattr(kind, "make_params") or hasattr(kind, "_get_params")
+    return hasattr(type(transform), "make_params")
 
 
 def happens(probability: float) -> bool:

@@ -14,9 +14,10 @@ from headrace.engine.pixels.bundle import HOLE, Bundle, Picture, Storing, bundle
 from headrace.engine.pixels.header import header
 from headrace.engine.pixels.options import OnDevice, Pixels
 from headrace.engine.pixels.recipe import OTHERWISE, Recipe, recipe
+from headrace.engine.staging.folders import is_folder, opens
 from headrace.engine.staging.images import dimensions, plain_jpeg
 from headrace.engine.staging.prefix import cut
-from headrace.engine.staging.stages import Scopes, Stages, is_folder, opens, staged
+from headrace.engine.staging.stages import Scopes, Stages, staged
 from headrace.engine.worker import collation
 from headrace.store.pictures import decoded
 
@@ -70,14 +71,15 @@ class Prepared(Dataset[Picture]):
         self.pixels = described(dataset)
         self.recipe: Recipe = recipe(self.pixels.transform, pillow=self.pixels.pillow)
         self._stages = staged(dataset, ("", "", ""))
-        if hasattr(dataset, "made_of"):  # a store's, see ``Networked``
+        # A store's, see ``Networked``. Not left to ``__getattr__``, which isinstance() does not ask since Python 3.12.
+        if hasattr(dataset, "made_of"):
             self.store, self.keys = dataset.store, dataset.keys
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name in {"dataset", "made_of"} or name.startswith("__"):
+        if name == "dataset" or name.startswith("__"):  # it is asked while it is being unpickled, and has none yet
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
@@ -175,6 +177,7 @@ def first_bundle(dataset: Prepared) -> Bundle | None:
     recipe = dataset.recipe
     state = torch.get_rng_state()
     try:
+        # A lying and a standing picture: only a recipe that makes one size of both says what size a batch will have.
         rows = [recipe.numbers(height, width) for height, width in ((256, 320), (320, 256))]
     except Exception:  # noqa: BLE001  (a crop larger than this: the first batch will have to do)
         return None

@@ -14,10 +14,6 @@ from headrace.engine.pixels.draws import Draw
 from headrace.engine.pixels.view import MOST_OPERATIONS, View
 from headrace.engine.staging.lists import steps
 
-KNOWN = (
-    "Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad, RandomHorizontalFlip, RandomVerticalFlip, ColorJitter, "
-    "RandomGrayscale, Grayscale, ToTensor, ToImage, PILToTensor, ToDtype, ConvertImageDtype and Normalize"
-)
 OTHERWISE = "or leave on_device out, and workers do all of it"
 
 
@@ -110,7 +106,8 @@ class _TransformReader:
         name = type(transform).__name__
         if not type(transform).__module__.startswith("torchvision.transforms.") or name not in _READERS:
             raise NotOnDevice(
-                f"on_device=: {_named(transform)} cannot run on the device. Known are torchvision's own {KNOWN}; "
+                f"on_device=: {_named(transform)} cannot run on the device. Known are torchvision's own "
+                f"{', '.join(_READERS)}; "
                 f"let the dataset do {name} in fetch or decode, or on the batch in your loop, {OTHERWISE}"
             )
         getattr(self, _READERS[name])(transform, name)
@@ -120,7 +117,6 @@ class _TransformReader:
             raise NotOnDevice(f"on_device=: more than {MOST_OPERATIONS} colour operations in one list, {OTHERWISE}")
         if self.jitters > 1:
             raise NotOnDevice(f"on_device=: one ColorJitter with contrast is enough for a list, {OTHERWISE}")
-        count = self.channels
         return Recipe(
             draws=tuple(self.draws),
             cubic=self.cubic,
@@ -131,20 +127,16 @@ class _TransformReader:
             after=self.paddings[1] or Padding(),
             contrast=self.jitters > 0,
             operations=self.operations,
-            channels=count,
-            scale=tuple(self.scale[:count]),
-            shift=tuple(self.shift[:count]),
+            channels=self.channels,
+            scale=tuple(self.scale[: self.channels]),
+            shift=tuple(self.shift[: self.channels]),
             dtype=self.dtype,
         )
 
-    def _geometry(self, name: str) -> None:
-        if self.normalised:
-            self._misplaced(name, self.normalised)
-        if self.coloured:
-            self._misplaced(name, self.coloured)
-
-    def _misplaced(self, name: str, before: str) -> None:
-        raise NotOnDevice(f"on_device=: {name} comes after {before}. Put it before that, {OTHERWISE}")
+    def _comes_before(self, name: str, *others: str) -> None:
+        """``NotOnDevice`` where one of them was there first: what they do is done last on the device."""
+        for other in filter(None, others):
+            raise NotOnDevice(f"on_device=: {name} comes after {other}. Put it before that, {OTHERWISE}")
 
     def _draw(self, function: Any, transform: Any) -> None:
         self.draws.append(partial(function, transform))
@@ -153,7 +145,7 @@ class _TransformReader:
         self._draw(_nothing, None)
 
     def resize(self, transform: Any, name: str) -> None:
-        self._geometry(name)
+        self._comes_before(name, self.normalised, self.coloured)
         if self.resized:
             raise NotOnDevice(
                 f"on_device=: {name} resizes what {self.resized} has resized. One resize is done on the device; let "
@@ -170,7 +162,7 @@ class _TransformReader:
         self._draw(draws.resize if name == "Resize" else draws.random_resized_crop, transform)
 
     def crop(self, transform: Any, name: str) -> None:
-        self._geometry(name)
+        self._comes_before(name, self.normalised, self.coloured)
         if name == "CenterCrop":
             side = 1 if self.resized else 0
             self.paddings[side] = self.paddings[side] or Padding()
@@ -183,7 +175,7 @@ class _TransformReader:
         self._draw(draws.random_crop, transform)
 
     def pad(self, transform: Any, name: str) -> None:
-        self._geometry(name)
+        self._comes_before(name, self.normalised, self.coloured)
         self._pad(name, self._padding(transform, name))
         self._draw(draws.pad, transform)
 
@@ -210,8 +202,7 @@ class _TransformReader:
         self._draw(draws.horizontal_flip if "Horizontal" in name else draws.vertical_flip, transform)
 
     def colour(self, transform: Any, name: str) -> None:
-        if self.normalised:
-            self._misplaced(name, self.normalised)
+        self._comes_before(name, self.normalised)
         if self.dtype.is_floating_point and self.scale[0] == 1.0:
             raise NotOnDevice(f"on_device=: {name} on floats that were not scaled to 1: use scale=True, {OTHERWISE}")
         floors = not self.dtype.is_floating_point
@@ -262,9 +253,8 @@ class _TransformReader:
     def normalise(self, transform: Any, name: str) -> None:
         self.nothing(transform, name)
         if not self.dtype.is_floating_point:
-            raise NotOnDevice(
-                f"on_device=: {name} needs floats: put ToTensor(), or ToDtype(..., scale=True), before it"
-            )
+            needs = "needs floats: put ToTensor(), or ToDtype(..., scale=True), before it"
+            raise NotOnDevice(f"on_device=: {name} {needs}")
         means, deviations = _of_channels(transform.mean), _of_channels(transform.std)
         if min(len(means), len(deviations)) < self.channels or not all(deviations):
             raise NotOnDevice(f"on_device=: {name}: a mean and a std other than 0 for each of the channels")

@@ -18,8 +18,6 @@ MOST_OPERATIONS: Final = 8
 COLUMNS: Final = OPERATIONS + 2 * MOST_OPERATIONS
 PACKED: Final = struct.Struct(f"{COLUMNS}f")
 """A row on its way: as bytes it is one thing to send, not forty."""
-MOST_SIDE: Final = 1 << 24
-"""Numbers travel as float32, which counts up to here."""
 
 
 class PictureFrame:

@@ -1,16 +1,23 @@
-"""What a process must know to use a loader's cache. Crosses the process boundary with the dataset."""
+"""What a process must know to use a loader's cache, and what it is told of each group of samples."""
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
+from typing import Any, NamedTuple
 
+from headrace.cache.codec import Codec
 from headrace.cache.company import Unit
 from headrace.cache.options import Cache
 from headrace.cache.share import START
+from headrace.engine.staging.images import ImageKind
 from headrace.engine.staging.stages import Scopes
+from headrace.engine.staging.tensors import TensorKind
 
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """The cache, and what of it is this dataset's."""
+    """The cache, and what of it is this dataset's. Crosses the process boundary with the dataset."""
 
     options: Cache
     scopes: Scopes
@@ -21,3 +28,41 @@ class Caching:
     """Where to count what was found, see ``Counts``."""
     start: tuple[int, int, int] = field(default=START, compare=False)
     """How the room is divided until enough is measured to plan it."""
+
+
+def codec() -> Codec:
+    """For what datasets of torch's users hold; one of a process's own."""
+    return Codec([TensorKind(), ImageKind()])
+
+
+_PLAN = struct.Struct("<QB")
+
+
+class Plan(NamedTuple):
+    """Of one sample: the word of the entry to begin with, or ``LOOK``, and the form to keep it in; 0 for none."""
+
+    word: int
+    keep: int
+
+
+class Allotted(list[Any]):
+    """Indices of a group, with a plan for each."""
+
+    def __init__(self, indices: Sequence[Any], plans: Sequence[Plan]) -> None:
+        """One plan for each."""
+        super().__init__(indices)
+        self.plans = plans
+
+    def packed(self) -> bytes:
+        """The plans, for another process."""
+        return pack_plans(self.plans)
+
+
+def pack_plans(plans: Sequence[Plan]) -> bytes:
+    """For another process: what a cache says about the samples of a group."""
+    return b"".join(starmap(_PLAN.pack, plans))
+
+
+def read_plans(body: memoryview, count: int) -> list[Plan]:
+    """The plans of ``count`` samples that ``pack_plans`` wrote."""
+    return [Plan(*found) for found in _PLAN.iter_unpack(body[: count * _PLAN.size])]

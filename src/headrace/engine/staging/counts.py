@@ -30,7 +30,7 @@ class Counts:
         found = list(self._before)
         if self._fd >= 0 and self._pid == os.getpid():
             content = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
-            whole = len(content) // _RECORD.size * _RECORD.size
+            whole = len(content) // _RECORD.size * _RECORD.size  # a worker may be writing the last one
             for each in _RECORD.iter_unpack(content[:whole]):
                 found = [a + b for a, b in zip(found, each, strict=True)]
         return found

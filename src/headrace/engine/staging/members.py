@@ -19,8 +19,14 @@ def member(dataset: Any, index: Any) -> tuple[Any, Any]:
 
 
 def part_of(several: Any, index: int) -> tuple[int, int]:
-    """Of a ``ConcatDataset``: the number of the one that a sample is of, and its index there."""
-    index += len(several) if index < 0 else 0
+    """Of a ``ConcatDataset``: the number of the one that a sample is of, and its index there.
+
+    ``IndexError`` where there is no such sample: the first one would take what is left below 0 for one of its own.
+    """
+    total = several.cumulative_sizes[-1]
+    if not -total <= index < total:
+        raise IndexError(f"there is no sample {index}: the datasets have {total} together")
+    index += total if index < 0 else 0
     part = bisect_right(several.cumulative_sizes, index)
     return part, index - (several.cumulative_sizes[part - 1] if part else 0)
 

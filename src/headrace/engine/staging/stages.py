@@ -1,12 +1,9 @@
 """A dataset's samples in three steps, with what a cache must know of each: how, how often alike, and of what file."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from io import FileIO
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +14,9 @@ from headrace.cache.code import title
 from headrace.cache.fingerprint import Held, Method, fingerprint
 from headrace.cache.state import held
 from headrace.core.errors import CacheError
-from headrace.engine.staging.images import picture
+from headrace.engine.staging.folders import Folder, folder_parts, folder_scopes, is_folder
 from headrace.engine.staging.lists import HOLDERS
 from headrace.engine.staging.members import part_of
-from headrace.engine.staging.prefix import apply, cut
 
 STAGES = ("fetch", "decode", "augment")
 HOW = (
@@ -125,19 +121,6 @@ def is_own(dataset: Any, kind: Any) -> bool:
     return isinstance(dataset, kind) and getattr(type(dataset), "__getitem__", None) is kind.__getitem__
 
 
-def is_folder(dataset: Any) -> bool:
-    """Whether it is one of torchvision's folders of pictures, and makes samples as they do."""
-    getter = getattr(type(dataset), "__getitem__", None)
-    return getattr(getter, "__module__", "") == "torchvision.datasets.folder" and hasattr(dataset, "samples")
-
-
-def opens(folder: Any) -> bool:
-    """Whether a folder's files are opened by torchvision's own loader, so that they may be read by others."""
-    loader = folder.loader
-    ours = getattr(loader, "__module__", "") == "torchvision.datasets.folder"
-    return ours and loader.__name__ in {"default_loader", "pil_loader"}
-
-
 def unasked(dataset: Any) -> str:
     """A fingerprint of a dataset, in which objects that say themselves what they are, as stores do, are not asked."""
     return fingerprint(*_parts(dataset), asks=False)
@@ -173,7 +156,7 @@ def _parts(dataset: Any) -> tuple[Any, ...]:
 def _leaf_parts(dataset: Any) -> tuple[Any, ...]:
     if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
         return tuple(part for parts in _own_parts(dataset) for part in parts)
-    return _folder_parts(dataset, _Folder(dataset))
+    return folder_parts(dataset, Folder(dataset))
 
 
 def check_staged(dataset: Any) -> None:
@@ -186,18 +169,14 @@ def check_staged(dataset: Any) -> None:
 
 
 def _subset(whole: Stages, indices: Any) -> Stages:
-    def origin(index: int) -> int:
-        return whole.origin(indices[index])
-
-    def stamp(index: int) -> tuple[int, ...] | None:
-        return whole.stamp(indices[index])
-
-    def naming(index: int) -> AbstractContextManager[None]:
-        return whole.naming(indices[index])
+    def within(asked: Callable[[int], Any]) -> Callable[[int], Any]:
+        return lambda index: asked(indices[index])
 
     fetch, *others = whole.steps
-    inner = fetch._replace(run=lambda index: fetch.run(indices[index]))
-    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp, naming=naming)
+    steps = (fetch._replace(run=within(fetch.run)), *others)
+    return whole._replace(
+        steps=steps, origin=within(whole.origin), stamp=within(whole.stamp), naming=within(whole.naming)
+    )
 
 
 def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
@@ -208,13 +187,14 @@ def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> S
         part, within = part_of(dataset, index)
         return before[part] + parts[part].origin(within)
 
-    def stamp(index: int) -> tuple[int, ...] | None:
-        part, within = part_of(dataset, index)
-        return parts[part].stamp(within)
+    def asked(each: list[Callable[[int], Any]]) -> Callable[[int], Any]:
+        def ask(index: int) -> Any:
+            part, within = part_of(dataset, index)
+            return each[part](within)
 
-    def naming(index: int) -> AbstractContextManager[None]:
-        part, within = part_of(dataset, index)
-        return parts[part].naming(within)
+        return ask
+
+    stamp, naming = asked([part.stamp for part in parts]), asked([part.naming for part in parts])
 
     def of_part(number: int) -> Callable[[Any], Any]:
         def run(given: Any) -> Any:
@@ -308,57 +288,7 @@ def _no_stamp(index: int) -> None:
     """A sample without a file of its own."""
 
 
-def _content(path: str) -> bytes:
-    """Of a file; by half of what it costs by way of a ``Path`` and a buffer."""
-    with FileIO(path) as file:
-        return file.readall()
-
-
-class _Folder:
-    """An image folder's own ``__getitem__``, in steps. Targets are looked up, not kept."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        self.kept, self.rest, _ = cut(dataset.transform)
-        self.opens = opens(dataset)
-
-    def fetch(self, index: int) -> Any:
-        path, target = self.dataset.samples[index]
-        return (_content(path) if self.opens else path), target
-
-    def decode(self, encoded: Any) -> Any:
-        content, target = encoded
-        found = picture(content) if self.opens else self.dataset.loader(content)
-        return apply(self.kept, found), target
-
-    def augment(self, decoded: Any) -> Any:
-        sample, target = decoded
-        change = self.dataset.target_transform
-        return apply(self.rest, sample), target if change is None else change(target)
-
-    def stamp(self, index: int) -> tuple[int, ...]:
-        found = Path(self.dataset.samples[index][0]).stat()
-        return found.st_size, found.st_mtime_ns
-
-
-def _folder_scopes(dataset: Any, folder: _Folder) -> Scopes:
-    root = os.fspath(getattr(dataset, "root", ""))
-    within = os.path.join(root, "")  # noqa: PTH118  (paths are texts here, and a million of them)
-    names = [path.removeprefix(within) for path, _ in dataset.samples]
-    targets = np.array([target for _, target in dataset.samples])
-    data = fingerprint("folder", os.path.realpath(root), names, targets)
-    loader, kept, rest, change = _folder_parts(dataset, folder)
-    decoded = fingerprint(data, loader, kept)
-    return data, decoded, fingerprint(decoded, rest, change)
-
-
-def _folder_parts(dataset: Any, folder: _Folder) -> tuple[Any, ...]:
-    """What opens a file, what is kept of its picture, what is made of that, and of the target."""
-    loader = (picture, "as torchvision opens it") if folder.opens else dataset.loader
-    return loader, folder.kept, folder.rest, dataset.target_transform
-
-
 def _folder(dataset: Any, scopes: Scopes | None) -> Stages:
-    folder = _Folder(dataset)
-    scopes, count = scopes or _folder_scopes(dataset, folder), len(dataset.samples)
+    folder = Folder(dataset)
+    scopes, count = scopes or folder_scopes(dataset, folder), len(dataset.samples)
     return Stages(_steps(folder, encodes=folder.opens), scopes, OwnNumber(count), count, folder.stamp)

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch.utils.data import Subset
 
 from headrace.core.options import Prefetch, Retry
+from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived
@@ -73,12 +74,21 @@ class Rows:
 class Brought:
     """``dataset[index]``, of what lies in the arena where there is something."""
 
-    def __init__(self, dataset: Any, arena: Arena | None, observer: Observer | None) -> None:
+    def __init__(self, dataset: Any, arena: Arena | None) -> None:
         """``arena``: None where nothing is ever brought."""
-        self._dataset, self._arena, self.observer = dataset, arena, observer
+        self._dataset, self._arena = dataset, arena
+        self.observer: Observer | None = None
+        """Who is told what samples are made of."""
         self._rows = None if arena is None else Rows.of(dataset)
         self.place: Arrived | None = None
         """Where the row of the next sample lies."""
+
+    def reads(self, body: memoryview, count: int) -> list[Arrived | None]:
+        """What was written for ``count`` samples: see ``Planned``."""
+        return wire.read_places(body, count)
+
+    def settle(self) -> None:
+        """Nothing is kept."""
 
     def __call__(self, index: Any) -> Any:
         """The sample. A row that could not be read raises the store's error."""

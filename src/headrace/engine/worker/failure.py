@@ -86,6 +86,7 @@ def rebuilt(kind: type[BaseException], message: str) -> BaseException:
         message = _Readable(message)
     make: Any = kind
     with suppress(Exception):  # the constructor is the user's
+        # torch gives the message by name to classes that have one, too (``ExceptionWrapper``).
         made: object = make(message=message) if getattr(kind, "message", None) else make(message)
         if isinstance(made, BaseException) and not isinstance(made, StopIteration):
             return made

@@ -43,7 +43,8 @@ def fitted(
         return collate_fn(samples)
     except Exception as error:
         bad = _refused(collate_fn, kept, error) if isinstance(kept, Sequence) else {}
-        found = {place: (index, _said(dataset, index, bad[place])) for place, index in _among(indices, bad)}
+        among = enumerate(indices()) if bad else ()
+        found = {place: (index, _said(dataset, index, bad[place])) for place, index in among if place in bad}
         if not found:
             raise
         rest = [sample for place, sample in enumerate(kept) if place not in found]
@@ -96,11 +97,6 @@ def _copied(sample: Any) -> Any:
     if type(sample) is tuple:
         return tuple([_copied(part) for part in sample])
     return sample.copy() if type(sample) in {dict, list} else sample
-
-
-def _among(indices: Callable[[], Sequence[Any]], places: Mapping[int, str]) -> list[tuple[int, Any]]:
-    """Those places, with the indices of the samples there."""
-    return [(place, index) for place, index in enumerate(indices()) if place in places] if places else []
 
 
 def _cannot(error: Exception) -> str:

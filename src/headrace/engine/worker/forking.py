@@ -17,8 +17,6 @@ from dataclasses import replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
-import torch
-
 from headrace.engine.memory.lock import Bell
 from headrace.engine.worker import process
 from headrace.engine.worker.job import Job
@@ -43,7 +41,7 @@ def serve(channel: socket.socket, context: BaseContext, job: Job, workers: list[
     collects = gc.isenabled()
     gc.freeze()
     gc.disable()
-    _set_name(NAME)
+    process.set_name(NAME)
     ended = _ForkServer(channel, context, job, collects=collects).run()
     for worker in workers if ended else ():
         with suppress(OSError):  # it has ended
@@ -132,13 +130,8 @@ class _ForkServer:
         if os.read(permit, len(KNOWN)) != KNOWN:
             return  # whoever is in this lane is another
         os.close(permit)
+        # From here on the user's code runs, which may print.
         sys.stdout, sys.stderr = self._streams
         if self._collects:
             gc.enable()
         process.main(job)
-
-
-def _set_name(name: str) -> None:
-    """As ``ps`` shows it."""
-    if hasattr(torch.multiprocessing, "_set_thread_name"):
-        torch.multiprocessing._set_thread_name(name)  # noqa: SLF001  (as torch's own workers are named)

@@ -51,11 +51,21 @@ def captured() -> bytes:
 
 def restore(state: bytes) -> None:
     """Set all three to what ``captured`` returned."""
-    torch.default_generator.set_state(torch.frombuffer(bytearray(state[:_TORCH]), dtype=torch.uint8))
-    words, drawn, gauss = _python(state)
-    random.setstate((3, tuple(words), gauss if drawn else None))
-    key, position, has_gauss, cached = _numpy(state)
-    np.random.set_state(("MT19937", key, position, has_gauss, cached))
+    _set(state, torch.default_generator, random, np.random)
+
+
+def _set(state: bytes, torchs: torch.Generator, pythons: Any, numpys: Any) -> None:
+    """``ValueError`` or ``RuntimeError`` for what is none of their states."""
+    words = array("I", state[_TORCH : _TORCH + 4 * _WORDS])
+    drawn, gauss = _PYTHON.unpack_from(state, _TORCH + 4 * _WORDS)
+    key = np.frombuffer(state, dtype=np.uint32, count=_WORDS - 1, offset=_AT_NUMPY)
+    position, has_gauss, cached = _NUMPY.unpack_from(state, _AT_NUMPY + key.nbytes)
+    # numpy believes what it is given, and would draw from beyond its words.
+    if position >= _WORDS or has_gauss not in {0, 1}:
+        raise ValueError(position)
+    torchs.set_state(torch.frombuffer(bytearray(state[:_TORCH]), dtype=torch.uint8))
+    pythons.setstate((3, tuple(words), gauss if drawn else None))
+    numpys.set_state(("MT19937", key, position, has_gauss, cached))
 
 
 def packed(state: bytes) -> str:
@@ -71,27 +81,15 @@ def unpacked(text: str) -> bytes:
         return b""
 
 
-def _python(state: bytes) -> tuple[list[int], bool, float]:
-    words = array("I", state[_TORCH : _TORCH + 4 * _WORDS])
-    drawn, gauss = _PYTHON.unpack_from(state, _TORCH + 4 * _WORDS)
-    return words.tolist(), drawn, gauss
-
-
-def _numpy(state: bytes) -> tuple[Any, int, int, float]:
-    key = np.frombuffer(state, dtype=np.uint32, count=_WORDS - 1, offset=_AT_NUMPY)
-    position, has_gauss, cached = _NUMPY.unpack_from(state, _AT_NUMPY + key.nbytes)
-    return key, position, has_gauss, cached
-
-
 def is_valid(state: bytes) -> bool:
     """Whether ``restore`` would take it, found out without touching the generators."""
     if len(state) != SIZE:
         return False
     try:
-        torch.Generator().set_state(torch.frombuffer(bytearray(state[:_TORCH]), dtype=torch.uint8))
-    except RuntimeError:
+        _set(state, torch.Generator(), random.Random(), np.random.RandomState())
+    except (RuntimeError, ValueError):
         return False
-    return _python(state)[0][-1] < _WORDS and _numpy(state)[1] < _WORDS and _numpy(state)[2] in {0, 1}
+    return True
 
 
 _TWISTS = 64
@@ -109,32 +107,27 @@ class SeedWatch:
         """Whether any of them was set to numbers that drawing would not have led to."""
         if torch.initial_seed() != self._torch:
             return True
-        python = random.Random()
+        python, numpy = random.Random(), np.random.RandomState()
         python.setstate(self._python)
-        numpy = np.random.RandomState()
         numpy.set_state(self._numpy)
-
-        def python_key() -> Any:
-            return python.getstate()[1][:-1]
-
-        def numpy_key() -> Any:
-            return _key(numpy.get_state())
-
         return not (
-            _reached(random.getstate()[1][:-1], python_key, lambda: python.getrandbits(32 * 624))
-            and _reached(_key(np.random.get_state()), numpy_key, lambda: numpy.bytes(4 * 624))
+            _reached(_python_words(random), lambda: _python_words(python), lambda: python.getrandbits(32 * 624))
+            and _reached(_numpy_words(np.random), lambda: _numpy_words(numpy), lambda: numpy.bytes(4 * 624))
         )
 
 
-def _key(state: Any) -> list[int]:
-    words: list[int] = state[1].tolist()
-    return words
+def _python_words(generator: Any) -> Any:
+    return generator.getstate()[1][:-1]  # the last one says how many of them were drawn
 
 
-def _reached(now: Any, key: Callable[[], Any], turn: Callable[[], Any]) -> bool:
-    """Whether a twister whose words are ``key()`` comes to ``now`` by turning."""
+def _numpy_words(generator: Any) -> Any:
+    return generator.get_state()[1].tolist()
+
+
+def _reached(now: Any, words: Callable[[], Any], turn: Callable[[], Any]) -> bool:
+    """Whether a twister with these ``words`` comes to ``now`` by turning."""
     for _ in range(_TWISTS):
-        if key() == now:
+        if words() == now:
             return True
-        turn()
+        turn()  # draws as many numbers as it has words, after which they are all new
     return False

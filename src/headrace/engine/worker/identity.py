@@ -8,6 +8,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,33 +20,27 @@ DEEPEST = 64
 
 def number(index: Any) -> int:
     """The number itself where the index is one, whatever its type; else 64 bits of its contents."""
+    if isinstance(index, int):  # as nearly always
+        return index
+    index = _plain(index)
     if isinstance(index, int):
         return index
-    if isinstance(index, (np.generic, np.ndarray, torch.Tensor)):
-        index = _plain(index)
-        if isinstance(index, int):
-            return index
-    if isinstance(index, float) and index.is_integer():
-        return int(index)
     return int.from_bytes(hashlib.blake2b(_spelled(index, 0), digest_size=8).digest(), "little")
 
 
 def _plain(value: Any) -> Any:
-    """A tensor, an array or one of its elements as Python's numbers in lists."""
-    try:
-        return value.tolist()
-    except Exception:  # noqa: BLE001  (a sparse tensor, say: what it is made of is spelled instead)
-        return value
+    """A tensor, an array or one of its elements as Python's numbers in lists; a number that is whole as an integer."""
+    if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
+        with suppress(Exception):  # of a sparse tensor, say, what it is made of is spelled instead
+            value = value.tolist()
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _spelled(value: Any, depth: int) -> bytes:
     """The value's contents, each part with its kind and length: different values are spelled differently."""
     if depth > DEEPEST:  # a value that contains itself, most likely; what was spelled so far has to do
         return b"!"
-    if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
-        value = _plain(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    value = _plain(value)
     for kind, letter, content in _ATOMS:
         if isinstance(value, kind):
             return _part(letter, content(value))

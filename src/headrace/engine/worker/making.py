@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.engine.fetcher import wire
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.brought import Brought
-from headrace.engine.worker.collator import Collator
+from headrace.engine.worker.collation import Collator
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
@@ -41,7 +40,7 @@ class SampleMaker:
     """The loop of one worker: ask the machine, make samples, put them where they belong."""
 
     def __init__(
-        self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None, staged: Staged | None = None
+        self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None, staged: Staged | None
     ) -> None:
         """``refusal``: what every ticket fails with because the worker could not start properly.
 
@@ -50,11 +49,8 @@ class SampleMaker:
         task = job.task
         self._memory, self._facts = memory, memory.facts
         self._observer, self._stream = observer, observer.stream
-        self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena, observer)
-        self._reads: Callable[[memoryview, int], Sequence[Any]] = wire.read_places
-        if staged is not None:
-            staged.observer, self._reads = observer, staged.reads
-        self._settle = staged.settle if staged is not None else lambda: None
+        self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena)
+        self._brought.observer = observer
         self._get = observer.samples(self._brought)
         self._standard, self._seed_samples = task.standard_collate, task.seed_samples
         self._where, self._refusal = f"in DataLoader worker process {job.lane}", refusal
@@ -100,14 +96,14 @@ class SampleMaker:
         if self._indices[:2] != (group, drawn.serial):
             blob, used = memory.blob(group), 0
             if drawn.is_pickled:
-                size = int.from_bytes(memory.bytes[blob : blob + 8], "little")
-                found = pickle.loads(memory.bytes[blob + 8 : blob + 8 + size])  # noqa: S301  (from our own parent)
-                used = -(-(8 + size) // 64) * 64
+                packed = memory.read_sized(blob)
+                found = pickle.loads(packed)  # noqa: S301  (from our own parent)
+                used = -(-(8 + len(packed)) // 64) * 64
             else:
                 found = self._facts.indices(group, drawn.count)
             self._places = []
             if drawn.is_planned:
-                self._places = self._reads(memory.bytes[blob + used :], drawn.count)
+                self._places = self._brought.reads(memory.bytes[blob + used :], drawn.count)
             self._indices = (group, drawn.serial, found)
         return self._indices[2]
 
@@ -154,7 +150,7 @@ class SampleMaker:
             runs.append((first, samples))
         # One that was begun may have been taken away at that moment: the ledger says where what is ours ends.
         wanted = machine.made(end - start, failed, now - began, max(worst, now - last))
-        self._settle()  # no sample is slow for it, nor at fault if the lane dies there
+        self._brought.settle()  # no sample is slow for it, nor at fault if the lane dies there
         if wanted < end:
             runs = [(first, samples[: wanted - first]) for first, samples in runs if first < wanted]
         self._placer.take(runs)
@@ -196,7 +192,7 @@ class SampleMaker:
                     raise
                 except BaseException as error:  # noqa: BLE001  (as above)
                     failed.append((position, self._filing(group, error)))
-        self._settle()
+        self._brought.settle()
         elapsed = time.monotonic_ns() - began
         in_rows = self._bulk is not None and self._standard and len(samples) == count
         if in_rows:

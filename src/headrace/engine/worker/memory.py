@@ -61,7 +61,8 @@ class WorkerMemory:
 
     def story(self) -> LaneStory | None:
         """Who is told what this worker does, if anybody."""
-        return LaneStory.of(self.reservation.words, self.reservation.dims, self.number, time.monotonic_ns)
+        memory = self.reservation
+        return LaneStory(memory.words, memory.dims, self.number, time.monotonic_ns) if memory.dims.told else None
 
     def views(self, slot: int, number: int, layout: Layout) -> list[Any]:
         """The leaf arrays of a slot: tensors for tensor leaves, numpy arrays for the rest."""
@@ -74,12 +75,12 @@ class WorkerMemory:
             made: list[Any] = []
             for leaf, offset in zip(layout.leaves, offsets, strict=True):
                 raw = self.reservation.bytes[base + offset : base + offset + leaf.row_bytes * rows]
-                if leaf.row_bytes == 0:
+                if leaf.row_bytes == 0:  # no bytes are no buffer to torch
                     tensor = torch.empty((rows, *leaf.shape), dtype=leaf.dtype)
                 else:
                     tensor = torch.frombuffer(raw, dtype=leaf.dtype).view(rows, *leaf.shape)
                 made.append(tensor if leaf.kind is torch.Tensor else tensor.numpy())
-            if len(self._views) >= VIEWS:
+            if len(self._views) >= VIEWS:  # shapes that vary so much hardly come again: which go first is all the same
                 self._views.clear()
             self._views[key] = made
         return self._views[key]
@@ -148,9 +149,8 @@ class WorkerMemory:
             return NO_ROOM
         else:
             packed, offset = failure.no_room(f"in DataLoader worker process {self.number}"), NO_ROOM
-        self.reservation.bytes[blob + offset + 8 : blob + offset + 8 + len(packed)] = packed
-        self.reservation.bytes[blob + offset : blob + offset + 8] = len(packed).to_bytes(8, "little")
-        if offset == NO_ROOM:
+        self.reservation.write_sized(blob + offset, packed)
+        if offset == NO_ROOM:  # full from here on: whatever else fails refers to this one
             self.facts.use_blob(group, BLOB)
         return offset
 
@@ -189,7 +189,7 @@ class WorkerMemory:
         )
         self._collating, self._view = slot, memoryview(owner)
         kept, let_go = weakref.ref(owner), self.facts.let_go
-        del owner
+        del owner  # only views keep it from here on: if it is there afterwards, user code has one
         try:
             yield
         finally:

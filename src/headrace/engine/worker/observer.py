@@ -81,16 +81,16 @@ class Observer:
             flags, cpu, start = F.FAILED, time.thread_time_ns(), time.monotonic_ns()
             if self._run:
                 stream.run(self._run, start)
-            samples: Any = None
+            samples: Any = ()
             try:
                 samples = get(indices)
                 flags = 0
             finally:
                 share = (time.monotonic_ns() - start) // max(1, len(indices))
                 cpu = (time.thread_time_ns() - cpu) // max(1, len(indices))
-                at = 0
+                at, known = 0, len(samples) if isinstance(samples, (list, tuple)) else 0
                 for position, index in enumerate(indices):
-                    size = size_of(samples[position]) if isinstance(samples, (list, tuple)) and samples else 0
+                    size = size_of(samples[position]) if position < known else 0  # it may give fewer than asked for
                     end = len(marks) * (position + 1) // len(indices) // 2 * 2  # operations are shared out evenly too
                     begun = start + position * share
                     stream.sample(index, begun, share, cpu, size, flags, marks[at:end])
@@ -160,7 +160,7 @@ class Observer:
                 stream.run(run, start)
             try:
                 sample = get(what)
-            except StopIteration:
+            except StopIteration:  # the end of a stream is no sample that failed
                 raise
             except BaseException:
                 sizes = min(probe.bytes_in, F.MASK32) << 32

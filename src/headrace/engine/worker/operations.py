@@ -10,30 +10,35 @@ pass everything on.
 import os
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from headrace.engine.staging.lists import HOLDERS, members
+from headrace.engine.staging.stages import STAGES
 from headrace.engine.worker.standins import Passing, Undo, exchanged
 from headrace.trace.probe import OFF, Probe
 
-STAGES = ("fetch", "decode", "augment")
 MOST = 64
 """Operations of one dataset that are told apart."""
 
 _PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
-class Place:
+class Place(NamedTuple):
     """Where an operation stands: an attribute, a member of a list of operations, or a method of the dataset itself."""
 
-    def __init__(self, name: str, holder: Any, key: Any, *, reads: bool = False) -> None:
-        """``key``: attribute, method or module's name, or a position in the holder's ``transforms``.
+    name: str
+    holder: Any
+    key: Any
+    """Attribute, method or module's name, or a position in the holder's ``transforms``."""
+    reads: bool = False
+    """It is where the encoded sample comes from."""
 
-        ``reads``: it is where the encoded sample comes from.
-        """
-        self.name, self.holder, self.key, self.reads = name, holder, key, reads
+    @property
+    def is_stage(self) -> bool:
+        """Whether it is a method of a staged dataset."""
+        return self.name == self.key and self.key in STAGES
 
     def get(self) -> Any:
         if isinstance(self.key, int):
@@ -65,7 +70,7 @@ class Operations:
         self.names = _told_apart([place.name for place in self._places])
 
     def _add(self, place: Place) -> None:
-        if place.key in STAGES and place.name == place.key:
+        if place.is_stage:
             self._places.append(place)
             return
         target = place.get()
@@ -114,8 +119,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def _of_dataset(dataset: Any, depth: int) -> Iterator[Place]:
     if depth > 8:
         return
-    for stage in STAGES:
-        if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
+    if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
+        for stage in STAGES:
             yield Place(stage, dataset, stage, reads=stage == "fetch")
     if callable(getattr(type(dataset), "stages", None)):  # it stands for another, whose own operations are not run
         return
@@ -161,7 +166,7 @@ def _told_apart(names: list[str]) -> list[str]:
 
 
 def _install(place: Place, probe: Probe, number: int, head: int) -> Undo:
-    if place.key in STAGES and place.name == place.key:
+    if place.is_stage:
         return _become(place.holder, place.key, place, probe, number, head)
     target = place.get()
     if not isinstance(target, (*_PLAIN, Passing)) and not isinstance(target, torch.jit.ScriptModule):

@@ -88,6 +88,7 @@ class Placer:
         rest = None
         try:
             if rows.count < len(columns[0]):
+                # There are rows for some of them only: the others stay sorted by leaf for the rows that come next.
                 columns, rest = [c[: rows.count] for c in columns], [c[rows.count :] for c in columns]
             objects, elapsed = self._write_rows(rows, columns)
         except Exception:  # noqa: BLE001  (a number too large for its column, say: torch will say what is wrong)

@@ -32,12 +32,13 @@ BLOCK = 16 << 20
 def main(job: Job) -> None:
     """Run until told to stop. The parent decides about Ctrl-C; its death is ours."""
     gc.freeze()  # what was inherited is the parent's to collect: doing it here would copy its pages, or touch its GPU
+    # Before anything else: until here the handlers are the trainer's, and would run its code in this process.
     signals.disown(job.mask)
     _follow(job.parent)
     _keep_heap()
+    # As torch has it in its workers: there is one of them for every core already.
     torch.set_num_threads(1)
-    if hasattr(torch.multiprocessing, "_set_thread_name"):
-        torch.multiprocessing._set_thread_name("pt_data_worker")  # noqa: SLF001  (as torch's own workers are named)
+    set_name("pt_data_worker")  # as torch's own
     seed_worker(job.base_seed, job.lane)
     task = job.task
     torch_worker._worker_info = torch_worker.WorkerInfo(  # noqa: SLF001  (what get_worker_info() reads)
@@ -62,8 +63,15 @@ def main(job: Job) -> None:
         maker = StreamMaker(job, memory, observer, refusal)
     else:
         maker = SampleMaker(job, memory, observer, refusal, staged)
+    # Last: whoever is kept waiting until here is told that this worker is starting, or in worker_init_fn.
     memory.facts.work()
     maker.run()
+
+
+def set_name(name: str) -> None:
+    """What ``ps`` shows for this process."""
+    if hasattr(torch.multiprocessing, "_set_thread_name"):
+        torch.multiprocessing._set_thread_name(name)  # noqa: SLF001  (by which torch does so too)
 
 
 def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
@@ -113,4 +121,5 @@ def _follow(parent: int) -> None:
         poll.poll()
         os._exit(1)
 
+    # Not PR_SET_PDEATHSIG: that comes when the thread ends that called iter(), though its process goes on.
     threading.Thread(target=wait, name="headrace-parent", daemon=True).start()

@@ -33,7 +33,7 @@ def seed_sample(seed: int, epoch: int, index: Any, salt: int = 0) -> None:
     value = _spread(_base(seed, epoch, salt) + number(index))
     torch.default_generator.manual_seed(value >> 1)
     random.seed(value)
-    numpy_random.seed(value & 0xFFFFFFFF)
+    numpy_random.seed(value & 0xFFFFFFFF)  # which takes no more than 32 bits
 
 
 def seed_worker(base_seed: int, worker: int) -> None:

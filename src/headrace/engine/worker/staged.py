@@ -14,11 +14,8 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.pixels.bundle import named
-from headrace.engine.staging import plans
-from headrace.engine.staging.caching import Caching
+from headrace.engine.staging.caching import Caching, Plan, codec, read_plans
 from headrace.engine.staging.counts import Counter
-from headrace.engine.staging.kinds import codec
-from headrace.engine.staging.plans import Plan
 from headrace.engine.staging.stages import Stage, Stages, staged
 from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.gathered import Gathered
@@ -54,7 +51,7 @@ class Staged:
         self.observer: Observer | None = None
         """Who is told what samples are made of."""
         self._codec: Codec = codec()
-        self._share, self._own = share, share is None
+        self._share = share
         self._again, self._pause = 0.0, PAUSE
         self._times = StageTimes(self._codec)
         self._counter = counter
@@ -67,9 +64,9 @@ class Staged:
     def reads(self, body: memoryview, count: int) -> list[Place]:
         """What was written for ``count`` samples: see ``Allotted`` and ``Planned``."""
         if self._rows is None:
-            return [(plan, None) for plan in plans.read(body, count)]
+            return [(plan, None) for plan in read_plans(body, count)]
         places = wire.read_places(body, count)
-        return list(zip(plans.read(body[count * ROW :], count), places, strict=True))
+        return list(zip(read_plans(body[count * ROW :], count), places, strict=True))
 
     def __call__(self, index: Any) -> Any:
         (plan, row), self.place = self.place or (None, None), None
@@ -106,6 +103,7 @@ class Staged:
                 value = stage.to_keep(given)
             else:
                 value = stage.run(given) if row is None or stage.form != W.ENCODED else self._brought(index, row)
+            # One reading of the clocks ends a stage and begins the next.
             began, before, now, used = now, used, clock(), cpu_clock()
             if stage.to_keep is None:
                 self._times.stage(stage, now - began, used - before)

@@ -18,6 +18,7 @@ def exchanged(target: Any, methods: dict[str, Callable[..., Any]]) -> Undo:
 
     def reduced(self: Any, protocol: Any) -> Any:
         """A copy is of the class everybody knows."""
+        # Its own reduction names its class, and this one cannot be imported anywhere.
         self.__class__ = kind
         try:
             how, *rest = self.__reduce_ex__(protocol)

@@ -25,7 +25,9 @@ class Stream:
     ) -> None:
         """``batch_size`` None: every item is a batch. ``keep_partial``: see ``Task``. ``item``: takes the next one."""
         self._item = item
-        self._dataset, self._size, self._drop_last, self._ended = dataset, batch_size, drop_last, resume.ended
+        self._dataset, self._size, self._drop_last = dataset, batch_size, drop_last
+        self.ended = resume.ended
+        """Whether the end was seen; it may have come with items of a last, short batch."""
         self._keep, self._kept = keep_partial, list[Any]()
         self.began = resume.began
         """The random generators of a worker when its pass began, where they were not those of a new worker."""
@@ -35,9 +37,10 @@ class Stream:
         if resume.began is not None and not state:
             generators.restore(resume.began)
         self._restart = "dataset" in state
-        self._iterator: Iterator[Any] = iter(dataset)
+        self.iterator: Iterator[Any] = iter(dataset)
+        """Where its items come from."""
         if "iterator" in state:
-            load(self._iterator, state["iterator"], "dataset's iterator")
+            load(self.iterator, state["iterator"], "dataset's iterator")
         if not state and not resume.ended:
             self._read_again(resume.batches)
         if resume.random is not None:
@@ -56,15 +59,15 @@ class Stream:
     def items(self) -> list[Any] | None:
         """The items of the next batch; None at the end. What the dataset raises comes through."""
         items, self._kept = self._kept, []
-        while not self._ended and len(items) < (self._size or 1):
+        while not self.ended and len(items) < (self._size or 1):
             try:
-                items.append(self._item(self._iterator))
+                items.append(self._item(self.iterator))
             except StopIteration:
-                self._ended = True
+                self.ended = True
             except Exception:
                 self._kept = items if self._keep else []
                 raise
-            except BaseException:
+            except BaseException:  # an interrupt is nobody's failure: what was read comes with the next batch
                 self._kept = items
                 raise
             if self._restart:
@@ -73,23 +76,14 @@ class Stream:
         short = self._size is not None and len(items) < self._size
         return None if not items or (short and self._drop_last) else items
 
-    def reads(self, iterator: Iterator[Any]) -> bool:
-        """Whether that is where its items come from."""
-        return iterator is self._iterator
-
-    @property
-    def ended(self) -> bool:
-        """Whether the end was seen; it may have come with items of a last, short batch."""
-        return self._ended
-
     def state(self) -> dict[str, Any] | None:
         """Where a stateful dataset or iterator stands; None when neither is. A dataset that is its own iterator is one.
 
         That matters on the way back: a dataset is loaded before ``iter``, an iterator after it.
         """
         state = {}
-        if self._iterator is not self._dataset and is_stateful(self._dataset):
+        if self.iterator is not self._dataset and is_stateful(self._dataset):
             state["dataset"] = self._dataset.state_dict()
-        if is_stateful(self._iterator):
-            state["iterator"] = self._iterator.state_dict()
+        if is_stateful(self.iterator):
+            state["iterator"] = self.iterator.state_dict()
         return state or None

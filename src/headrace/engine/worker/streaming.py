@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.engine.memory import codec
 from headrace.engine.worker import failure, generators
-from headrace.engine.worker.collator import Collator
+from headrace.engine.worker.collation import Collator
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
@@ -55,6 +55,7 @@ class StreamMaker:
                 packed, self._refusal = self._refusal, None
                 machine.made(StreamBatch(0, *self._memory.write_error(slot, packed), failed=True))
                 return
+            # What goes wrong while a stream is taken up from a state is not the sample's fault: it is never skipped.
             fatal = machine.begins and machine.resume != Resume()
             stream = self._stream or self._begun()
             fatal = False

@@ -1,10 +1,12 @@
-"""The next epoch's order, drawn while the last samples of this one are made: as if it were drawn when it begins."""
+"""What can be known of an epoch before it begins: its samples, and its order, as if it were drawn when it begins."""
 
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 
+from headrace.cache.words import Array
 from headrace.engine.consumer.ordering.order import Order
 
 
@@ -14,8 +16,38 @@ def is_foreseeable(index_sampler: Any) -> bool:
     return type(inner) is SequentialSampler or (type(inner) is RandomSampler and inner.generator is None)
 
 
+def members(index_sampler: Any, length: int) -> Array | range | None:
+    """The indices that torch's samplers draw in an epoch, each of them once; None for all other samplers.
+
+    ``length``: of the dataset. Draws nothing from anybody's random numbers.
+    """
+    sampler = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+    found: Array | None = None
+    if type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    ):
+        whole = len(sampler.data_source)
+        return range(whole) if 0 < whole <= length else None
+    if type(sampler) is SubsetRandomSampler:
+        found = _array(sampler.indices)
+    elif type(sampler) is DistributedSampler:
+        found = _array(list(sampler))
+    if found is None or len(np.unique(found)) < len(found) or not len(found):
+        return None
+    return found if found.min() >= 0 and found.max() < length else None
+
+
+def _array(indices: Any) -> Array | None:
+    if not all(isinstance(index, (int, np.integer)) for index in indices):
+        return None
+    return np.array(indices, np.int64)
+
+
 class EarlyOrder(Order):
-    """Leaves the global generator as it was; ``confirm`` says whether the order is the one that would be drawn then."""
+    """The next epoch's, drawn while the last samples of this one are made. Leaves the global generator as it was.
+
+    ``confirm`` says whether the order is the one that would be drawn then.
+    """
 
     def __init__(self, index_sampler: Any) -> None:
         """Draws nothing yet. The sampler is one that ``is_foreseeable``."""

@@ -34,7 +34,7 @@ def of_loader(
     """What must be the same where a state is taken and where it is loaded, for an epoch to go on."""
     return {
         "kind": KINDS[iterable],
-        "length": None if iterable else _length(dataset),
+        "length": None if iterable else length(dataset),
         "batch_size": batch_size,
         "streams": max(1, workers) if iterable else 0,  # which shard the dataset
         "sampler": [] if iterable else _described(index_sampler),
@@ -57,7 +57,8 @@ def compare(here: Mapping[str, Any], state: Mapping[str, Any]) -> None:
             )
 
 
-def _length(thing: Any) -> int | None:
+def length(thing: Any) -> int | None:
+    """None where it does not say; samplers written for older releases of torch say so by ``NotImplementedError``."""
     try:
         return len(thing)
     except (TypeError, NotImplementedError):
@@ -72,7 +73,7 @@ def _described(sampler: Any) -> list[Any]:
         if type(sampler) in _TRAITS:
             traits |= {name: getattr(sampler, name) for name in _TRAITS[type(sampler)]}
             if not isinstance(sampler, BatchSampler):
-                traits["length"] = _length(sampler)
+                traits["length"] = length(sampler)
         described.append(traits)
         inner = getattr(sampler, "batch_sampler", None)
         sampler = getattr(sampler, "sampler", None) if inner is None else inner

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from headrace.engine.consumer.ordering import indices
-from headrace.engine.consumer.ordering.facts import KINDS, mismatch
+from headrace.engine.consumer.ordering.facts import KINDS, length, mismatch
 from headrace.engine.consumer.ordering.sources import unpack_random
 from headrace.engine.worker import generators
 
@@ -45,10 +45,8 @@ def is_over(state: Mapping[str, Any], index_sampler: Any) -> bool:
     """Whether all batches of a map-style epoch were delivered, as far as the sampler's length tells."""
     if any(pending(state, drawn=True)):
         return False
-    try:
-        return int(state["yielded"]) >= len(index_sampler)
-    except TypeError:
-        return False
+    known = length(index_sampler)
+    return known is not None and int(state["yielded"]) >= known
 
 
 def bitmap(members: np.ndarray[Any, np.dtype[np.int64]]) -> str:
@@ -63,6 +61,7 @@ def members_of(text: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The set that ``bitmap`` made a text of; ``StateMismatch`` if it has others than those below ``length``."""
     try:
         unpacking = zlib.decompressobj()
+        # No further than a set of this dataset may reach: a short text can be one of gigabytes.
         packed = unpacking.decompress(base64.b64decode(text, validate=True), length // 8 + 2)
     except (binascii.Error, ValueError, zlib.error):
         raise mismatch("exchanged is not a set of samples") from None

@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import suppress
 from multiprocessing.context import BaseContext
-from typing import NamedTuple
 
 from headrace.engine.worker import forking
 from headrace.engine.worker.job import Job
@@ -39,14 +38,6 @@ class ForkerGone(Exception):
     """It was killed, or does not answer. Its workers go on, but how they end can no longer be told."""
 
 
-class NewWorker(NamedTuple):
-    """A worker it forked."""
-
-    pid: int
-    watch: int
-    """A pidfd, the caller's from now on."""
-
-
 class Forker:
     """Forked when made. Not thread-safe; of no use in a process forked from this one."""
 
@@ -58,7 +49,7 @@ class Forker:
         self._channel, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._serial = 0
         self._gone = False
-        for stream in (sys.stdout, sys.stderr):
+        for stream in (sys.stdout, sys.stderr):  # or the workers it forks would write again what is in these buffers
             with suppress(AttributeError, ValueError):  # there is none, or it is closed
                 stream.flush()
         with there:
@@ -79,10 +70,11 @@ class Forker:
                 self._channel.close()
                 raise
 
-    def start(self, lane: int, bell: int, resume: Resume) -> NewWorker:
+    def start(self, lane: int, bell: int, resume: Resume) -> tuple[int, int]:
         """Have a worker forked that is rung by ``bell``; OSError when the system does not allow it.
 
-        It begins once it is known here. One whose forker died before it said so ends instead: the lane gets another.
+        Returns its process and a pidfd of that, which is the caller's. It begins once it is known here: one whose
+        forker died before it said so ends instead, and the lane gets another.
         """
         permit, grant = os.pipe2(os.O_CLOEXEC)
         try:
@@ -93,7 +85,7 @@ class Forker:
             if answer < 0:
                 raise OSError(-answer, os.strerror(-answer))
             os.write(grant, forking.KNOWN)
-            return NewWorker(answer, fds[0])
+            return answer, fds[0]
         finally:
             os.close(grant)
             os.close(permit)
@@ -107,7 +99,7 @@ class Forker:
         if self._gone:
             raise ForkerGone
         with held(ALL):
-            self._serial += 1
+            self._serial += 1  # before it is sent: whatever interrupts this, no answer to it is taken for another's
             try:
                 socket.send_fds(self._channel, [forking.REQUEST.pack(self._serial, kind, subject)], fds or [])
                 return self._answer()

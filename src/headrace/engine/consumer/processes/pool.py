@@ -193,6 +193,7 @@ class Pool:
             self._end()
 
     def _end(self) -> None:
+        # Before the bells: whoever is rung looks whether it is to stop, and would sleep again.
         self._roster.stop()
         self.ring(lane for lane, bell in enumerate(self._bells) if bell.fd >= 0)
         self._starter.dismiss()

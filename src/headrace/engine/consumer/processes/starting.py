@@ -58,7 +58,7 @@ class Own:
         try:
             self.watch = os.pidfd_open(self.pid)
         except ProcessLookupError:  # it ended at once, and somebody who waits for every child was faster
-            self.watch = os.eventfd(1, os.EFD_CLOEXEC)
+            self.watch = os.eventfd(1, os.EFD_CLOEXEC)  # readable for good, as a pidfd is by then
         except OSError:
             process.kill()
             process.join()
@@ -245,7 +245,7 @@ class Starter:
             base_seed=self._base_seed,
             wiring=self._wiring,
             bell=self._wiring.consumer,
-            task=replace(self._task),
+            task=self._task,
             resume=resume,
         )
 

@@ -10,7 +10,7 @@ from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
-from headrace.engine.staging.plans import Allotted, Plan, pack
+from headrace.engine.staging.caching import Allotted, Plan, pack_plans
 from headrace.engine.worker import signals
 from headrace.sched.acts import Arrangement
 from headrace.sched.arrivals import Arrivals, ArrivedGroup
@@ -38,7 +38,7 @@ class Planned(list[Any]):
 
     def packed(self) -> bytes:
         """For a worker: the places, and then the plans."""
-        return wire.places(self.places) + (pack(self._plans) if self._plans else b"")
+        return wire.places(self.places) + (pack_plans(self._plans) if self._plans else b"")
 
     def settled(self, positions: Iterable[int]) -> None:
         """These samples were delivered or given up. Saying it again changes nothing."""

@@ -134,6 +134,7 @@ class Divider:
 
 
 def _is_hex(text: str) -> bool:
+    # Other jobs say what they are called, perhaps from another host: nothing of that is believed.
     return len(text) == 16 and all(each in "0123456789abcdef" for each in text)
 
 

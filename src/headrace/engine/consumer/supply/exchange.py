@@ -12,7 +12,7 @@ from headrace.cache.words import LOOK, NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.saved import bitmap
 from headrace.engine.consumer.supply.membership import Hits, Membership
-from headrace.engine.staging.plans import Allotted, Plan
+from headrace.engine.staging.caching import Allotted, Plan
 from headrace.sched.groups import Answers, Groups
 
 

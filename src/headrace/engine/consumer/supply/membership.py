@@ -155,12 +155,9 @@ def _warn_of_size(options: Cache) -> None:
 
 def _taken(dataset: str) -> tuple[int, str, int]:
     """The first place that no other loader of this process has: so those of all ranks of a job have the same."""
-    for number in count():
-        place = os.getpid(), dataset, number
-        if place not in _places:
-            _places.add(place)
-            return place
-    raise AssertionError
+    place = next(place for number in count() if (place := (os.getpid(), dataset, number)) not in _places)
+    _places.add(place)
+    return place
 
 
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
