@@ -119,7 +119,7 @@ async def connect(reach: Options, login: Login, store: str) -> Connection:
     except errors.CassException as error:
         raise told(error, store) from error
     except TimeoutError as error:
-        raise StoreUnavailable(f"{store}: no connection within {patience:g} s", server=store) from error
+        raise StoreUnavailable.at(store, f"no connection within {patience:g} s") from error
     return Connection(session)
 
 

@@ -61,23 +61,23 @@ async def shape_of(connection: driver.Connection, tables: Tables, store: str) ->
     except driver.Failure as error:
         raise driver.told(error, store) from error
     if not data:
-        raise StoreRefused(f"{store}: there is no table {tables.keyspace}.{tables.data}", server=store)
+        raise StoreRefused.at(store, f"there is no table {tables.keyspace}.{tables.data}")
     for column, wanted in ((tables.id_column, ID_TYPES), (tables.data_column, {"blob"})):
         if data.get(column) not in wanted:
             is_a = f"is a {data[column]}" if column in data else "is not there"
             has = ", ".join(f"{name} {declared}" for name, declared in sorted(data.items()))
-            raise StoreRefused(f"{store}: column {column!r} of {tables.data} {is_a}; the table has {has}", server=store)
+            raise StoreRefused.at(store, f"column {column!r} of {tables.data} {is_a}; the table has {has}")
     labels = cql.labels_of(data.get(tables.label_column))
     if labels is None:
         declared = data[tables.label_column]
-        raise StoreRefused(
-            f"{store}: labels are integers or blobs, not {declared} as in column {tables.label_column!r}", server=store
+        raise StoreRefused.at(
+            store, f"labels are integers or blobs, not {declared} as in column {tables.label_column!r}"
         )
     kinds = {"key": Kind.TEXT}
     if metadata:
         others = {name: cql.kind_of(declared) for name, declared in metadata.items()}
         if others.pop(tables.metadata_id_column, None) is None:
-            raise StoreRefused(f"{store}: {tables.metadata} has no column {tables.metadata_id_column!r}", server=store)
+            raise StoreRefused.at(store, f"{tables.metadata} has no column {tables.metadata_id_column!r}")
         kinds |= {name: others.pop(name) for name in ("label", "bytes") if name in others}
         kinds |= dict(sorted(others.items()))
     elif labels is LabelKind.INTEGER:
@@ -130,7 +130,7 @@ class CassandraSession:
         label = found.column_value_by_index(0) if self._labelled else None
         if payload is None or (self._labelled and label is None):
             what = "payload" if payload is None else "label"
-            raise BadRow(f"{self._store}: the row with the key {key!r} has no {what}", server=self._store, key=key)
+            raise BadRow.at(self._store, f"the row with the key {key!r} has no {what}", key=key)
         return Row(key, payload, label)
 
     async def _found(self, key: str, bound: str | int, consistency: Any | None = None) -> Any:

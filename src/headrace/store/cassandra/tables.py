@@ -88,7 +88,7 @@ class CassandraTables:
             connection = await self._connect()
             named = (await connection.query(cql.TABLE_ID, [tables.keyspace, tables.data])).first()
             if named is None:
-                raise StoreRefused(f"{self.name}: there is no table {tables.data!r}", server=self.name)
+                raise StoreRefused.at(self.name, f"there is no table {tables.data!r}")
             cluster = (await connection.query(cql.CLUSTER)).first().as_tuple()[0]
             revision = await self._revision(connection) or await self._write_times(connection)
         except driver.Failure as error:
@@ -114,10 +114,10 @@ class CassandraTables:
         elif shape.has_metadata and "bytes" in shape.kinds:
             source, id_column, column = tables.metadata, tables.metadata_id_column, "bytes"
         else:
-            raise StoreRefused(
-                f"{self.name}: nothing says when its rows were written without reading payloads, so a cache cannot "
+            raise StoreRefused.at(
+                self.name,
+                "nothing says when its rows were written without reading payloads, so a cache cannot "
                 "tell: derive from StoreDataset, and tell the rows apart in `cache_fingerprint()`",
-                server=self.name,
             )
         text = cql.write_times(cql.table(tables.keyspace, source), id_column, column)
         prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
@@ -206,7 +206,5 @@ class CassandraTables:
         """The shape of tables that are both there."""
         shape = await shape_of(connection, self._tables, self.name)
         if not shape.has_metadata:
-            raise StoreRefused(
-                f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata", server=self.name
-            )
+            raise StoreRefused.at(self.name, f"there is no table {self._tables.metadata!r} yet for metadata")
         return shape

@@ -47,9 +47,9 @@ class CassandraWriter:
     async def put(self, records: Sequence[Record]) -> None:
         for record in records:
             if bound_id(record.key, self._shape.id_type) is None:
-                raise StoreError(
-                    f"{self._store}: {record.key!r} is no {self._shape.id_type}, as keys of this table are",
-                    server=self._store,
+                raise StoreError.at(
+                    self._store,
+                    f"{record.key!r} is no {self._shape.id_type}, as keys of this table are",
                     key=record.key,
                 )
         await self._advance()
@@ -114,6 +114,6 @@ class CassandraWriter:
         try:
             return await self._again.run(key, attempt)
         except (TypeError, ValueError, OverflowError) as error:
-            raise StoreError(
-                f"{self._store}: the row with the key {key!r} cannot be written: {error}", server=self._store, key=key
+            raise StoreError.at(
+                self._store, f"the row with the key {key!r} cannot be written: {error}", key=key
             ) from error

@@ -104,7 +104,7 @@ class DriverProcess:
                 code = died.args[0]
         server = self._store.name
         deaths = f"died {DEATHS_ALLOWED} times, the last time with exit code {code}"
-        raise StoreUnavailable(f"{server}: the process that speaks with it {deaths}", server=server)
+        raise StoreUnavailable.at(server, f"the process that speaks with it {deaths}")
 
     async def _running(self) -> _Process:
         async with self._starting:

@@ -44,7 +44,7 @@ async def rows(bucket: Bucket, store: str) -> AsyncIterator[dict[str, Any]]:
                     if not isinstance(row["key"], str):
                         raise TypeError(f"{row['key']!r:.40} is no key")
                 except (ValueError, LookupError, TypeError, RecursionError) as error:
-                    raise StoreRefused(f"{store}: a part of the metadata is damaged: {error}", server=store) from error
+                    raise StoreRefused.at(store, f"a part of the metadata is damaged: {error}") from error
                 yield row
 
 

@@ -109,7 +109,7 @@ class ObjectStore(UrlNamed, RemoteStore):
     async def _schema(self) -> Schema:
         found = (await self._about()).schema
         if found is None:
-            raise StoreRefused(f"{self.name}: there is no {ABOUT}: nothing was stored there yet", server=self.name)
+            raise StoreRefused.at(self.name, f"there is no {ABOUT}: nothing was stored there yet")
         return found
 
     async def _about(self) -> "_StoreSays":
@@ -120,14 +120,13 @@ class ObjectStore(UrlNamed, RemoteStore):
         try:
             about: dict[str, Any] = json.loads(bytes(found[0]))
             if about["format"] != FORMAT:
-                raise StoreRefused(
-                    f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}",
-                    server=self.name,
+                raise StoreRefused.at(
+                    self.name, f"a store of format {about['format']}; this release reads format {FORMAT}"
                 )
             columns = {str(name): Kind(kind) for name, kind in about["columns"].items()}
             return _StoreSays(about.get("identity"), Schema(LabelKind(about["labels"]), columns))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise StoreRefused(f"{self.name}: {ABOUT} makes no sense: {error}", server=self.name) from error
+            raise StoreRefused.at(self.name, f"{ABOUT} makes no sense: {error}") from error
 
     async def _columns(self, names: Sequence[str] | None) -> tuple[Columns, Schema]:
         schema = await self._schema()
@@ -178,7 +177,7 @@ class ObjectSession:
             text = found[1].get(LABEL, "")
             label = int(text) if text.removeprefix("-").isdecimal() else None
         if label is None and self._labels is not LabelKind.NONE:
-            raise BadRow(f"{self._store}: the object with the key {key!r} has no label", server=self._store, key=key)
+            raise BadRow.at(self._store, f"the object with the key {key!r} has no label", key=key)
         return Row(key, found[0], label)
 
     def connections(self) -> int:

@@ -95,7 +95,7 @@ class Database:
         """Ready to be written through; closed where it is no store's."""
         try:
             if not ours(connection) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise StoreRefused(f"{self.name}: {self.path} is a database of somebody else's", server=self.name)
+                raise StoreRefused.at(self.name, f"{self.path} is a database of somebody else's")
             if ours(connection):
                 self._check_format(connection)
                 soundness.check_schema(connection, self.name)
@@ -144,7 +144,7 @@ class Database:
             hint = ""
             if not self._url.path.startswith("//") and Path(self._url.path).exists():
                 hint = f"; did you mean sqlite:///{self._url.path}, with four slashes?"
-            raise StoreRefused(f"{self.name}: there is no file {self.path}{hint}", server=self.name)
+            raise StoreRefused.at(self.name, f"there is no file {self.path}{hint}")
         self._check_file()
         rows_in_log = self.log.exists() and self.log.stat().st_size > 0
         if self._immutable and rows_in_log:
@@ -158,9 +158,8 @@ class Database:
                 self.writing().close()  # a writer was killed in the moment in which it put its log away
                 return self._connected("mode=ro")
             if rows_in_log and not os.access(self.log.parent, os.W_OK):
-                raise StoreRefused(
-                    f"{self.name}: its newest rows lie in {self.log}, which only who may write there can read",
-                    server=self.name,
+                raise StoreRefused.at(
+                    self.name, f"its newest rows lie in {self.log}, which only who may write there can read"
                 ) from error
             raise
 
@@ -174,7 +173,7 @@ class Database:
         )
         try:
             if not ours(connection):
-                raise StoreRefused(f"{self.name}: {self.path} is no headrace store", server=self.name)
+                raise StoreRefused.at(self.name, f"{self.path} is no headrace store")
             self._check_format(connection)
             soundness.check_schema(connection, self.name)
             connection.execute(f"PRAGMA mmap_size = {MMAP}")
@@ -187,14 +186,13 @@ class Database:
     def _check_file(self) -> None:
         """SQLite would wait for somebody to write into a FIFO."""
         if self.path.exists() and not self.path.is_file():
-            raise StoreRefused(f"{self.name}: {self.path} is no file", server=self.name)
+            raise StoreRefused.at(self.name, f"{self.path} is no file")
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != FORMAT:
-            raise StoreRefused(
-                f"{self.name}: a store of format {version}; this release of headrace reads format {FORMAT}",
-                server=self.name,
+            raise StoreRefused.at(
+                self.name, f"a store of format {version}; this release of headrace reads format {FORMAT}"
             )
 
     def create(self, schema: Schema) -> None:

@@ -141,7 +141,7 @@ class SqliteStore(LocalStore):
         with self._database.telling(), closing(self._database.writing()) as connection:
             try:
                 if not ours(connection):
-                    raise StoreRefused(f"{self.name}: nothing has been created there yet", server=self.name)
+                    raise StoreRefused.at(self.name, "nothing has been created there yet")
                 if not origins.there(connection):
                     with transaction(connection):
                         origins.make_tables(connection)

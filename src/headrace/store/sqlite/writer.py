@@ -117,16 +117,13 @@ class SqliteWriter:
             yield
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_TOOBIG:
-                raise StoreError(f"{name}: a row is larger than SQLite can hold", server=name) from error
+                raise StoreError.at(name, "a row is larger than SQLite can hold") from error
             raise self._database.told(error) from error
         except OverflowError as error:
-            raise StoreError(
-                f"{name}: a payload, or an integer, is larger than SQLite can hold ({error})", server=name
-            ) from error
+            raise StoreError.at(name, f"a payload, or an integer, is larger than SQLite can hold ({error})") from error
         except UnicodeEncodeError as error:
-            raise StoreError(
-                f"{name}: {error.object!r:.80} is no text: a name of a file that is not UTF-8 has to be renamed",
-                server=name,
+            raise StoreError.at(
+                name, f"{error.object!r:.80} is no text: a name of a file that is not UTF-8 has to be renamed"
             ) from error
 
     def _metadata(self, record: Record) -> list[object]:
