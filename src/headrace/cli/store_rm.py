@@ -97,4 +97,5 @@ def _listed(name: str | None) -> Sequence[str]:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--keys-from: {name} cannot be read: {error}") from None
-    return [line for line in text.splitlines() if line]
+    # Not splitlines(), which also parts a key at the other separators of Unicode: half of it may be another row's.
+    return [line for line in text.split("\n") if line]

@@ -38,7 +38,7 @@ class FieldShape:
         for fields in samples:
             self.count += 1
             for field, value in fields.items():
-                guesses.setdefault(field, Guess()).see([text_of(value)])
+                guesses.setdefault(field, Guess()).see(text_of(value))
             names.add(text_of(fields.get(label)))
         if not self.count:
             raise IngestError(f"{name}: there is no sample in it")

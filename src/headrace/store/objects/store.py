@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, R
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
 from headrace.store.objects import metadata
 from headrace.store.objects.driver import Bucket
-from headrace.store.origin import removed
+from headrace.store.origin import RemovingStore
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance, digest_of, new_identity
 from headrace.store.url import StoreUrl, UrlNamed
@@ -32,7 +32,7 @@ FORMAT = 1
 LABEL = "headrace-label"
 
 
-class ObjectStore(UrlNamed, RemoteStore):
+class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
     """``s3://[key_id:secret@]bucket/prefix[?endpoint=http://host:port]``."""
 
     def __init__(self, url: StoreUrl) -> None:
@@ -44,8 +44,7 @@ class ObjectStore(UrlNamed, RemoteStore):
         return ObjectSession(self._bucket, schema.labels, self.name)
 
     def keys(self) -> list[str]:
-        found: list[str] = self.columns([])["key"].tolist()
-        return found
+        return list(self.columns([])["key"])
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         return run_here(self._columns(names))[0]
@@ -78,9 +77,6 @@ class ObjectStore(UrlNamed, RemoteStore):
             yield ObjectWriter(self._bucket, schema, there, last, background, self.name)
         finally:
             background.close()
-
-    def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        return removed(self.writer(), keys)
 
     async def _provenance(self) -> Provenance:
         again = Perseverance(self.name, Retry(), None)

@@ -166,12 +166,12 @@ class _Table:
         """Rows that the wanted ratios of the classes leave out are -1."""
         result = parts.copy()
         groups = np.zeros_like(parts) if self.groups is None else self.groups.codes
-        for part, rule in enumerate(self.wanted):
-            if rule.weights is None:
+        for part, weights in enumerate(self.wanted):
+            if weights is None:
                 continue
             rows = np.flatnonzero(parts == part)
             classes = self.classes.codes[rows]
-            stay = kept(np.bincount(classes, minlength=len(self.classes.names)).tolist(), rule.weights)
+            stay = kept(np.bincount(classes, minlength=len(self.classes.names)).tolist(), weights)
             result[rows] = -1
             for code, number in enumerate(stay):
                 mine = rows[classes == code]

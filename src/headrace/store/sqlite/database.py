@@ -16,14 +16,14 @@ from headrace.store.base import Kind, LabelKind, Schema
 from headrace.store.columns import check_kinds, check_labels, check_schema
 from headrace.store.provenance import new_identity, next_revision
 from headrace.store.sqlite import origins, soundness
-from headrace.store.url import StoreUrl
+from headrace.store.url import StoreUrl, UrlNamed
 from headrace.store.wording import one_line
 
 APPLICATION_ID = 0x48524163
 FORMAT = 1
 PAGE = 16384
 """Samples are tens of kilobytes: larger pages make shorter chains of them."""
-MMAP = 1 << 31
+MMAP = 1 << 31  # as much as SQLite is built for: what is mapped is not copied into its cache
 BUSY_S = 60.0
 """How long a writer waits for another one's transaction."""
 SETTLE_S = 5.0
@@ -66,7 +66,7 @@ class SqliteReader:
             self.connection.close()
 
 
-class Database:
+class Database(UrlNamed):
     """The file that a URL names. Nothing is opened before it is asked for; it may be pickled."""
 
     def __init__(self, url: StoreUrl) -> None:
@@ -77,10 +77,6 @@ class Database:
         self._url = url
         self.path = Path(path).absolute()
         self._immutable = url.number("immutable", 0, least=0) > 0
-
-    @property
-    def name(self) -> str:
-        return self._url.redacted
 
     def writing(self) -> sqlite3.Connection:
         """A connection to write through, to a file that is made if need be."""
@@ -94,12 +90,13 @@ class Database:
     def _prepared(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         """Ready to be written through; closed where it is no store's."""
         try:
+            # Both are asked before anything is set: a stranger's database must not be changed, not even its log.
             if not ours(connection) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise StoreRefused.at(self.name, f"{self.path} is a database of somebody else's")
             if ours(connection):
                 self._check_format(connection)
                 soundness.check_schema(connection, self.name)
-            connection.execute(f"PRAGMA page_size = {PAGE}")
+            connection.execute(f"PRAGMA page_size = {PAGE}")  # before the log begins: afterwards it is ignored
             _begin_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
         except BaseException:
@@ -121,7 +118,7 @@ class Database:
         try:
             connection.execute(f"PRAGMA busy_timeout = {round(SETTLE_S * 1000)}")
             busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if not busy:
+            if not busy:  # without a log, a copy is one file, and a folder that is read-only can be read from
                 connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError:  # others have it open: the last of them to write does this
             return not self.log.exists() or self.log.stat().st_size == 0
@@ -150,6 +147,7 @@ class Database:
         if self._immutable and rows_in_log:
             message = f"{self.name}: rows lie in {self.log}, so it is written to or a writer was killed"
             raise StoreRefused(f"{message}; leave immutable= out", server=self.name)
+        # Where no log can be made, SQLite refuses to read unless it is told that nobody writes, and then nobody can.
         alone = not os.access(self.log.parent, os.W_OK) and not rows_in_log
         try:
             return self._connected("mode=ro&immutable=1" if self._immutable or alone else "mode=ro")
@@ -277,7 +275,7 @@ def _create_tables(connection: sqlite3.Connection, labels: LabelKind) -> None:
     connection.execute("INSERT INTO about VALUES ('labels', ?)", (labels.value,))
     changed(connection)
     connection.execute(f"PRAGMA user_version = {FORMAT}")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # the mark of a store: its tables are there by then
 
 
 def ours(connection: sqlite3.Connection) -> bool:

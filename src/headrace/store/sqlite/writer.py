@@ -8,7 +8,7 @@ from typing import Any
 from headrace.core.errors import StoreError
 from headrace.store.base import LabelKind, Record
 from headrace.store.columns import check_record
-from headrace.store.origin import Alike, Origin, Stored
+from headrace.store.origin import Origin, Stored
 from headrace.store.sqlite.database import Database, changed, quoted, transaction
 from headrace.store.sqlite.origins import Origins
 
@@ -67,18 +67,18 @@ class SqliteWriter:
                     found[key] = Stored(label, size, values, origins.get(key))
         return found
 
-    def alike(self, origin: Origin) -> list[Alike]:
+    def alike(self, origin: Origin) -> dict[str, Origin]:
         if self._searched.get(origin.run) is False:
-            return []
+            return {}
         with self._told():
             if origin.run not in self._searched:
                 self._searched[origin.run] = self._origins.any_before(origin.run)
-            return self._origins.alike(origin) if self._searched[origin.run] else []
+            return self._origins.alike(origin) if self._searched[origin.run] else {}
 
     def remove(self, keys: Sequence[str]) -> int:
         """Takes rows out, in one transaction; how many there were. Their bytes are overwritten in the file."""
         with self._writing():
-            self._connection.execute("PRAGMA secure_delete = ON")
+            self._connection.execute("PRAGMA secure_delete = ON")  # a patient's picture must not stay in free pages
             there = self.present(keys)
             self._origins.remove(sorted(there))
             for table in ("samples", "metadata"):
