@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import TraceError
+from headrace.trace import file
 from headrace.trace import format as F
 from headrace.trace.file import record
 from headrace.trace.operations import slow_samples
@@ -33,6 +34,21 @@ def sample(stream, index, *, operations=(), start=None, flags=0, cpu=-1):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "run.trace"
+
+
+def test_an_interrupt_while_the_file_is_another_s_leaves_it_to_other_threads(path, monkeypatch):
+    stream = record(path).stream()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file.fcntl, "lockf", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sample(stream, 1)
+    assert not file._threads.locked()
+    sample(stream, 2)
+    assert read(path).samples["index"].tolist() == [2]
 
 
 class TestRecords:

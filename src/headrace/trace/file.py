@@ -9,7 +9,8 @@ import threading
 import time
 import warnings
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,22 +128,19 @@ class _TraceExtents:
         return room
 
 
-class _section:  # noqa: N801  (used like a function)
+@contextmanager
+def _section(file: int) -> Iterator[None]:
     """The file is extended by one process at a time; the kernel frees the lock of a dead one."""
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        _threads.acquire()
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN)
-        _threads.release()
+    with _threads:  # the kernel's lock is a process's: its threads would not wait for each other
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 _threads = threading.Lock()
+# Nobody forks while a thread holds it: the child would have it locked, and no thread that lets go of it.
 os.register_at_fork(before=_threads.acquire, after_in_parent=_threads.release, after_in_child=_threads.release)
 
 
