@@ -31,7 +31,7 @@ def traced(loader: Any, path: str | os.PathLike[str] | None = None) -> "TracedLo
     if getattr(loader, "scheduling", None) is not None:
         msg = "traced(loader): this is a headrace.DataLoader, which records by itself: give it trace=, or iterate it "
         raise TypeError(msg + "within headrace.tracing(path)")
-    return TracedLoader(loader, session.checked(path))
+    return TracedLoader(loader, None if path is None else session.checked(path, "trace"))
 
 
 class TracedLoader:

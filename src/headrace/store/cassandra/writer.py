@@ -57,9 +57,11 @@ class CassandraWriter:
         await self._advance()  # who read the first one may have read rows of before
 
     async def _advance(self) -> None:
-        """Before rows are written, so that a death in between is noticed too, and after."""
+        """Before rows are written, so that a death in between is noticed too, and after. Any text but the one that is
+        there will do: nothing is read first, and of writers at one time the last one's stands.
+        """
         if self._revision is not None:
-            await self._run("", self._revision, [next_revision("")])
+            await self._run(None, self._revision, [next_revision("")])
 
     async def present(self, keys: Sequence[str]) -> set[str]:
         return set(await self.stored(keys))
@@ -100,7 +102,7 @@ class CassandraWriter:
         values = [own[name] if name in own else record.metadata.get(name) for name in self._columns]
         await self._run(record.key, self._metadata, [key, *values])
 
-    async def _run(self, key: str, prepared: Any, values: list[object]) -> Any:
+    async def _run(self, key: str | None, prepared: Any, values: list[object]) -> Any:
         async def attempt() -> Any:
             statement = prepared.bind(values)
             statement.set_is_idempotent(True)

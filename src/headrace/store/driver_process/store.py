@@ -93,11 +93,12 @@ class ServedStore(RemoteStore, RemovingStore):
 
 async def _opened(store: ServedStore, opening: str) -> DriverProcess:
     process = DriverProcess(store, opening)
-    await process.open()
+    await process.call(None)
     return process
 
 
 async def _closed(process: DriverProcess) -> None:
+    """In its event loop: that looks at the socket which is closed."""
     process.close()
 
 
