@@ -66,6 +66,12 @@ class TestRecords:
         _, (slow,) = slow_samples(trace)
         assert (slow.index, slow.key) == ("17", "scan/17.png")
 
+    def test_a_key_that_is_no_text_is_no_error(self, path):
+        stream = record(path).stream()
+        stream.sample(17, time.monotonic_ns(), 100, 50, 0, *stream.keyed("scan/\udcff.png", F.SLOW, []))
+        trace = read(path)
+        assert trace.names[trace.samples["key"][0]] == "scan/\\udcff.png"
+
     def test_everything_that_was_recorded_is_read(self, path):
         recording = record(path)
         stream = recording.stream()

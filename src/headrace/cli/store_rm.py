@@ -71,7 +71,7 @@ def removal(store: Store, keys: Collection[str], what: str, options: argparse.Na
     if options.dry_run or not keys:
         return 0
     _ask(f"remove {what} from {store.name}", options)
-    store.close()
+    store.close()  # a reader would keep SQLite's log from being put away
     removed = 0
     with orderly(), counting("removing", len(keys)) as progress, closing(store.remove(keys)) as parts:
         for number in parts:

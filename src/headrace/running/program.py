@@ -46,7 +46,7 @@ def run(program: Sequence[str], orders: RunOrders, trace: str | None, *, quiet: 
             try:
                 code = process.wait()
                 break
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # the terminal sent it to the program as well, which ends as it likes
                 continue
     return Ran(128 - code if code < 0 else code, tuple(reports(Path(orders.reports))))
 

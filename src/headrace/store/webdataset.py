@@ -90,7 +90,7 @@ class TarStore(UrlNamed, LocalStore):
         try:
             label = int(raw)
         except ValueError:
-            label = 1 << 63
+            label = 1 << 63  # refused below, with those that are too large
         if not -(1 << 63) <= label < 1 << 63:
             raise BadRow.at(self.name, f"the label of sample {key!r} is no number of 64 bits: {raw[:40]!r}", key=key)
         return label

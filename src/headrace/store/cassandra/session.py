@@ -136,7 +136,7 @@ class CassandraSession:
     async def _found(self, key: str, bound: str | int, consistency: Any | None = None) -> Any:
         """The driver's row; None where those servers that were asked have none."""
         statement = self._read.bind([bound])
-        statement.set_is_idempotent(True)
+        statement.set_is_idempotent(True)  # else the driver does not ask another server when one dies
         if consistency is not None:
             statement.set_consistency(consistency)
         try:

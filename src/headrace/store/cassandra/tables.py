@@ -191,7 +191,7 @@ class CassandraTables:
         shape = await settled(lambda: self._whole_shape(connection))
         for name in check_kinds(schema.columns, shape.kinds, self.name):
             await settled(partial(self._add, connection, name, schema.columns[name]))
-        await agreed(connection)
+        await agreed(connection)  # else the first rows go to servers that do not know the columns yet
 
     async def _add(self, connection: driver.Connection, name: str, kind: Kind) -> None:
         try:

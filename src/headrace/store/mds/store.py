@@ -36,7 +36,7 @@ class MdsStore(UrlNamed, LocalStore):
         self._looked = False  # whether that is the one that is there
 
     def get(self, key: str) -> Row:
-        number = int(key) if key.isdecimal() and len(key) == DIGITS else -1
+        number = int(key) if key.isdecimal() and len(key) == DIGITS else -1  # "7" would be a second key of a sample
         if not 0 <= number < self._count():
             raise MissingKey(f"{self.name} has no sample {key!r}", server=self.name, key=key)
         data, label = self._roles()

@@ -231,7 +231,7 @@ class ObjectWriter:
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One more part of the metadata."""
-        self._last = max(time.time_ns(), self._last + 1)
+        self._last = max(time.time_ns(), self._last + 1)  # names are sorted as texts, and the last part counts
         part = f"{metadata.FOLDER}/{self._last:020}-{uuid.uuid4().hex[:8]}.jsonl"
         await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
 
@@ -257,4 +257,6 @@ class ObjectWriter:
 
 def path_of(folder: str, key: str) -> str:
     """Where an object lies. Any text is a key, so what has a meaning in paths is escaped."""
-    return f"{folder}/{quote(key, safe='').replace('.', '%2E') if key.strip('.') == '' else quote(key, safe='')}"
+    escaped = quote(key, safe="", errors="surrogatepass")
+    # Clients resolve . and .. in a path, and quote() leaves them as they are.
+    return f"{folder}/{escaped if key.strip('.') else escaped.replace('.', '%2E')}"

@@ -61,7 +61,7 @@ def split(  # noqa: PLR0913  (an option of the command each)
     chosen = whole.taken(rows)
     table = _Table(chosen, [keys[row] for row in rows.tolist()], request)
     parts = table.parted(Shares.of(list(request.fractions.values())))
-    parts[parts == len(request.fractions)] = -1
+    parts[parts == len(request.fractions)] = -1  # what fractions leave of the whole is the last share
     parts = table.balanced(parts)
     fold = table.folded(parts)
     counts = counted(parts, fold, table.classes, table.groups, request.fractions, request.folds or 0)

@@ -49,6 +49,9 @@ def write(splits: Splits, path: str | os.PathLike[str], *, force: bool = False) 
             parquet.write(where, columns, {FACTS: json.dumps(facts)})
     except OSError as error:
         raise SplitError(f"{path}: cannot be written ({error.strerror or error})") from error
+    except UnicodeEncodeError as error:
+        told = f"{path}: {error.object!r:.80} names a file that is not UTF-8, which Parquet cannot hold"
+        raise SplitError(f"{told}; write a file that ends in .json") from error
 
 
 def check_free(path: str | os.PathLike[str], *, force: bool) -> None:

@@ -73,6 +73,7 @@ def _answered(condition: str, frame: Frame) -> Bools:
         guard = _Guard(frozenset({row, *names}))
         table.set_authorizer(guard)
         table.set_progress_handler(_Budget(STEPS * (len(condition) + 100) * (frame.rows + 1)), _Budget.EVERY)
+        # A line of its own: a comment that ends the condition would hide the parenthesis.
         found = table.execute(f"SELECT {_name(row)} FROM samples WHERE ({condition}\n)")
         mask = np.zeros(frame.rows, np.bool_)
         mask[np.fromiter((number for (number,) in found), np.int64)] = True
@@ -128,7 +129,7 @@ class _Guard:
 
     def _refusal(self, action: int, one: str | None, two: str | None) -> str | None:
         if action == sqlite3.SQLITE_SELECT:
-            self.selects += 1
+            self.selects += 1  # the first is ours, around the condition
             return None if self.selects == 1 else "a condition compares columns, and has no SELECT in it"
         if action == sqlite3.SQLITE_READ and one == "samples" and (not two or two in self._columns):
             self.read.add(two or "")

@@ -120,6 +120,7 @@ def _dealt(cells: Cells, ranks: Ranks, shares: Shares) -> Ints:
     for part, weight in enumerate(shares.weights):
         dealt[:, part] = [number * weight // shares.whole for number in many.tolist()]
     dealt[:, -1] = many - dealt[:, :-1].sum(axis=1)
+    # Of each kind in turn, first the first part's, then the next one's, and those that are left over at the end.
     pattern = np.tile(np.array([*range(len(shares)), -1]), len(many))
     parts = np.empty(len(types), np.int64)
     parts[order] = np.repeat(pattern, dealt.ravel())

@@ -23,6 +23,7 @@ def check_schema(connection: sqlite3.Connection, store: str) -> None:
     """Refuses what would run somebody's statements when it is read or written, and what lacks tables or columns."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
+    # What has no pages of its own is computed: a virtual table, which runs a module's code when it is read.
     query = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR rootpage IS 0 OR rootpage IS NULL"
     strange = connection.execute(query).fetchone()
     if strange is not None:

@@ -80,7 +80,7 @@ class PerfSampler:
             tail = int.from_bytes(ring[_TAIL : _TAIL + 8], "little")
             if head == tail:
                 continue
-            size = len(ring) - mmap.PAGESIZE
+            size = len(ring) - mmap.PAGESIZE  # its first page is the kernel's: head and tail, which only grow
             start, length = tail % size, head - tail
             first = min(length, size - start)
             at = mmap.PAGESIZE + start

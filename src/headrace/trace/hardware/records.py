@@ -140,6 +140,7 @@ def parse(raw: bytes) -> Records:
 
 def _run(raw: bytes, at: int) -> Table:
     """As many samples as follow each other: there are many, and little else."""
+    # No more at once: each run would look at all that is left of the file.
     rows = np.frombuffer(raw, _RAW, min((len(raw) - at) // _RAW.itemsize, 65536), at)
     other = np.flatnonzero((rows["type"] != _SAMPLE) | (rows["size"] != _RAW.itemsize))
     return rows[: other[0]] if len(other) else rows
