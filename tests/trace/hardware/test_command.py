@@ -126,6 +126,7 @@ def test_the_programs_exit_code_is_passed_on(capfd, tmp_path, program):
     assert (code, "ended with exit code 7" in err, "compress" in out) == (7, True, True)
     code, _, err = run(capfd, "-o", str(tmp_path / "b.trace"), "--", "false")
     assert (code, "ended with exit code 1" in err) == (1, True)
+    assert not list(tmp_path.glob("b.trace*"))
 
 
 @pytest.mark.usefixtures("sampling")

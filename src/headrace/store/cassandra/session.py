@@ -1,11 +1,9 @@
 """What the tables look like, and the reading of single rows."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from uuid import UUID
 
 from headrace.core.errors import BadRow, MissingKey, StoreRefused
 from headrace.store.base import Kind, LabelKind, Row
@@ -118,7 +116,7 @@ class CassandraSession:
         return cls(connection, read, shape, store, surer)
 
     async def get(self, key: str) -> Row:
-        bound = bound_id(key, self._shape.id_type)
+        bound = cql.bound_id(key, self._shape.id_type)
         if bound is None:
             raise self._missing(key)
         found = await self._found(key, bound)
@@ -162,15 +160,3 @@ async def _attempted(connection: driver.Connection, text: str) -> Any | None:
         return await connection.create_prepared(text)
     except driver.Failure:
         return None
-
-
-def bound_id(key: str, declared: str) -> str | int | None:
-    """A key as the driver binds it; None for one that no row of such a table can have."""
-    if declared in cql.INTEGERS:
-        return int(key) if re.fullmatch(r"-?(0|[1-9][0-9]{0,18})", key) else None
-    if declared in ("uuid", "timeuuid"):
-        try:
-            return key if str(UUID(key)) == key else None
-        except ValueError:
-            return None
-    return key

@@ -9,7 +9,7 @@ from headrace.core.options import Retry
 from headrace.store.base import Kind, LabelKind, Record, Schema
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import Tables
-from headrace.store.cassandra.session import TableShape, bound_id
+from headrace.store.cassandra.session import TableShape
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import next_revision
 
@@ -46,7 +46,7 @@ class CassandraWriter:
 
     async def put(self, records: Sequence[Record]) -> None:
         for record in records:
-            if bound_id(record.key, self._shape.id_type) is None:
+            if cql.bound_id(record.key, self._shape.id_type) is None:
                 raise StoreError.at(
                     self._store,
                     f"{record.key!r} is no {self._shape.id_type}, as keys of this table are",
@@ -72,7 +72,7 @@ class CassandraWriter:
         return {key: row for key, row in zip(keys, rows, strict=True) if row is not None}
 
     async def _metadata_of(self, key: str) -> dict[str, Any] | None:
-        bound = bound_id(key, self._shape.id_type)
+        bound = cql.bound_id(key, self._shape.id_type)
         found = None if bound is None else (await self._run(key, self._read, [bound])).first()
         if found is None:
             return None
@@ -92,10 +92,10 @@ class CassandraWriter:
 
     async def _remove_one(self, key: str) -> None:
         for prepared in self._remove:
-            await self._run(key, prepared, [bound_id(key, self._shape.id_type)])
+            await self._run(key, prepared, [cql.bound_id(key, self._shape.id_type)])
 
     async def _put(self, record: Record) -> None:
-        key = bound_id(record.key, self._shape.id_type)
+        key = cql.bound_id(record.key, self._shape.id_type)
         label = [] if self._shape.labels is LabelKind.NONE else [record.label]
         await self._run(record.key, self._row, [key, *label, bytes(record.payload)])
         own: dict[str, object] = {"label": record.label, "bytes": len(record.payload)}
