@@ -196,7 +196,10 @@ class Database(UrlNamed):
     def create(self, schema: Schema) -> None:
         """Makes the tables and columns that are not there yet; ``StoreError`` where others are."""
         check_schema(schema, self.name)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreRefused.at(self.name, f"{self.path.parent} cannot be made: {error.strerror}") from error
         with self.telling(), closing(self.writing()) as connection:
             with transaction(connection):
                 if not ours(connection):

@@ -98,7 +98,10 @@ def read(path: Path) -> Records:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
     if len(raw) < _HEAD.size or _HEAD.unpack_from(raw)[0] != _NOTE:
         raise TraceError(f"{path}: this is no file of samples; 'headrace trace hw' writes one beside the trace")
-    return parse(raw)
+    try:
+        return parse(raw)
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
+        raise TraceError(f"{path}: the file of samples is damaged ({type(error).__name__}: {error})") from error
 
 
 def parse(raw: bytes) -> Records:
