@@ -17,9 +17,10 @@ from headrace.store.base import Kind, LabelKind, LocalStore, Row, Store
 from headrace.store.bridges import blocking
 from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.contents import extension
+from headrace.store.ingest.fields import PATH
 from headrace.store.ingest.kinds import Guess
 
-PATH, LABEL_FILE, MANIFEST = "path", "label_file", "manifest.csv"
+LABEL_FILE, MANIFEST = "label_file", "manifest.csv"
 SAMPLES = "samples"
 """The folder of those that can lie nowhere else."""
 LABEL_FILES = {True: f" --label-files {LABEL_FILE}", False: " --label-files label"}

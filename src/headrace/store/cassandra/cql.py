@@ -5,6 +5,7 @@ from uuid import UUID
 
 from headrace.store.base import Kind, LabelKind
 from headrace.store.cassandra.options import Tables
+from headrace.store.wording import quoted
 
 TYPES = {Kind.INTEGER: "bigint", Kind.NUMBER: "double", Kind.TEXT: "text", Kind.TRUTH: "boolean"}
 BITS = {"bigint": 64, "counter": 64, "int": 32, "smallint": 16, "tinyint": 8, "varint": 64}
@@ -26,11 +27,6 @@ TABLE_ID = "SELECT id FROM system_schema.tables WHERE keyspace_name = ? AND tabl
 CLUSTER = "SELECT cluster_name FROM system.local"
 DATA_CENTRE = "SELECT data_center FROM system.local"
 VERSIONS = ("SELECT schema_version FROM system.local", "SELECT schema_version FROM system.peers")
-
-
-def quoted(name: str) -> str:
-    """A name as CQL takes it, case and all."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def table(keyspace: str, name: str) -> str:

@@ -12,6 +12,7 @@ from headrace.store.cassandra.options import Tables
 
 T = TypeVar("T")
 
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 ID_TYPES = {"text", "varchar", "ascii", "uuid", "timeuuid", *cql.INTEGERS}
 
 
@@ -33,7 +34,7 @@ async def column_types(connection: driver.Connection, keyspace: str, table: str)
 
 async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
     """What it gives, tried for some seconds: a table that was just made is not known to every server at once."""
-    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+    for pause in PAUSES:
         try:
             return await attempt()
         except (driver.NotThere, StoreRefused):
@@ -43,7 +44,7 @@ async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
 
 async def agreed(connection: driver.Connection) -> None:
     """Waits, some seconds at most, until all servers know of the same tables."""
-    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+    for pause in PAUSES:
         versions = [row.as_tuple()[0] for text in cql.VERSIONS for row in (await connection.query(text)).all()]
         if len(set(versions)) == 1:
             return

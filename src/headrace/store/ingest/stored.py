@@ -9,6 +9,7 @@ from headrace.store.base import Columns, Kind, LabelKind
 from headrace.store.bridges import blocking
 from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.folder import FolderStore
+from headrace.store.ingest.fields import PATH
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
 from headrace.store.locate import open_store
@@ -17,8 +18,6 @@ from headrace.store.url import StoreUrl
 
 FILES = {"file", "wds", "mds"}
 """Schemes whose keys are places in files: samples get keys of their own when they move into a database."""
-PATH = "path"
-"""The metadata column that keeps such a place."""
 
 
 class StoredSource:

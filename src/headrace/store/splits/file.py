@@ -169,14 +169,11 @@ def chosen(address: str) -> tuple[Splits, str]:
     path, colon, name = address.rpartition(":")
     if not colon or not path:
         splits = read(address)
-        raise SplitError(f"{address}: which split? {_example(address, splits)}")
+        there = f"there are {', '.join(splits.names)}; write {address}:{splits.names[0]}"
+        raise SplitError(f"{address}: which split? {there}")
     splits = read(path)
     try:
         splits.keys(name)
     except SplitError as error:
         raise SplitError(f"{path}: {error}") from None
     return splits, name
-
-
-def _example(path: str, splits: Splits) -> str:
-    return f"there are {', '.join(splits.names)}; write {path}:{splits.names[0]}"

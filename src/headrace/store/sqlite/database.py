@@ -17,7 +17,7 @@ from headrace.store.columns import check_kinds, check_labels, check_schema
 from headrace.store.provenance import new_identity, next_revision
 from headrace.store.sqlite import origins, soundness
 from headrace.store.url import StoreUrl, UrlNamed
-from headrace.store.wording import one_line
+from headrace.store.wording import one_line, quoted
 
 APPLICATION_ID = 0x48524163
 FORMAT = 1
@@ -296,8 +296,3 @@ def kinds_of(connection: sqlite3.Connection) -> dict[str, Kind]:
     """The columns of a store's metadata."""
     described = connection.execute("PRAGMA table_info(metadata)").fetchall()
     return {name: KINDS[declared] for _, name, declared, *_ in described}
-
-
-def quoted(name: str) -> str:
-    """A column as a query names it."""
-    return '"' + name.replace('"', '""') + '"'

@@ -20,11 +20,11 @@ from headrace.store.sqlite.database import (
     kinds_of,
     labels_of,
     ours,
-    quoted,
     transaction,
 )
 from headrace.store.sqlite.writer import SqliteWriter
 from headrace.store.url import StoreUrl, UrlNamed
+from headrace.store.wording import quoted
 
 
 class SqliteStore(UrlNamed, LocalStore, RemovingStore):

@@ -9,8 +9,9 @@ from headrace.core.errors import StoreError
 from headrace.store.base import LabelKind, Record
 from headrace.store.columns import check_record
 from headrace.store.origin import Origin, Stored
-from headrace.store.sqlite.database import Database, changed, quoted, transaction
+from headrace.store.sqlite.database import Database, changed, transaction
 from headrace.store.sqlite.origins import Origins
+from headrace.store.wording import quoted
 
 AT_ONCE = 500
 """Keys of one query."""

@@ -1,13 +1,10 @@
 """Which operation each sample belongs to: the one its thread was in at that time. Pure."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from headrace.trace.reader import Trace
+from headrace.trace.reader import Table, Trace
 
-Table = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
 
 BEFORE, OUTSIDE, OTHER_THREADS = "(before the trace)", "(elsewhere)", "(other threads)"
