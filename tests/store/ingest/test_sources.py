@@ -167,6 +167,14 @@ class TestManifests:
             *(Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.TRUTH),
         )
 
+    def test_a_column_that_is_no_text_can_be_left_out(self, folder, url):
+        table = {"path": ["a.png", "b.png", "b.png"], "vector": [[1.0], [2.0], [3.0]], "age": [1, 2, 3]}
+        pa.parquet.write_table(pa.table(table), folder / "m.parquet")
+        with pytest.raises(IngestError, match="not list; choose columns"):
+            ingest(str(folder / "m.parquet"), url)
+        assert ingest(str(folder / "m.parquet"), url, ReadOptions(columns=("age",))).written == 3
+        assert sorted(metadata["age"] for _, _, metadata in contents(url).values()) == [1, 2, 3]
+
     def test_integer_labels_stay_what_they_are(self, folder, url):
         path = manifest(folder / "m.csv", [{"path": "a.png", "grade": 7}, {"path": "b.png", "grade": -1}])
         ingest(str(path), url, ReadOptions(label="grade"))
