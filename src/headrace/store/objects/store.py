@@ -130,7 +130,10 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
         kinds = {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
         wanted = chosen(names, kinds, self.name)
         values = await metadata.lists(self._bucket, self.name, wanted)
-        return {name: column(values[name], kinds[name]) for name in wanted}, schema
+        try:
+            return {name: column(values[name], kinds[name]) for name in wanted}, schema
+        except (ValueError, TypeError, OverflowError) as error:
+            raise StoreRefused.at(self.name, f"a part of the metadata is damaged: {error}") from error
 
     async def _keys(self) -> metadata.KnownKeys:
         found = metadata.KnownKeys()
