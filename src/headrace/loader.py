@@ -83,7 +83,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         cache: Cache | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
-        self.trace = session.checked(trace)
+        self.trace = None if trace is None else session.checked(trace, "trace")
         self.device = device
         self.on_error = settings.chosen("on_error", on_error, (Raise, Skip), Raise())
         self.loading = settings.chosen("loading", loading, (Loading,), Loading())

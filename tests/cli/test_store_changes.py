@@ -13,6 +13,7 @@ from headrace.cli.__main__ import main
 from headrace.core.errors import IngestError
 from headrace.store import Kind, LabelKind, Record, Schema, open_store, open_writable
 from headrace.store.ingest import ReadOptions, ingest
+from headrace.store.ingest.identity import digest
 from headrace.store.origin import Origin
 from headrace.store.pruning import pruning
 from headrace.testing.stores import fill, sample_records
@@ -71,6 +72,14 @@ class TestRemoving:
         assert set(contents(filled)) == {f"k{n:02d}" for n in (*range(4), *range(8, 12))}
         assert payload not in (tmp_path / "store.db").read_bytes()  # a patient's picture is gone for good
         assert "0 rows removed" in run(capsys, "store", "rm", filled, "--where", "patient = 'nobody'", "--yes")
+
+    def test_a_key_in_a_file_is_a_whole_line(self, url, capsys, tmp_path):
+        fill(
+            open_writable(url), [record._replace(key=key) for record, key in zip(sample_records(2), "ab", strict=False)]
+        )
+        (tmp_path / "keys").write_text("a\u2028b\n")
+        run(capsys, "store", "rm", url, "--keys-from", tmp_path / "keys", "--yes", code=1)
+        assert sorted(contents(url)) == ["a", "b"]
 
     def test_keys_from_a_file(self, filled, capsys, tmp_path):
         (tmp_path / "keys").write_text("k00\nk11\n")
@@ -163,9 +172,9 @@ class TestPruning:
         assert "20 rows have no file that is known" in run(capsys, "store", "prune", url, "--yes")
         assert len(contents(url)) == 20
 
-    def test_which_rows_is_decided_purely(self):
-        def origin(place, content=b"old", source="s", root="/r"):
-            return Origin(source, root, place, content, "", "run")
+    def test_which_rows_lost_what_they_were_made_of(self, tmp_path):
+        def origin(place, content=b"old", source="s", root=str(tmp_path)):
+            return Origin(source, root, place, digest([content]), "", "run")
 
         rows = [
             ("1", origin("a")),
@@ -174,14 +183,25 @@ class TestPruning:
             ("4", origin("x\0row")),
             ("5", origin("t", b"", "tar", None)),
         ]
-        for now, replaced in ((b"new", "1"), (b"old", "3"), (b"other", None)):
-            found = pruning(7, rows, exists=lambda path: str(path) != "/r/b", hashed=lambda path, now=now: now)
+        with pytest.raises(IngestError, match="none of the 4 files"):
+            pruning(7, rows)
+        (tmp_path / "x").touch()
+        for now, replaced in ((b"old", "3"), (b"other", None), (b"new", "1")):
+            (tmp_path / "a").write_bytes(now)
+            found = pruning(7, rows)
             assert found.keys == {"2": "gone", **({replaced: "replaced"} if replaced else {})}
             assert found.unknown == 3
-        found = pruning(7, rows, {"s": {"a"}}, exists=lambda path: True, hashed=lambda path: b"new")
+        found = pruning(7, rows, {"s": {"a"}})
         assert found.keys == {"1": "replaced", "2": "unnamed", "4": "unnamed"}
-        with pytest.raises(IngestError, match="none of the 4 files"):
-            pruning(7, rows, exists=lambda path: False)
+
+    def test_rows_whose_files_cannot_be_read_stay(self, tmp_path):
+        def origin(place, content):
+            return Origin("s", str(tmp_path), place, content, "", "run")
+
+        (tmp_path / "a").mkdir()
+        too_long = "n" * 300
+        found = pruning(3, [("1", origin("a", b"1")), ("2", origin("a", b"2")), ("3", origin(too_long, b"3"))])
+        assert (found.keys, found.unknown) == ({}, 3)
 
 
 ODD_PATHS = [

@@ -69,6 +69,8 @@ class TestIngest:
             (["{in}", "{url}", "--spark-conf", "a=b"], "--spark-conf needs --spark"),
             (["{in}", "{url}", "--label-files", "mask"], "label-files is not for stores"),
             (["sqlite:///{in}/none.db", "{url}"], "there is no file"),
+            (["{in}", "sqlite:////dev/null/s.db"], "/dev/null cannot be made: File exists"),
+            (["n" * 300, "{url}"], "nnn: File name too long"),
         ],
     )
     def test_a_mistake_is_one_line(self, tmp_path, capsys, arguments, complaint):

@@ -33,6 +33,11 @@ def url_of(endpoint, prefix, login="key:secret@", bucket="bucket"):
     return f"s3://{login}{bucket}/{prefix}?endpoint={endpoint}"
 
 
+def put(place, content):
+    headers = {"Content-Type": "application/octet-stream"}  # else it is taken for a form, and nothing is stored
+    urllib.request.urlopen(urllib.request.Request(place, content, headers, method="PUT"), timeout=10).close()
+
+
 class TestReading(StoreConformance):
     survives_fork = False
 
@@ -69,11 +74,12 @@ class TestKeys:
     def test_any_text_is_a_key(self, endpoint):
         made = store.open_writable(url_of(endpoint, "keys"))
         made.create(Schema())
-        keys = ["a/b", "..", ".", "100%", "é ü", "a//b", "?x=1&y#z", "/", "data"]
+        keys = ["a/b", "..", ".", "100%", "é ü", "a//b", "?x=1&y#z", "/", "data", "no\udcfftext"]
         with made.writer() as writer:
-            writer.put([Record(key, key.encode(), number, {}) for number, key in enumerate(keys)])
+            writer.put([Record(key, ascii(key).encode(), number, {}) for number, key in enumerate(keys)])
         with reader(made) as local:
-            assert {row.key: bytes(row.payload).decode() for row in local.get_many(keys)} == {key: key for key in keys}
+            found = {row.key: bytes(row.payload).decode() for row in local.get_many(keys)}
+            assert found == {key: ascii(key) for key in keys}
         assert made.keys() == sorted(keys)
 
 
@@ -95,10 +101,20 @@ class TestFailures:
 
     def test_a_description_that_makes_no_sense(self, endpoint):
         for number, text in enumerate((b"[]", b"{", json.dumps({"format": 9}).encode())):
-            request = urllib.request.Request(f"{endpoint}/bucket/odd{number}/headrace.json", text, method="PUT")
-            urllib.request.urlopen(request, timeout=10).close()
+            put(f"{endpoint}/bucket/odd{number}/headrace.json", text)
             with pytest.raises(StoreRefused, match=r"headrace\.json|format 9"):
                 store.open_store(url_of(endpoint, f"odd{number}")).keys()
+
+    @pytest.mark.parametrize(
+        "line",
+        [b"{", b"[]", b'{"key": 1}', b'{"key": "a", "bytes": "x"}', b'{"key": "a", "bytes": 99999999999999999999}'],
+    )
+    def test_metadata_that_make_no_sense(self, endpoint, line):
+        made = store.open_writable(url_of(endpoint, f"damaged{line.hex()}"))
+        made.create(Schema(LabelKind.NONE))
+        put(f"{endpoint}/bucket/damaged{line.hex()}/metadata/1-x.jsonl", line)
+        with pytest.raises(StoreRefused, match="metadata is damaged"):
+            made.info()
 
     @pytest.mark.parametrize("url", ["s3://bucket:80/x", "s3:///x", "s3://b/x?endpoint=host:80", "s3://b/x?end=1"])
     def test_urls_that_are_none(self, url):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from headrace import store
 from headrace.core.errors import BadStoreUrl, StoreRefused
+from headrace.store.cassandra.cql import bound_id
 from headrace.store.url import StoreUrl
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
@@ -101,3 +102,17 @@ class TestOpening:
     def test_each_store_refuses_what_it_does_not_take(self, text):
         with pytest.raises(BadStoreUrl):
             store.open_store(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "declared", "bound"),
+    [
+        ("7", "int", 7), ("-7", "bigint", -7), ("0", "int", 0), (str(2**63 - 1), "bigint", 2**63 - 1),
+        *((key, "int", None) for key in ("-0", "07", "+7", "1_0", " 7", "\u0667", "", "x", "9" * 25, str(2**31))),
+        (str(2**63), "bigint", None), ("128", "tinyint", None), ("-128", "tinyint", -128),
+        ("00000000-0000-4000-8000-00000000000a", "uuid", "00000000-0000-4000-8000-00000000000a"),
+        ("00000000-0000-4000-8000-00000000000A", "uuid", None), ("x", "uuid", None), ("x", "text", "x"),
+    ],
+)  # fmt: skip
+def test_a_row_of_cassandra_has_one_key(key, declared, bound):
+    assert bound_id(key, declared) == bound

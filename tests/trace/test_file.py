@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import TraceError
+from headrace.trace import file
 from headrace.trace import format as F
 from headrace.trace.file import record
 from headrace.trace.operations import slow_samples
@@ -35,6 +36,21 @@ def path(tmp_path):
     return tmp_path / "run.trace"
 
 
+def test_an_interrupt_while_the_file_is_another_s_leaves_it_to_other_threads(path, monkeypatch):
+    stream = record(path).stream()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file.fcntl, "lockf", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sample(stream, 1)
+    assert not file._threads.locked()
+    sample(stream, 2)
+    assert read(path).samples["index"].tolist() == [2]
+
+
 class TestRecords:
     def test_a_sample_may_have_a_key_beside_its_index(self, path):
         stream = record(path).stream()
@@ -49,6 +65,12 @@ class TestRecords:
         assert trace.operations["sample"].tolist() == [0, 1]
         _, (slow,) = slow_samples(trace)
         assert (slow.index, slow.key) == ("17", "scan/17.png")
+
+    def test_a_key_that_is_no_text_is_no_error(self, path):
+        stream = record(path).stream()
+        stream.sample(17, time.monotonic_ns(), 100, 50, 0, *stream.keyed("scan/\udcff.png", F.SLOW, []))
+        trace = read(path)
+        assert trace.names[trace.samples["key"][0]] == "scan/\\udcff.png"
 
     def test_everything_that_was_recorded_is_read(self, path):
         recording = record(path)

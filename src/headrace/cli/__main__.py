@@ -32,6 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, HeadraceError) as error:
         print(f"{options.called}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a file that the user named, and that no command has said more about
+        if error.filename is None:
+            raise
+        print(f"{options.called}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"{options.called}: interrupted", file=sys.stderr)
         return 130

@@ -72,7 +72,7 @@ def _outcome(options: argparse.Namespace, folder: Path, output: Path, bar: Progr
     from headrace.store.locate import open_store
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # with both loaders alike, or training would take the cores that workers are measured on
     try:
         with (
             _cache(options) as cache,

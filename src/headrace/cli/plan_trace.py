@@ -38,7 +38,7 @@ def parameters(trace: Trace, where: str) -> dict[str, Any]:
         raise UsageError(
             f"{where}: {lacks}; the models need a trace of a dataset with fetch, decode and augment, not all cached"
         )
-    fetch, decode, augment = (value or 1e-9 for value in seconds.values())
+    fetch, decode, augment = (value or 1e-9 for value in seconds.values())  # what takes no time limits nothing
     lanes = max(1, len(np.unique(samples["stream"])))
     encoded = float(read["bytes_in"].mean())
     found = UNLIMITED | {

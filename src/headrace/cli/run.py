@@ -69,10 +69,7 @@ def _once(options: argparse.Namespace, program: list[str]) -> int:
     if trace is not None and not os.access(Path(trace).absolute().parent, os.W_OK):
         raise UsageError(f"--trace {trace}: nothing can be written in that folder; name a file in another with --trace")
     with tempfile.TemporaryDirectory(prefix="headrace-run-") as folder:
-        try:
-            ran = program_run(program, RunOrders(folder, options.loader), trace, quiet=options.json)
-        except OSError as error:
-            raise UsageError(f"cannot run {program[0]}: {error.strerror}") from None
+        ran = program_run(program, RunOrders(folder, options.loader), trace, quiet=options.json)
     facts = {"code": ran.code, "loader": options.loader, "trace": trace, "processes": ran.data()}
     answer(options, facts, lambda: _tell(*_said(ran, options.loader, trace)))
     return ran.code
@@ -97,8 +94,6 @@ def _compare(options: argparse.Namespace, program: list[str]) -> int:
 
     try:
         found = compare(program, {"batches": options.compare}, _tell)
-    except OSError as error:
-        raise UsageError(f"cannot run {program[0]}: {error.strerror}") from None
     except NothingToCompare as error:
         _tell(str(error))
         return error.code

@@ -71,7 +71,7 @@ def removal(store: Store, keys: Collection[str], what: str, options: argparse.Na
     if options.dry_run or not keys:
         return 0
     _ask(f"remove {what} from {store.name}", options)
-    store.close()
+    store.close()  # a reader would keep SQLite's log from being put away
     removed = 0
     with orderly(), counting("removing", len(keys)) as progress, closing(store.remove(keys)) as parts:
         for number in parts:
@@ -97,4 +97,5 @@ def _listed(name: str | None) -> Sequence[str]:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--keys-from: {name} cannot be read: {error}") from None
-    return [line for line in text.splitlines() if line]
+    # Not splitlines(), which also parts a key at the other separators of Unicode: half of it may be another row's.
+    return [line for line in text.split("\n") if line]

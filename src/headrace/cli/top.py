@@ -24,6 +24,10 @@ LONGEST = 11
 """Letters of a dataset's name that are shown."""
 
 
+Look = Mapping[tuple[int, int], Snapshot]
+"""What was seen at one moment, by process and loader."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoaderRates:
     """What a loader did between two looks."""
@@ -83,16 +87,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
 
 
-def _look(process: int | None) -> dict[tuple[int, int], Snapshot]:
+def _look(process: int | None) -> Look:
     return {(each.process, each.number): each for each in loaders() if process in {None, each.process}}
 
 
-def _print(
-    console: Console,
-    before: Mapping[tuple[int, int], Snapshot],
-    now: Mapping[tuple[int, int], Snapshot],
-    options: argparse.Namespace,
-) -> None:
+def _print(console: Console, before: Look, now: Look, options: argparse.Namespace) -> None:
     if not options.json:
         console.print(_tables(before, now, options.interval))
         return
@@ -102,15 +101,13 @@ def _print(
         print(json.dumps(known | {"waiting_share": figures.waiting}), flush=True)
 
 
-def _tables(
-    before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
-) -> Group:
+def _tables(before: Look, now: Look, seconds: float) -> Group:
     caches = _caches(before, now)
     loading = _table(before, now, seconds)
     return Group(loading) if caches is None else Group(loading, "", caches)
 
 
-def _caches(before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot]) -> Table | None:
+def _caches(before: Look, now: Look) -> Table | None:
     """Of the loaders that have one."""
     table = _empty(CACHES)
     for key in sorted(now):
@@ -131,10 +128,7 @@ def _caches(before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, 
     return table if table.row_count else None
 
 
-def _table(
-    before: Mapping[tuple[int, int], Snapshot], now: Mapping[tuple[int, int], Snapshot], seconds: float
-) -> Table:
-
+def _table(before: Look, now: Look, seconds: float) -> Table:
     table = _empty(COLUMNS, None if now else "no loader runs here that this user may see")
     for key in sorted(now):
         table.add_row(*_row(now[key], rates(before.get(key) if seconds else None, now[key], seconds)))

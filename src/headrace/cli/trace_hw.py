@@ -99,7 +99,7 @@ def traced(ran: ProgramRun, output: Path) -> tuple[Path, Trace]:
     A script may name its own instead of the ``output`` it was told of.
     """
     if not ran.traces:
-        profile.beside(output).unlink(missing_ok=True)
+        beside(output).unlink(missing_ok=True)
         raise UsageError(
             f"the program recorded nothing to {output}: it must iterate a headrace.DataLoader, "
             "or a torch DataLoader in headrace.traced()"
@@ -113,14 +113,16 @@ def _sampled(options: argparse.Namespace, program: list[str]) -> int:
     ran = runner.sampled(program, output, events_of(options), options.frequency, printed(options))
     if ran.code:
         print(f"headrace trace hw: the program ended with exit code {ran.code}", file=sys.stderr)
-    if ran.traces or not ran.code:
-        path, _ = traced(ran, output)
-        _lay_beside(ran.traces, output)
-        if path != output:
-            print(f"headrace trace hw: the program named its trace itself: {path}", file=sys.stderr)
-        for other in set(ran.traces) - {path}:
-            print(f"headrace trace hw: it also recorded {other}; --read shows it", file=sys.stderr)
-        _show(options, _joined(path))
+        if not ran.traces:  # it failed before it loaded anything, and has said why
+            beside(output).unlink()
+            return ran.code
+    path, _ = traced(ran, output)
+    _lay_beside(ran.traces, output)
+    if path != output:
+        print(f"headrace trace hw: the program named its trace itself: {path}", file=sys.stderr)
+    for other in set(ran.traces) - {path}:
+        print(f"headrace trace hw: it also recorded {other}; --read shows it", file=sys.stderr)
+    _show(options, _joined(path))
     return ran.code
 
 
@@ -144,7 +146,7 @@ def _make_way(output: Path) -> None:
 
 
 def _joined(path: Path) -> Profile:
-    return profile.profile(read(path), records.read(profile.beside(path)))
+    return profile.profile(read(path), records.read(beside(path)))
 
 
 def _show(options: argparse.Namespace, found: Profile) -> None:

@@ -70,12 +70,12 @@ def _studied(options: argparse.Namespace, program: list[str], workers: list[int]
             began = _cpu()
             ran: ProgramRun
             joined: Profile | None = None
-            sampling = not found.notes
+            sampling = not found.notes  # once it was refused it is not tried again: runs must be alike to be compared
             if sampling:
                 try:
                     ran = runner.sampled(command, path, events, options.frequency, printed(options))
                 except TraceError as error:
-                    if "cannot run" in str(error) or events:
+                    if "cannot run" in str(error) or events:  # the program's fault, or events that were asked for
                         raise
                     found.notes.append(f"Without samples: {error}")
                     sampling = False

@@ -27,6 +27,8 @@ Each also derives from the built-in that torch's DataLoader raises in the same p
 written for torch keeps working. Errors raised by user code keep their own type.
 """
 
+from typing import Self
+
 
 class HeadraceError(Exception):
     """Everything this package raises on its own account."""
@@ -102,6 +104,11 @@ class StoreError(HeadraceError, RuntimeError):
         super().__init__(message)
         self.server = server
         self.key = key
+
+    @classmethod
+    def at(cls, server: str, message: str, *, key: str | None = None) -> Self:
+        """One whose message begins with the store's name."""
+        return cls(f"{server}: {message}", server=server, key=key)
 
 
 class StoreUnavailable(StoreError):

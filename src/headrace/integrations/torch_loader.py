@@ -31,7 +31,7 @@ def traced(loader: Any, path: str | os.PathLike[str] | None = None) -> "TracedLo
     if getattr(loader, "scheduling", None) is not None:
         msg = "traced(loader): this is a headrace.DataLoader, which records by itself: give it trace=, or iterate it "
         raise TypeError(msg + "within headrace.tracing(path)")
-    return TracedLoader(loader, session.checked(path))
+    return TracedLoader(loader, None if path is None else session.checked(path, "trace"))
 
 
 class TracedLoader:
@@ -216,6 +216,7 @@ def _install(dataset: Any, recording: Recording, run: int, *, batched: bool, wor
 
     def begun(self: Any) -> Iterator[Any]:
         info = get_worker_info()
+        # Workers make batches in turn: each begins one round before its first, and _Collate adds a round per batch.
         _begin(next(epochs), -1 if info is None else info.id - info.num_workers)
         return _Items(observer.items(), kind.__iter__(self))
 
@@ -278,7 +279,7 @@ def _prepared(loader: Any, recording: Recording) -> Any:
         own[which] = _Sampler(getattr(loader, which), batched=loader.batch_sampler is not None)
     own["collate_fn"] = _Collate(loader.collate_fn, batched=batched)
     own["worker_init_fn"] = _Init(loader.worker_init_fn, recording, batched=batched)
-    own["_iterator"] = None
+    own["_iterator"] = None  # the user's own, with persistent workers that know nothing of all this
     return clone
 
 

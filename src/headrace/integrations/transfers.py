@@ -44,6 +44,7 @@ def watched() -> Iterator[None]:
             if not _watching:
                 for name in METHODS:
                     own = _before.pop(name)
+                    # To set what is inherited would hide whatever somebody exchanges in the base class later.
                     delattr(kind, name) if own is None else setattr(kind, name, own)
 
 

@@ -97,7 +97,7 @@ def compare(
     """Run the program twice with each loader.
 
     ``limits``: ``batches`` or ``seconds`` of the orders. ``trace``: where the first run of torch's loader is recorded.
-    ``tell`` is given a line before each run. Raises ``OSError`` where the program cannot be started.
+    ``tell`` is given a line before each run. Raises ``CannotRun``, or ``NothingToCompare``.
     """
     neighbours = Neighbours()
     runs: dict[str, list[Ran]] = {"torch": [], "headrace": []}

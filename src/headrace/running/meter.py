@@ -98,6 +98,7 @@ class Neighbours:
     def cores(self) -> float:
         """Cores that they kept busy so far. Children of ours that nobody has waited for count among them."""
         busy, own = machine()[0] - self._busy, cpu_time() - self._own
+        # The kernel counts a machine's time in hundredths of a second: over a short time own may be the larger.
         return max(busy - own, 0.0) / max(time.perf_counter() - self._began, 1e-9)
 
     @classmethod

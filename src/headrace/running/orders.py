@@ -84,7 +84,7 @@ class CommonEnd:
             file.write(str(batches + 1))
             file.flush()
             with contextlib.suppress(FileExistsError):  # another rank was first
-                os.link(file.name, self._file)
+                os.link(file.name, self._file)  # not renamed: that would put this rank's number over the first one's
 
     def is_after(self, batches: int) -> bool:
         """Whether it was agreed on, and so many are enough."""

@@ -11,8 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.core.errors import HeadraceError
 from headrace.running.orders import ProcessReport, RunOrders, reports
 from headrace.trace.session import VARIABLE
+
+
+class CannotRun(HeadraceError):
+    """There is no such program, or it may not be run."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +39,23 @@ class Ran:
 def run(program: Sequence[str], orders: RunOrders, trace: str | None, *, quiet: bool) -> Ran:
     """Run the program to its end. Ctrl-C reaches it too, SIGTERM is passed on, and we wait for it.
 
-    ``trace``: where its loaders record. ``quiet``: what it prints goes to the standard error output. Raises ``OSError``
-    where it cannot be started.
+    ``trace``: where its loaders record. ``quiet``: what it prints goes to the standard error output. Raises
+    ``CannotRun``.
     """
     environment = orders.environment(os.environ)
     if trace is not None:
         environment[VARIABLE] = str(Path(trace).absolute())
-    started = subprocess.Popen(program, env=environment, stdout=sys.stderr if quiet else None)  # noqa: S603  (as asked)
+    output = sys.stderr if quiet else None
+    try:
+        started = subprocess.Popen(program, env=environment, stdout=output)  # noqa: S603  (as asked)
+    except OSError as error:
+        raise CannotRun(f"cannot run {program[0]}: {error.strerror}") from None
     with started as process, _told_to_end(process):
         while True:
             try:
                 code = process.wait()
                 break
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # the terminal sent it to the program as well, which ends as it likes
                 continue
     return Ran(128 - code if code < 0 else code, tuple(reports(Path(orders.reports))))
 

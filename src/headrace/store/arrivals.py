@@ -58,7 +58,7 @@ async def arrivals(
                 task = asyncio.create_task(one(number, key))
                 running.add(task)
                 task.add_done_callback(running.discard)
-            first = following if in_order else next(iter(ready), -1)
+            first = following if in_order else next(iter(ready), -1)  # a dict keeps the order of arrival
             if crashed:
                 raise crashed[0]
             if first in ready:
@@ -69,7 +69,7 @@ async def arrivals(
             elif exhausted and following == started:
                 return
             else:
-                changed.clear()
+                changed.clear()  # nothing can have come since it was looked: there was no await in between
                 await changed.wait()
     finally:
         for task in running:

@@ -39,7 +39,7 @@ class Background:
             self.run(_cancel_others())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-        if not self._loop.is_closed():
+        if not self._loop.is_closed():  # its thread is gone, so what is left of it can run in this one
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()

@@ -95,5 +95,5 @@ class _ThreadedSession:
         return 0
 
     async def close(self) -> None:
-        self._pool.shutdown()
+        self._pool.shutdown()  # first: its threads read from the store
         self._store.close()

@@ -62,6 +62,7 @@ class Channel:
             size, number = _FRAME.unpack_from(self._incoming)
             if len(self._incoming) < _FRAME.size + size:
                 break
+            # A slice of the bytearray would be one more copy; and none can be cut while a view of it is kept.
             body = bytes(memoryview(self._incoming)[_FRAME.size : _FRAME.size + size])
             del self._incoming[: _FRAME.size + size]
             self._taken(number, pickle.loads(body))  # noqa: S301  (from the process that this one started, or the reverse)

@@ -55,12 +55,12 @@ def check_schema(schema: Schema, store: str) -> None:
     seen: dict[str, str] = {}
     for name in schema.columns:
         if not name or "\0" in name or not is_text(name):
-            raise StoreError(f"{store}: a metadata column needs a name, not {name!r}", server=store)
+            raise StoreError.at(store, f"a metadata column needs a name, not {name!r}")
         if name.lower() in RESERVED:
-            raise StoreError(f"{store}: a metadata column cannot be called {name!r}; rename it", server=store)
+            raise StoreError.at(store, f"a metadata column cannot be called {name!r}; rename it")
         if name.lower() in seen:
             both = f"{seen[name.lower()]!r} and {name!r}"
-            raise StoreError(f"{store}: metadata columns {both} differ only in case; rename one", server=store)
+            raise StoreError.at(store, f"metadata columns {both} differ only in case; rename one")
         seen[name.lower()] = name
 
 
@@ -75,9 +75,8 @@ def check_kinds(wanted: Mapping[str, Kind], there: Mapping[str, Kind], store: st
     """The wanted columns that are missing. One that is there with another kind is a ``StoreError``."""
     for name, kind in wanted.items():
         if there.get(name, kind) is not kind:
-            raise StoreError(
-                f"{store}: column {name!r} holds {there[name].value} values; it cannot take {kind.value} ones",
-                server=store,
+            raise StoreError.at(
+                store, f"column {name!r} holds {there[name].value} values; it cannot take {kind.value} ones"
             )
     return [name for name in wanted if name not in there]
 

@@ -95,11 +95,11 @@ def _jpeg(data: bytes) -> None:
         marker = data[at + 1]
         if marker == 0xD9:
             raise Damaged("the jpg ends before its picture begins")
-        if 0xD0 <= marker <= 0xD8 or marker == 0x01:
+        if 0xD0 <= marker <= 0xD8 or marker == 0x01:  # these have no length
             at += 2
             continue
         (size,) = struct.unpack_from(">H", data, at + 2)
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame, of any coding; those are tables
             framed = True
             if 0 in struct.unpack_from(">HH", data, at + 5)[1:]:
                 raise Damaged("the jpg has no width")
@@ -119,7 +119,7 @@ def _png(data: bytes) -> None:
         if at == 8 and (kind != b"IHDR" or 0 in struct.unpack_from(">II", data, at + 8)):
             raise Damaged("the png has no header")
         pixels = pixels or kind == b"IDAT"
-        at += 12 + size
+        at += 12 + size  # with length, name and checksum
         if at > len(data):
             raise IndexError
         if kind == b"IEND":
@@ -132,7 +132,7 @@ def _gif(data: bytes) -> None:
     flags = data[10]
     at = 13 + (3 << ((flags & 7) + 1) if flags & 0x80 else 0)
     images = 0
-    while data[at] != 0x3B:
+    while data[at] != 0x3B:  # the end; 0x2C is an image, 0x21 an extension, and what each holds comes in short blocks
         if data[at] == 0x2C:
             images += 1
             flags = data[at + 9]
@@ -173,7 +173,7 @@ def _tiff(data: bytes) -> None:
     places: dict[int, tuple[int, ...]] = {}
     for entry in range(count):
         tag, kind, number, value = struct.unpack_from(f"{order}HHII", data, at + 2 + 12 * entry)
-        if tag in (273, 279, 324, 325):
+        if tag in (273, 279, 324, 325):  # where strips begin and how long they are, the same of tiles
             letter = {3: "H", 4: "I"}.get(kind)
             if letter is None or number * 2 > len(data):
                 raise Damaged("the tif does not say where its pixels are")

@@ -7,10 +7,9 @@ import json
 import shlex
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from headrace.core.errors import IngestError, StoreError
@@ -18,11 +17,14 @@ from headrace.store.base import Kind, LabelKind, LocalStore, Row, Store
 from headrace.store.bridges import blocking
 from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.contents import extension
+from headrace.store.ingest.fields import PATH
 from headrace.store.ingest.kinds import Guess
 
-PATH, LABEL_FILE, MANIFEST = "path", "label_file", "manifest.csv"
+LABEL_FILE, MANIFEST = "label_file", "manifest.csv"
 SAMPLES = "samples"
 """The folder of those that can lie nowhere else."""
+LABEL_FILES = {True: f" --label-files {LABEL_FILE}", False: " --label-files label"}
+"""Where labels that are files are found again: a column of the manifest, or an extension in the tars."""
 AT_ONCE = 64
 """Rows that are asked for together."""
 
@@ -36,17 +38,6 @@ class Exported:
     payload_bytes: int = 0
     again: str = ""
     """The command that ingests it, with the store's name left open."""
-    guesses: dict[str, Guess] = field(default_factory=dict)
-
-
-class Target(Protocol):
-    """Where samples are written to."""
-
-    def put(self, number: int, row: Row, metadata: Mapping[str, Any]) -> None: ...
-
-    def finish(self) -> str:
-        """Once all are written: what is ingested again, and with which options."""
-        ...
 
 
 def export(
@@ -68,19 +59,16 @@ def export(
     wanted = list(lists["key"]) if keys is None else [key for key in keys if key in rows]
     names = [name for name in lists if name not in OWN]
     reader = blocking(store)
-    done = Exported(str(target), guesses={name: Guess() for name in names})
+    done, guesses = Exported(str(target)), {name: Guess() for name in names}
     try:
         target.mkdir(parents=True)
-        with ExitStack() as stack:
-            made: Target = (
-                stack.enter_context(_FolderExport(target, info.labels, names))
-                if shard_bytes is None
-                else stack.enter_context(_TarExport(target, shard_bytes))
-            )
+        with (
+            _FolderExport(target, info.labels, names) if shard_bytes is None else _TarExport(target, shard_bytes)
+        ) as made:
             for row in _fetched(reader, wanted):
                 metadata = {name: plain(lists[name][rows[row.key]]) for name in names}
                 for name, value in metadata.items():
-                    done.guesses[name].see(["" if value is None else str(value)])
+                    guesses[name].see("" if value is None else str(value))
                 made.put(done.samples, row, metadata)
                 done.samples += 1
                 done.payload_bytes += len(row.payload)
@@ -90,7 +78,8 @@ def export(
         raise IngestError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         reader.close()
-    done.again = f"headrace ingest {again} STORE{_types(info.columns, done.guesses)}{_label_files(info.labels, again)}"
+    label_files = "" if info.labels is not LabelKind.BLOB else LABEL_FILES[shard_bytes is None]
+    done.again = f"headrace ingest {again} STORE{_types(info.columns, guesses)}{label_files}"
     return done
 
 
@@ -110,12 +99,6 @@ def _types(kinds: Mapping[str, Kind], guesses: Mapping[str, Guess]) -> str:
     """What a reader of texts would take for something else."""
     wrong = [f"{name}={kind.value}" for name, kind in kinds.items() if name != PATH and guesses[name].kind is not kind]
     return f" --types {shlex.quote(','.join(wrong))}" if wrong else ""
-
-
-def _label_files(labels: LabelKind, again: str) -> str:
-    if labels is not LabelKind.BLOB:
-        return ""
-    return f" --label-files {LABEL_FILE if again.endswith('.csv') else 'label'}"
 
 
 class _FolderExport:
@@ -149,6 +132,7 @@ class _FolderExport:
             raise StoreError(f"the row with the key {row.key!r} has a text that is none", key=row.key) from None
 
     def finish(self) -> str:
+        """Once all are written: what is ingested again."""
         self._file.close()
         self._partial.rename(self._folder / MANIFEST)
         return shlex.quote(str(self._folder / MANIFEST))
@@ -165,7 +149,7 @@ class _FolderExport:
         where = self._folder / path
         try:
             where.parent.mkdir(parents=True, exist_ok=True)
-            with where.open("xb") as file:
+            with where.open("xb") as file:  # "x": a row of before may have taken the path, which then keeps its file
                 file.write(content)
         except (FileExistsError, NotADirectoryError):
             return False
@@ -216,6 +200,7 @@ class _TarExport:
             self._next()
 
     def finish(self) -> str:
+        """As with a folder."""
         if self._tar is not None:
             self._next()
         return shlex.quote(str(self._folder))

@@ -21,6 +21,7 @@ class NoFile(ValueError):
 def read_file(path: str | Path) -> bytes:
     """Its content. Raises ``NoFile``, or ``OSError``; never waits for somebody to write."""
     _check(os.stat(path))  # noqa: PTH116  (opening a device may do something)
+    # Not to be waited for: it may have become a FIFO since it was looked at.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:  # noqa: PTH123  (a descriptor)
         _check(os.fstat(handle))  # it may be another one by now
@@ -38,7 +39,7 @@ def read_at(path: Path, offset: int, size: int) -> bytes:
         if offset + size > os.fstat(descriptor).st_size:
             raise OSError(f"the file ends within what should be at {offset}")
         found = os.pread(descriptor, size, offset)
-        while len(found) < size:
+        while len(found) < size:  # one read gives at most 2 GiB, and network file systems give what they have
             more = os.pread(descriptor, size - len(found), offset + len(found))
             if not more:
                 raise OSError(f"the file ends within what should be at {offset}")

@@ -58,15 +58,13 @@ class FolderStore(UrlNamed, LocalStore):
                 raise FileNotFoundError
             payload = read_file(self._root + key)
         except NoFile as error:
-            raise BadRow(f"{self.name}: {key!r} {error}", server=self.name, key=key) from None
+            raise BadRow.at(self.name, f"{key!r} {error}", key=key) from None
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
             raise MissingKey(f"{self.name} has no file {key!r}", server=self.name, key=key) from None
         except PermissionError as error:
-            raise StoreRefused(f"{self.name}: {key!r} may not be read: {error}", server=self.name, key=key) from None
+            raise StoreRefused.at(self.name, f"{key!r} may not be read: {error}", key=key) from None
         except OSError as error:
-            raise StoreUnavailable(
-                f"{self.name}: {key!r} cannot be read: {error}", server=self.name, key=key
-            ) from error
+            raise StoreUnavailable.at(self.name, f"{key!r} cannot be read: {error}", key=key) from error
         return Row(key, payload, classes.get(first))
 
     def keys(self) -> list[str]:
@@ -119,9 +117,8 @@ class FolderStore(UrlNamed, LocalStore):
         try:
             return os.stat(self._root + path)  # noqa: PTH116
         except OSError as error:
-            raise StoreUnavailable(
-                f"{self.name}: {path!r} was there a moment ago, and cannot be looked at: {error.strerror}",
-                server=self.name,
+            raise StoreUnavailable.at(
+                self.name, f"{path!r} was there a moment ago, and cannot be looked at: {error.strerror}"
             ) from error
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
@@ -129,7 +126,7 @@ class FolderStore(UrlNamed, LocalStore):
             with os.scandir(folder) as entries:
                 every = list(entries)
         except OSError as error:
-            raise StoreRefused(f"{self.name}: {folder} cannot be listed: {error.strerror}", server=self.name) from None
+            raise StoreRefused.at(self.name, f"{folder} cannot be listed: {error.strerror}") from None
         self._left_out += [entry.path for entry in every if entry.name in DOTTED]
         return [entry for entry in every if not entry.name.startswith(".")]
 

@@ -50,9 +50,9 @@ def unpacked(told: bytes) -> Any:
             spawn.prepare(of_main)
         return pickle.loads(packed_thing)  # noqa: S301  (the same)
     except (Exception, SystemExit) as error:
-        raise StoreError(
-            f"{name}: the process that reads from it cannot load it ({type(error).__name__}: {error}); "
+        raise StoreError.at(
+            name,
+            f"the process that reads from it cannot load it ({type(error).__name__}: {error}); "
             "define the classes it is made of in a module of their own, or in a program whose work stands "
             "below if __name__ == '__main__':",
-            server=name,
         ) from error

@@ -43,13 +43,6 @@ class Stored(NamedTuple):
     """None where the row was written by other means."""
 
 
-class Alike(NamedTuple):
-    """A row of an earlier ingest that has the place, or the content, of one that is written now under another key."""
-
-    key: str
-    origin: Origin
-
-
 @runtime_checkable
 class ComparingWriter(Writer, Protocol):
     """A writer that can say what its store has, so that it can be compared with what comes."""
@@ -69,21 +62,12 @@ class RememberingWriter(ComparingWriter, Protocol):
         """
         ...
 
-    def alike(self, origin: Origin) -> list[Alike]:
-        """A few rows that earlier ingests wrote for the same place or with the same content."""
+    def alike(self, origin: Origin) -> dict[str, Origin]:
+        """By key, a few rows that earlier ingests wrote for the same place or with the same content."""
         ...
 
 
-@runtime_checkable
-class RemovingStore(Protocol):
-    """A store from which rows can be removed."""
-
-    def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        """Removes them, some at a time; how many were there, each time. What was removed stays so."""
-        ...
-
-
-class RemovingWriter(Protocol):
+class RemovingWriter(Writer, Protocol):
     """A writer that takes rows out, too."""
 
     def remove(self, keys: Sequence[str]) -> int:
@@ -91,12 +75,18 @@ class RemovingWriter(Protocol):
         ...
 
 
-def removed(opened: AbstractContextManager[RemovingWriter], keys: Collection[str]) -> Generator[int, None, None]:
-    """What ``RemovingStore.remove`` gives, by a writer that is opened for it."""
-    wanted = list(keys)
-    with opened as writer:
-        for start in range(0, len(wanted), AT_ONCE):
-            yield writer.remove(wanted[start : start + AT_ONCE])
+@runtime_checkable
+class RemovingStore(Protocol):
+    """A store from which rows can be removed."""
+
+    def writer(self) -> AbstractContextManager[RemovingWriter]: ...
+
+    def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
+        """Removes them, some at a time; how many were there, each time. What was removed stays so."""
+        wanted = list(keys)
+        with self.writer() as writer:
+            for start in range(0, len(wanted), AT_ONCE):
+                yield writer.remove(wanted[start : start + AT_ONCE])
 
 
 @runtime_checkable

@@ -33,7 +33,7 @@ class Owned(Generic[T]):
     def get(self) -> T:
         """This process's own; opened now if there is none."""
         held = self._held
-        if held is not None and held[0] == os.getpid():
+        if held is not None and held[0] == os.getpid():  # without the lock: whatever was put there is whole
             return held[1]
         with self._lock():
             self._disown()

@@ -112,7 +112,8 @@ class Perseverance:
             except StoreUnavailable as error:
                 failure = error
             finally:
-                timed.end()
+                timed.end()  # a second time where it expired, which does nothing
+            # Uneven: whoever failed at one moment, with many others, must not come back together with them.
             pause = random.uniform(0.5, 1.0) * min(retry.ceiling, retry.first * 2 ** (number - 1))
             spent = time.monotonic() - began
             if number == retry.attempts or spent + pause > retry.budget:

@@ -185,7 +185,7 @@ def _resized(image: Any, encoding: Encoding, *, smooth: bool) -> Any:
         )
     else:
         size = encoding.resize
-    if smooth and image.mode == "P":
+    if smooth and image.mode == "P":  # between two indices of a palette lies any colour
         image = image.convert("RGB")
     pil = _pillow()
     return (

@@ -44,6 +44,7 @@ def new_identity() -> str:
 
 def next_revision(previous: str) -> str:
     """One that no other change of this store, or of a copy of it, leads to."""
+    # Chance is in it, since two copies of a store, changed apart from each other, begin with the same revision.
     return hashlib.blake2b(previous.encode() + secrets.token_bytes(8), digest_size=16).hexdigest()
 
 

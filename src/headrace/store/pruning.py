@@ -1,11 +1,12 @@
 """Which rows of a store have lost what they were made of. Pure, but for looking at files."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.core.errors import IngestError
-from headrace.store.files import read_file
+from headrace.store.files import NoFile, read_file
 from headrace.store.ingest.identity import digest
 from headrace.store.origin import Origin
 
@@ -32,29 +33,18 @@ class Pruning:
 
     def counts(self) -> dict[str, int]:
         """Rows by reason."""
-        found = dict.fromkeys(WORDS, 0)
-        for reason in self.keys.values():
-            found[reason] += 1
-        return {reason: count for reason, count in found.items() if count}
+        found = Counter(self.keys.values())
+        return {reason: found[reason] for reason in WORDS if found[reason]}
 
 
 def sources(origins: Iterable[tuple[str, Origin]]) -> dict[str, int]:
     """Rows by the source they came from."""
-    found: dict[str, int] = {}
-    for _, origin in origins:
-        found[origin.source] = found.get(origin.source, 0) + 1
-    return found
+    return Counter(origin.source for _, origin in origins)
 
 
-def pruning(
-    rows: int,
-    origins: Iterable[tuple[str, Origin]],
-    named: Mapping[str, set[str]] | None = None,
-    exists: Callable[[Path], bool] = Path.exists,
-    hashed: Callable[[Path], bytes] | None = None,
-) -> Pruning:
-    """What has lost its source. ``exists`` and ``hashed`` look at files; only those of which two rows came are hashed:
-    rows of an older content go, if one of the content that is there now is stored.
+def pruning(rows: int, origins: Iterable[tuple[str, Origin]], named: Mapping[str, set[str]] | None = None) -> Pruning:
+    """What has lost its source. Only files of which two rows came are read: rows of an older content go, if one of the
+    content that is there now is stored. Rows whose files cannot be looked at, or read, stay.
 
     ``named``: the places that a source has today, by the source; other sources are then left alone. Without it the
     files of all rows are looked for. ``IngestError`` where not one file of a source is there, which looks like a disk
@@ -68,7 +58,7 @@ def pruning(
         if named is not None and origin.source not in named:
             continue
         known += 1
-        reason, there = _reason(origin, None if named is None else named[origin.source], exists)
+        reason, there = _reason(origin, None if named is None else named[origin.source])
         seen = files.setdefault(origin.source, [0, 0])
         seen[0] += there is not None
         seen[1] += there is True
@@ -79,9 +69,13 @@ def pruning(
         if reason is not None:
             found.keys[key] = reason
     for rows_of_place in (several for several in same.values() if len(several) > 1):
-        now = (hashed or _hashed)(_path(rows_of_place[0][1]))
+        try:
+            now = digest([read_file(_path(rows_of_place[0][1]))])
+        except (OSError, NoFile):
+            found.unknown += len(rows_of_place)
+            continue
         older = [key for key, origin in rows_of_place if origin.content != now]
-        if len(older) < len(rows_of_place):
+        if len(older) < len(rows_of_place):  # else what is there now is stored nowhere, and these are all there is
             found.keys.update(dict.fromkeys(older, REPLACED))
     for source, (looked, there_are) in files.items():
         if looked and not there_are:
@@ -92,19 +86,18 @@ def pruning(
     return found
 
 
-def _reason(origin: Origin, named: set[str] | None, exists: Callable[[Path], bool]) -> tuple[str | None, bool | None]:
-    """Why the row is to go, if it is; and whether its file is there, where it was looked for."""
+def _reason(origin: Origin, named: set[str] | None) -> tuple[str | None, bool | None]:
+    """Why the row is to go, if it is; and whether its file is there, where that could be seen."""
     if named is not None and origin.place not in named:
         return UNNAMED, None
     if origin.root is None:
         return None, None
-    there = exists(_path(origin))
+    try:
+        there = _path(origin).exists()
+    except OSError:  # a folder that may not be entered, say: what is in it is not gone
+        return None, None
     return (None if there else GONE), there
 
 
 def _path(origin: Origin) -> Path:
     return Path(origin.root or "") / origin.shown
-
-
-def _hashed(path: Path) -> bytes:
-    return digest([read_file(path)])

@@ -68,7 +68,7 @@ def _files(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
         if kind in _SPARSE and header[482]:  # more of its map follows, in blocks of its own
             begin = _behind_map(file, begin)
         size = 0 if kind in _NOTHING_FOLLOWS else _size(header[124:136], at)
-        if kind in _REGULAR + _SPARSE:
+        if kind in _REGULAR + _SPARSE:  # a header that continues another has its own size, whatever was told
             size = told.size(size, at)
         if begin + size > length:
             raise BadTar(f"it ends within what is at {at}", _split(told.name() or _name(header))[0])

@@ -72,27 +72,21 @@ class StoreUrl:
         try:
             return Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
         except (OSError, UnicodeDecodeError) as error:
-            raise StoreRefused(
-                f"{self.redacted}: the password file cannot be read: {error}", server=self.redacted
-            ) from None
+            raise StoreRefused.at(self.redacted, f"the password file cannot be read: {error}") from None
 
     def only(self, known: Sequence[str]) -> None:
         """Refuses options that are not among the known ones: a misspelt option must not be ignored."""
         unknown = sorted(set(self.options) - set(known))
         if unknown:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise BadStoreUrl(
-                f"{self.redacted}: no option {unknown[0]!r} for {self.scheme}://; {takes}", server=self.redacted
-            )
+            raise BadStoreUrl.at(self.redacted, f"no option {unknown[0]!r} for {self.scheme}://; {takes}")
 
     def number(self, name: str, default: int, *, least: int = 1) -> int:
         text = self.options.get(name)
         if text is None:
             return default
         if not text.isdecimal() or int(text) < least:
-            raise BadStoreUrl(
-                f"{self.redacted}: {name}= takes a whole number from {least}, not {text!r}", server=self.redacted
-            )
+            raise BadStoreUrl.at(self.redacted, f"{name}= takes a whole number from {least}, not {text!r}")
         return int(text)
 
     def _text(self, password: str | None) -> str:

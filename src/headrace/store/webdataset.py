@@ -44,7 +44,7 @@ class TarStore(UrlNamed, LocalStore):
         extension = self._payload(files)
         if extension is None:
             wanted = "payload" if self._data is None else f".{self._data} file"
-            raise BadRow(f"{self.name}: sample {key!r} has no {wanted}", server=self.name, key=key)
+            raise BadRow.at(self.name, f"sample {key!r} has no {wanted}", key=key)
         return Row(key, self._read(files[extension]), self._label_of(key, files))
 
     def keys(self) -> list[str]:
@@ -83,20 +83,16 @@ class TarStore(UrlNamed, LocalStore):
         if extension is None:
             return None
         if extension not in files:
-            raise BadRow(f"{self.name}: sample {key!r} has no .{extension} file", server=self.name, key=key)
+            raise BadRow.at(self.name, f"sample {key!r} has no .{extension} file", key=key)
         raw = self._read(files[extension])
         if extension != "cls":
             return raw
         try:
             label = int(raw)
         except ValueError:
-            label = 1 << 63
+            label = 1 << 63  # refused below, with those that are too large
         if not -(1 << 63) <= label < 1 << 63:
-            raise BadRow(
-                f"{self.name}: the label of sample {key!r} is no number of 64 bits: {raw[:40]!r}",
-                server=self.name,
-                key=key,
-            )
+            raise BadRow.at(self.name, f"the label of sample {key!r} is no number of 64 bits: {raw[:40]!r}", key=key)
         return label
 
     def _payload(self, files: dict[str, Piece]) -> str | None:
@@ -130,9 +126,7 @@ class TarStore(UrlNamed, LocalStore):
         try:
             told = json.loads(self._read(files["json"]))
         except (ValueError, RecursionError) as error:
-            raise BadRow(
-                f"{self.name}: the .json of sample {key!r} is none: {error}", server=self.name, key=key
-            ) from None
+            raise BadRow.at(self.name, f"the .json of sample {key!r} is none: {error}", key=key) from None
         if not isinstance(told, dict):
             return {}
         return {name: value for name, value in told.items() if isinstance(value, (int, float, str, bool))}
@@ -145,7 +139,7 @@ class TarStore(UrlNamed, LocalStore):
                 if self._index is None or self._index.shards != shards or not self._index.is_current():
                     self._index = TarIndex(shards)
             except (BadTar, OSError) as error:
-                raise StoreRefused(f"{self.name}: {error}", server=self.name) from error
+                raise StoreRefused.at(self.name, f"{error}") from error
             self._looked = os.getpid()
         return self._index
 
@@ -158,7 +152,7 @@ class TarStore(UrlNamed, LocalStore):
         else:
             found = [path] if path.exists() else []
         if not found:
-            raise StoreRefused(f"{self.name}: there are no tar files", server=self.name)
+            raise StoreRefused.at(self.name, "there are no tar files")
         return found
 
     def _read(self, piece: Piece) -> bytes:
@@ -166,7 +160,7 @@ class TarStore(UrlNamed, LocalStore):
         try:
             return read_at(path, piece.offset, piece.size)
         except OSError as error:
-            raise StoreError(f"{self.name}: {path}: {error}", server=self.name) from error
+            raise StoreError.at(self.name, f"{path}: {error}") from error
 
 
 def _kind(values: Sequence[object]) -> Kind:

@@ -7,7 +7,7 @@ from headrace.core.options import Prefetch
 
 GAIN = 2.0
 """Twice what the path holds: as much again waits, ready, for a consumer that takes it in bursts."""
-PROBE_GAIN = 0.5
+PROBE_GAIN = 0.5  # whatever part of the goal was a queue is at least halved by each probe
 ROUND_S = 0.01
 ROUND_ARRIVALS = 256
 ROUND_DELAYS = 2.0
@@ -120,7 +120,7 @@ class Window:
     def consumed(self, count: int = 1) -> None:
         """Samples were handed to their consumer; those that were worked on first."""
         self._outstanding -= count
-        self._working = max(0, self._working - count)
+        self._working = max(0, self._working - count)  # not everybody tells what is taken
         waited, self._waited = self._waited, False
         self._streak = self._streak + count if waited else 0
         if self._start is _Start.GRADUAL and self._streak > self._batch:
@@ -146,6 +146,7 @@ class Window:
         if self._smooth > QUEUED * self._least + QUEUED_S:
             self._start = _Start.OVER
         if self._round is None:
+            # A probe measures nothing before what was asked for too much has come.
             if not self._probing or self._outstanding <= self.size:
                 self._round = now, 0, 0.0
             return

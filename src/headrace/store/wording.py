@@ -10,6 +10,11 @@ def one_line(text: str, longest: int = LONGEST) -> str:
     return short if len(short) <= longest else f"{short[: longest - 4]} ..."
 
 
+def quoted(name: str) -> str:
+    """A name as SQL and CQL take it, case and all."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def is_text(text: str) -> bool:
     """Whether it can be written down: Python's text for a name of a file that is not UTF-8 cannot."""
     try:

@@ -74,6 +74,7 @@ def _make(table: Table, parts: Table) -> None:
         return
     identity, inverse = np.unique(_identity(parts), return_inverse=True)
     work = np.bincount(inverse, parts["elapsed"]).astype(np.int64)
+    # Sorted by batch, then by end: the last of each batch is the one that made it ready.
     by_end = np.lexsort((parts["end"], inverse))
     lasts = by_end[np.append(np.flatnonzero(np.diff(inverse[by_end])), len(by_end) - 1)]
     begun = np.full(len(identity), np.iinfo(np.int64).max)
@@ -91,6 +92,7 @@ def _make(table: Table, parts: Table) -> None:
 
 
 def _identity(table: Table) -> npt.NDArray[Any]:
+    # Run and batch in one number: a run may be -1, and no epoch has as many batches as 44 bits can count.
     identity: npt.NDArray[Any] = (table["run"].astype(np.int64) + 1 << 44) + table["batch"]
     return identity
 

@@ -35,7 +35,7 @@ class Calibration:
 def calibrate() -> Calibration:
     """Time the writer; takes some ten milliseconds."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        stream = record(Path(folder) / "calibration").stream()
+        stream = record(Path(folder) / "calibration").stream()  # a real file: pages of it are written to as in a trace
         probe = Probe()
         operation = probe.timed(lambda: None, 1, stream.operations(["one"])[0])
         bare = _time(lambda: _sample(stream, probe, operation, 0))

@@ -11,16 +11,13 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.core.errors import TraceError
 from headrace.trace.batches import delivered, following
 from headrace.trace.operations import by_operation
-from headrace.trace.reader import Trace
+from headrace.trace.reader import Table, Trace
 from headrace.trace.select import loaders, of_runs
 from headrace.trace.spread import SECOND
-
-Numbers = npt.NDArray[Any]
 
 BLOCKS = 20
 FEWEST = 4
@@ -115,7 +112,7 @@ def _compared(name: str, first: Trace, second: Trace) -> LoaderComparison:
     return LoaderComparison(name, both, only_first, only_second)
 
 
-def difference(name: str, unit: str, first: Numbers, second: Numbers) -> Difference:
+def difference(name: str, unit: str, first: Table, second: Table) -> Difference:
     """Two series of one quantity, in the order of time; a rate is given as (time, samples) columns."""
     left, right = _means(first), _means(second)
     means = _mean(first), _mean(second)
@@ -129,7 +126,7 @@ def difference(name: str, unit: str, first: Numbers, second: Numbers) -> Differe
     return Difference(name, unit, *means, change / means[0], low, high, seen)
 
 
-def _quantities(trace: Trace) -> Iterator[tuple[tuple[str, str], Numbers]]:
+def _quantities(trace: Trace) -> Iterator[tuple[tuple[str, str], Table]]:
     batches = delivered(trace)
     before, after = following(batches)
     made = batches[batches["made"]]
@@ -146,7 +143,7 @@ def _quantities(trace: Trace) -> Iterator[tuple[tuple[str, str], Numbers]]:
         yield (name, "s"), calls["elapsed"][np.argsort(calls["start"])] / SECOND
 
 
-def _mean(values: Numbers) -> float:
+def _mean(values: Table) -> float:
     if not len(values):
         return 0.0
     if values.ndim == 2:
@@ -155,13 +152,13 @@ def _mean(values: Numbers) -> float:
     return float(values.mean())
 
 
-def _means(values: Numbers) -> Numbers:
+def _means(values: Table) -> Table:
     """Of blocks of neighbours."""
     blocks = min(BLOCKS, len(values) // 2)
     return np.array([_mean(block) for block in np.array_split(values, blocks)] if blocks else [])
 
 
-def _half_width(left: Numbers, right: Numbers) -> float:
+def _half_width(left: Table, right: Table) -> float:
     """Of Welch's interval for the difference of two means."""
     a, b = float(left.var(ddof=1)) / len(left), float(right.var(ddof=1)) / len(right)
     if a + b == 0:

@@ -136,7 +136,7 @@ class Decoder:
         wide = flags & F.WIDE_INDEX != 0
         samples["index"][wide] = view.payload[at[wide] + 2]
         keyed = flags & F.KEY != 0
-        samples["operations"] = (word >> 44 & 0xFF) - (wide | keyed)
+        samples["operations"] = (word >> 44 & 0xFF) - (wide | keyed)  # the unit of a wide index or key is counted in it
         samples["index"][keyed & (samples["index"] == F.NO_INDEX)] = -1
         samples["key"][keyed] = self._named(texts, F.KEY_TEXT, view.payload[at[keyed] + 2])
         _land(samples, at, view)
@@ -191,6 +191,7 @@ class _RecordView:
 
 def _whole(units: Units) -> int:
     """Units up to the last complete record: a killed process leaves at most one incomplete, at the end."""
+    # No record is longer: a sample has 250 operations at most, a text 3,000 bytes, which are 215 units.
     tags = (units[-300:, 1] >> np.uint64(F.TAG_SHIFT)).astype(np.int64)
     heads = units[-300:, 1] & np.uint64(F.PAYLOAD)
     needs_one = {F.SAMPLE: F.SAMPLE_ID} | dict(_PAIRS.values())

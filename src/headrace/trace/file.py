@@ -9,7 +9,8 @@ import threading
 import time
 import warnings
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,22 +128,19 @@ class _TraceExtents:
         return room
 
 
-class _section:  # noqa: N801  (used like a function)
+@contextmanager
+def _section(file: int) -> Iterator[None]:
     """The file is extended by one process at a time; the kernel frees the lock of a dead one."""
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        _threads.acquire()
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN)
-        _threads.release()
+    with _threads:  # the kernel's lock is a process's: its threads would not wait for each other
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 _threads = threading.Lock()
+# Nobody forks while a thread holds it: the child would have it locked, and no thread that lets go of it.
 os.register_at_fork(before=_threads.acquire, after_in_parent=_threads.release, after_in_child=_threads.release)
 
 
@@ -168,6 +166,7 @@ def _begun(file: int, path: str, join: bytes | None) -> tuple[int, int, bytes]:
             _begin(file, path)
             head = os.pread(file, F.HEADER.size, 0)
             _ours.add(head[_IDENTITY])
+        # Until the last process that has this descriptor, forked ones too, is gone: flock's lock is the open file's.
         fcntl.flock(file, fcntl.LOCK_SH)
     if not head:
         raise TraceError(f"trace={path!r}: the trace that this process was to write to is gone")
@@ -194,13 +193,13 @@ def _in_use(file: int) -> bool:
 def _begin(file: int, path: str) -> None:
     try:
         os.ftruncate(file, 0)
-        os.posix_fallocate(file, 0, mmap.PAGESIZE)
+        os.posix_fallocate(file, 0, mmap.PAGESIZE)  # the page that is mapped; the header's other ones stay a hole
         os.ftruncate(file, F.EXTENT)
     except OSError as error:
         Path(path).unlink(missing_ok=True)
         raise TraceError(f"trace={path!r}: cannot be written ({error.strerror})") from error
     before = time.monotonic_ns()
     wall = time.time_ns()
-    base = (before + time.monotonic_ns()) // 2
+    base = (before + time.monotonic_ns()) // 2  # two clocks cannot be read at once: the middle is off by half as much
     host = socket.gethostname().encode()[:64]
     os.pwrite(file, F.HEADER.pack(F.MAGIC, F.VERSION, F.EXTENT, base, wall, os.urandom(16), F.RECORDING, host), 0)

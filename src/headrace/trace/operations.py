@@ -5,13 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.trace.format import FAR
 from headrace.trace.reader import Table, Trace
 from headrace.trace.spread import Spread, computed, ratio, share, spread
-
-Numbers = npt.NDArray[Any]
 
 WHOLE, OTHER, WRITE, COLLATE = "sample", "other (dataset code)", "write into the batch", "collate"
 MOST_SLOW = 10
@@ -55,7 +52,7 @@ class _Part(NamedTuple):
     kind: str
     calls: Table
     """With ``start``, ``elapsed`` and ``cpu``; what is in no operation begins with its sample."""
-    sample: Numbers | None
+    sample: Table | None
     """The position of the sample each call belongs to; None for work on a batch."""
 
 

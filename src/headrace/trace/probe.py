@@ -60,7 +60,7 @@ class Probe:
                 elapsed = clock() - start
                 cell[0] = 0
                 value = elapsed | unknown if cpu < 0 else self._left(number, elapsed, cpu)
-                if len(marks) == before:
+                if len(marks) == before:  # else operations within it were noted, and times must not overlap
                     append(value)
                     append(head + start)
 

@@ -172,6 +172,7 @@ def _startup(trace: Trace, batches: Table) -> dict[str, float]:
     """Of the wait for the first batch: what came before the first sample, before the first row of a store where one
     was brought, and by how much a worker's first sample took longer than samples do.
     """
+    # A program that never asked a store has no such name, and no span has the number -1.
     samples, brought = trace.samples, trace.spans[trace.spans["name"] == trace.number(F.NETWORK)]
     if not len(batches) or not len(samples):
         return {"startup_idle": 0.0, "startup_store": 0.0, "startup_first": 0.0}

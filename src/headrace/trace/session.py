@@ -40,7 +40,7 @@ class TraceSession:
 @contextmanager
 def tracing(path: str | os.PathLike[str]) -> Iterator[TraceSession]:
     """Loaders that begin an epoch within the block are recorded in the file at ``path``, in this and other threads."""
-    recording = record(_checked(path, "path"))
+    recording = record(checked(path, "path"))
     _around.append(recording)
     try:
         yield TraceSession(recording)
@@ -55,7 +55,7 @@ def recording(path: str | None) -> Recording | None:
     if _around:
         return _around[-1]
     named = os.environ.get(VARIABLE)
-    return record(_checked(named, VARIABLE)) if named else None
+    return record(checked(named, VARIABLE)) if named else None
 
 
 def count_instructions(probe: Probe, names: Sequence[str]) -> None:
@@ -66,12 +66,8 @@ def count_instructions(probe: Probe, names: Sequence[str]) -> None:
         callgrind.attach(probe, names, os.environ[COUNTED])
 
 
-def checked(path: str | os.PathLike[str] | None) -> str | None:
-    """What ``trace=`` says, as a string that still names the same file when the working directory changes."""
-    return None if path is None else _checked(path, "trace")
-
-
-def _checked(path: Any, name: str) -> str:
+def checked(path: Any, name: str) -> str:
+    """What ``name`` says, as a string that still names the same file when the working directory changes."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{name}= takes a path, not {path!r}")
     found = Path(path).absolute()

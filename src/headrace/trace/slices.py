@@ -49,7 +49,7 @@ def slices(trace: Trace, stream: int, *, coarse: bool = False) -> Iterator[Slice
     found = [*_consumed(trace, stream), *_parts(trace, stream)]
     if not coarse:
         found += _made(trace, stream)
-    found.sort(key=lambda one: (one.kind, *_order(one)))
+    found.sort(key=lambda one: (one.kind, *_order(one)))  # neighbours are those of one kind
     _part_neighbours(found)
     found.sort(key=_order)
     ends: list[int] = []

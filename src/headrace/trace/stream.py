@@ -13,7 +13,7 @@ Room = Callable[[int, int], "mmap.mmap | None"]
 
 MOST_OPERATIONS = 250
 _PACK = [struct.Struct(f"<{2 * units}Q").pack_into for units in range(MOST_OPERATIONS + 4)]
-_PAIR = _PACK[2]
+_PAIR = _PACK[2]  # looked up here and not in each call, like the names below: a record costs tenths of a microsecond
 _LENGTH, _FULL = F.LENGTH, F.CPU_FULL << F.CPU_SHIFT
 _MASK32, _UNKNOWN, _ROWS_ID = F.MASK32, F.CPU_UNKNOWN, F.head(F.ROWS_ID, 0)
 _SAMPLE_IDS = [F.head(F.SAMPLE_ID, count << 44) for count in range(MOST_OPERATIONS + 1)]
@@ -150,7 +150,7 @@ class TraceStream:
                 number = self._keys = self._keys + 1
             else:
                 self._names[kind, text] = number
-            raw = text.encode()[:3000]
+            raw = text.encode(errors="backslashreplace")[:3000]  # a path that is not UTF-8 must not cost its sample
             words = [kind, F.head(F.DEFINE, number << 24 | len(raw))]
             for i in range(0, len(raw), F.TEXT_BYTES):
                 piece = raw[i : i + F.TEXT_BYTES].ljust(F.TEXT_BYTES, b"\0")

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from headrace.core.errors import HeadraceError, IngestError, StoreError
-from headrace.store import Kind, LabelKind, open_store
+from headrace.store import Kind, LabelKind, Record, Schema, open_store, open_writable
 from headrace.store.ingest import Encoding, ReadOptions, Working, ingest
 from headrace.store.ingest.kinds import Guess, converted
 from headrace.store.ingest.labels import numbered
@@ -167,6 +167,14 @@ class TestManifests:
             *(Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.TRUTH),
         )
 
+    def test_a_column_that_is_no_text_can_be_left_out(self, folder, url):
+        table = {"path": ["a.png", "b.png", "b.png"], "vector": [[1.0], [2.0], [3.0]], "age": [1, 2, 3]}
+        pa.parquet.write_table(pa.table(table), folder / "m.parquet")
+        with pytest.raises(IngestError, match="not list; choose columns"):
+            ingest(str(folder / "m.parquet"), url)
+        assert ingest(str(folder / "m.parquet"), url, ReadOptions(columns=("age",))).written == 3
+        assert sorted(metadata["age"] for _, _, metadata in contents(url).values()) == [1, 2, 3]
+
     def test_integer_labels_stay_what_they_are(self, folder, url):
         path = manifest(folder / "m.csv", [{"path": "a.png", "grade": 7}, {"path": "b.png", "grade": -1}])
         ingest(str(path), url, ReadOptions(label="grade"))
@@ -297,7 +305,8 @@ class TestManifests:
 )
 def test_kinds_are_guessed(texts, kind):
     guess = Guess()
-    guess.see(texts)
+    for text in texts:
+        guess.see(text)
     assert guess.kind is kind
     for text in texts:
         converted(text, kind)
@@ -513,6 +522,15 @@ class TestHuggingFace:
         [(_, error)] = outcome.failures
         assert "and there are 2 classes" in error
 
+    def test_a_row_without_a_key_is_a_failure(self, saved, url):
+        dataset, folder = saved
+        who = pa.array([None, "P1", "", *(f"P{n}" for n in range(3, 6))], pa.string())
+        table = dataset.data.table.set_column(3, dataset.data.schema.field("who"), who)
+        datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="cafe").save_to_disk(folder / "saved")
+        outcome = ingest(str(folder / "saved"), url, ReadOptions(key="who"))
+        assert outcome.failures == ((":0", "it has no who"), (":2", "it has no who"))
+        assert sorted(contents(url)) == ["P1", "P3", "P4", "P5"]
+
     def test_columns_can_be_chosen(self, saved, url):
         dataset, folder = saved
         dataset.save_to_disk(folder / "saved")
@@ -565,6 +583,19 @@ class TestPictures:
     def test_impossible_encodings(self, options):
         with pytest.raises(IngestError):
             Encoding(**options)
+
+
+def test_a_column_of_a_store_can_name_its_samples(tmp_path, url):
+    records = [Record(key, key.encode(), None, {"number": number}) for key, number in (("a", 0), ("b", 1), ("c", None))]
+    store = open_writable(url)
+    store.create(Schema(LabelKind.NONE, {"number": Kind.INTEGER, "age": Kind.INTEGER}))
+    with store.writer() as writer:
+        writer.put(records)
+    for columns in (None, ("age",)):
+        copy = f"sqlite:///{tmp_path}/{columns}.db"
+        outcome = ingest(url, copy, ReadOptions(key="number", columns=columns))
+        assert outcome.failures == (("c", "it has no number"),)
+        assert {key: payload for key, (payload, _, _) in contents(copy).items()} == {"0": b"a", "1": b"b"}
 
 
 def test_a_store_can_be_copied(tmp_path, url):

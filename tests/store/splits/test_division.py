@@ -141,6 +141,12 @@ class TestGroups:
         used = [part for part, weight in enumerate(shares.weights) if weight]
         assert found <= min(map(harm, itertools.product(used, repeat=number))) + 1e-6
 
+    def test_harm_is_added_up_alike_by_any_python(self):
+        cells = Cells.of(np.zeros(1, np.int64), np.zeros(1, np.int64))
+        search = _Search(cells, np.array([], np.int64), np.array([0]), Shares((1,), 1))
+        search.off, search.weight = [[1e8, 1.0, 1.0]], [[1.0, 1.0, 1.0]]
+        assert search.harm() == 1e16 + 2  # until Python 3.11, sum() gives 1e16
+
     def test_many_small_groups_come_out_almost_exact(self):
         random = np.random.default_rng(3)
         frame = {"label": random.integers(0, 50, 30_000), "patient_id": random.integers(0, 9000, 30_000)}

@@ -139,6 +139,14 @@ def test_json_says_the_same_without_pyarrow(path, tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".splits*"))
 
 
+def test_keys_that_are_no_text_need_json(tmp_path):
+    made = split({"key": ["a\udcff", "b"]}, {"all": 1.0})
+    with pytest.raises(SplitError, match=r"names a file that is not UTF-8.*\.json"):
+        made.save(tmp_path / "splits.parquet")
+    made.save(tmp_path / "splits.json")
+    assert read(tmp_path / "splits.json").keys("all") == ["a\udcff", "b"]
+
+
 def test_a_file_that_was_cut_and_still_has_its_form(path):
     table = pa.parquet.read_table(path)
     for rows in (0, 59):

@@ -126,6 +126,7 @@ def test_the_programs_exit_code_is_passed_on(capfd, tmp_path, program):
     assert (code, "ended with exit code 7" in err, "compress" in out) == (7, True, True)
     code, _, err = run(capfd, "-o", str(tmp_path / "b.trace"), "--", "false")
     assert (code, "ended with exit code 1" in err) == (1, True)
+    assert not list(tmp_path.glob("b.trace*"))
 
 
 @pytest.mark.usefixtures("sampling")
@@ -172,6 +173,7 @@ def test_a_vendors_profile_is_split_by_a_mapping(capfd, tmp_path):
     assert json.loads(out)["operations"]["Load"]["CPU Time"] == 4.0
     code, out, _ = run(capfd, "--import", export, "--mapping", str(links))
     assert (code, "their measured samples" in " ".join(out.split()), "50.0% of CPU Time" in out) == (0, True, True)
-    links.write_text("{}")
-    code, _, err = run(capfd, "--import", export, "--mapping", str(links))
-    assert (code, "this is no mapping" in err) == (2, True)
+    for damaged in ("{}", '{"format": "headrace mapping 1", "operations": []}'):
+        links.write_text(damaged)
+        code, _, err = run(capfd, "--import", export, "--mapping", str(links))
+        assert (code, "this is no mapping" in err) == (2, True)

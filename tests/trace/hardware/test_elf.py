@@ -10,6 +10,7 @@ import pytest
 from headrace.trace.hardware import elf
 from headrace.trace.hardware.elf import ElfLibrary, opened
 from headrace.trace.hardware.symbols import Function, demangled, part
+from headrace.trace.hardware.unwind import ranges
 
 
 def place(function: object) -> tuple[str, int]:
@@ -42,6 +43,13 @@ def test_a_stripped_library_has_ranges(monkeypatch):
     assert kind == "function"
     assert int(start, 16) == library._address(offset)
     assert library.function(offset + 3) == name
+
+
+def test_ranges_are_known_up_to_what_is_damaged():
+    common = struct.pack("<II", 13, 0) + b"\1zR\0\1\1\1\1\0"  # pointers as they are, of eight bytes
+    entry = struct.pack("<IIQQ", 20, len(common) + 4, 4096, 16)
+    for damaged in (b"", struct.pack("<II", 4, 0), struct.pack("<IIB", 20, len(common) + len(entry) + 4, 1)):
+        assert ranges(common + entry + damaged, 0).tolist() == [[4096, 4112]]
 
 
 def test_what_is_no_library_has_no_functions(tmp_path):

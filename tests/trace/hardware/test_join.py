@@ -60,6 +60,5 @@ def test_operations_what_is_around_them_and_other_threads_are_told_apart(tmp_pat
     samples = np.zeros(len(cases), SAMPLES)
     for at, (process, thread, time, _) in enumerate(cases):
         samples[at]["process"], samples[at]["thread"], samples[at]["time"] = process, thread, trace.base + time
-    names, place, rows = join(trace, samples)
+    names, place = join(trace, samples)
     assert [names[at] for at in place] == [expected for *_, expected in cases]
-    assert rows.tolist() == [-1, -1, 0, 0, -1, 1, -1, -1, -1]

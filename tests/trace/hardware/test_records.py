@@ -92,3 +92,11 @@ def test_any_other_file_is_refused(tmp_path, raw):
         read(path)
     with pytest.raises(TraceError, match="cannot be read"):
         read(tmp_path / "none.hw")
+
+
+@pytest.mark.parametrize("damage", [note(b"{"), note(b"[]"), note(b'{"totals": {"cycles": 1}}'), fork(1, 2, 3)[:16]])
+def test_a_damaged_file_is_told(tmp_path, damage):
+    path = tmp_path / "a.hw"
+    path.write_bytes(note(b"{}") + damage[:6] + len(damage).to_bytes(2, "little") + damage[8:])
+    with pytest.raises(TraceError, match="damaged"):
+        read(path)

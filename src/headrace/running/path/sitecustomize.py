@@ -30,7 +30,7 @@ class _AfterTorch:
     def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
+        sys.meta_path.remove(self)  # first: it would be asked again by what follows
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:
             loader = spec.loader

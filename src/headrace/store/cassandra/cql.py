@@ -1,12 +1,16 @@
 """The statements: plain texts, made from the names a URL gave."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from headrace.store.base import Kind, LabelKind
 from headrace.store.cassandra.options import Tables
+from headrace.store.wording import quoted
 
 TYPES = {Kind.INTEGER: "bigint", Kind.NUMBER: "double", Kind.TEXT: "text", Kind.TRUTH: "boolean"}
-INTEGERS = {"bigint", "int", "smallint", "tinyint", "varint", "counter"}
+BITS = {"bigint": 64, "counter": 64, "int": 32, "smallint": 16, "tinyint": 8, "varint": 64}
+"""Of integers; of a varint as many as the driver takes."""
+INTEGERS = set(BITS)
 KINDS = {
     **dict.fromkeys(INTEGERS, Kind.INTEGER),
     **dict.fromkeys(("double", "float", "decimal"), Kind.NUMBER),
@@ -23,11 +27,6 @@ TABLE_ID = "SELECT id FROM system_schema.tables WHERE keyspace_name = ? AND tabl
 CLUSTER = "SELECT cluster_name FROM system.local"
 DATA_CENTRE = "SELECT data_center FROM system.local"
 VERSIONS = ("SELECT schema_version FROM system.local", "SELECT schema_version FROM system.peers")
-
-
-def quoted(name: str) -> str:
-    """A name as CQL takes it, case and all."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def table(keyspace: str, name: str) -> str:
@@ -47,6 +46,22 @@ def labels_of(declared: str | None) -> LabelKind | None:
     if declared in INTEGERS:
         return LabelKind.INTEGER
     return LabelKind.BLOB if declared == "blob" else None
+
+
+def bound_id(key: str, declared: str) -> str | int | None:
+    """A key as the driver binds it; None for one that no row of such a table can have.
+
+    Each id has one text that is its key: "007" or a UUID in capitals would be a second key of a sample.
+    """
+    try:
+        if declared in INTEGERS:
+            number, most = int(key), 1 << BITS[declared] - 1
+            return number if str(number) == key and -most <= number < most else None
+        if declared in ("uuid", "timeuuid"):
+            return key if str(UUID(key)) == key else None
+    except ValueError:
+        return None
+    return key
 
 
 def create_keyspace(tables: Tables, dc: str) -> str:

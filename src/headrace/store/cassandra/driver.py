@@ -113,13 +113,13 @@ async def connect(reach: Options, login: Login, store: str) -> Connection:
             **settings,
         )
         session = cyacsylla.Session(cluster, None)
-        _kept.append(session)
+        _kept.append(session)  # before it connects: one that fails to must not be freed either
         async with asyncio.timeout(patience):
             await session._connect()  # noqa: SLF001  (``create_session`` would free one that cannot connect)
     except errors.CassException as error:
         raise told(error, store) from error
     except TimeoutError as error:
-        raise StoreUnavailable(f"{store}: no connection within {patience:g} s", server=store) from error
+        raise StoreUnavailable.at(store, f"no connection within {patience:g} s") from error
     return Connection(session)
 
 

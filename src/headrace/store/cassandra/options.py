@@ -116,7 +116,7 @@ def file_text(path: str, what: str, store: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreRefused(f"{store}: the {what} file cannot be read: {error}", server=store) from None
+        raise StoreRefused.at(store, f"the {what} file cannot be read: {error}") from None
 
 
 def _one_of(url: StoreUrl, name: str, known: tuple[str, ...]) -> None:
@@ -134,4 +134,4 @@ def _is_address(host: str) -> bool:
 
 
 def _bad(url: StoreUrl, message: str) -> BadStoreUrl:
-    return BadStoreUrl(f"{url.redacted}: {message}", server=url.redacted)
+    return BadStoreUrl.at(url.redacted, f"{message}")

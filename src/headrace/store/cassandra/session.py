@@ -1,11 +1,9 @@
 """What the tables look like, and the reading of single rows."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from uuid import UUID
 
 from headrace.core.errors import BadRow, MissingKey, StoreRefused
 from headrace.store.base import Kind, LabelKind, Row
@@ -14,6 +12,7 @@ from headrace.store.cassandra.options import Tables
 
 T = TypeVar("T")
 
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 ID_TYPES = {"text", "varchar", "ascii", "uuid", "timeuuid", *cql.INTEGERS}
 
 
@@ -35,7 +34,7 @@ async def column_types(connection: driver.Connection, keyspace: str, table: str)
 
 async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
     """What it gives, tried for some seconds: a table that was just made is not known to every server at once."""
-    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+    for pause in PAUSES:
         try:
             return await attempt()
         except (driver.NotThere, StoreRefused):
@@ -45,7 +44,7 @@ async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
 
 async def agreed(connection: driver.Connection) -> None:
     """Waits, some seconds at most, until all servers know of the same tables."""
-    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+    for pause in PAUSES:
         versions = [row.as_tuple()[0] for text in cql.VERSIONS for row in (await connection.query(text)).all()]
         if len(set(versions)) == 1:
             return
@@ -61,23 +60,23 @@ async def shape_of(connection: driver.Connection, tables: Tables, store: str) ->
     except driver.Failure as error:
         raise driver.told(error, store) from error
     if not data:
-        raise StoreRefused(f"{store}: there is no table {tables.keyspace}.{tables.data}", server=store)
+        raise StoreRefused.at(store, f"there is no table {tables.keyspace}.{tables.data}")
     for column, wanted in ((tables.id_column, ID_TYPES), (tables.data_column, {"blob"})):
         if data.get(column) not in wanted:
             is_a = f"is a {data[column]}" if column in data else "is not there"
             has = ", ".join(f"{name} {declared}" for name, declared in sorted(data.items()))
-            raise StoreRefused(f"{store}: column {column!r} of {tables.data} {is_a}; the table has {has}", server=store)
+            raise StoreRefused.at(store, f"column {column!r} of {tables.data} {is_a}; the table has {has}")
     labels = cql.labels_of(data.get(tables.label_column))
     if labels is None:
         declared = data[tables.label_column]
-        raise StoreRefused(
-            f"{store}: labels are integers or blobs, not {declared} as in column {tables.label_column!r}", server=store
+        raise StoreRefused.at(
+            store, f"labels are integers or blobs, not {declared} as in column {tables.label_column!r}"
         )
     kinds = {"key": Kind.TEXT}
     if metadata:
         others = {name: cql.kind_of(declared) for name, declared in metadata.items()}
         if others.pop(tables.metadata_id_column, None) is None:
-            raise StoreRefused(f"{store}: {tables.metadata} has no column {tables.metadata_id_column!r}", server=store)
+            raise StoreRefused.at(store, f"{tables.metadata} has no column {tables.metadata_id_column!r}")
         kinds |= {name: others.pop(name) for name in ("label", "bytes") if name in others}
         kinds |= dict(sorted(others.items()))
     elif labels is LabelKind.INTEGER:
@@ -118,7 +117,7 @@ class CassandraSession:
         return cls(connection, read, shape, store, surer)
 
     async def get(self, key: str) -> Row:
-        bound = bound_id(key, self._shape.id_type)
+        bound = cql.bound_id(key, self._shape.id_type)
         if bound is None:
             raise self._missing(key)
         found = await self._found(key, bound)
@@ -130,13 +129,13 @@ class CassandraSession:
         label = found.column_value_by_index(0) if self._labelled else None
         if payload is None or (self._labelled and label is None):
             what = "payload" if payload is None else "label"
-            raise BadRow(f"{self._store}: the row with the key {key!r} has no {what}", server=self._store, key=key)
+            raise BadRow.at(self._store, f"the row with the key {key!r} has no {what}", key=key)
         return Row(key, payload, label)
 
     async def _found(self, key: str, bound: str | int, consistency: Any | None = None) -> Any:
         """The driver's row; None where those servers that were asked have none."""
         statement = self._read.bind([bound])
-        statement.set_is_idempotent(True)
+        statement.set_is_idempotent(True)  # else the driver does not ask another server when one dies
         if consistency is not None:
             statement.set_consistency(consistency)
         try:
@@ -162,15 +161,3 @@ async def _attempted(connection: driver.Connection, text: str) -> Any | None:
         return await connection.create_prepared(text)
     except driver.Failure:
         return None
-
-
-def bound_id(key: str, declared: str) -> str | int | None:
-    """A key as the driver binds it; None for one that no row of such a table can have."""
-    if declared in cql.INTEGERS:
-        return int(key) if re.fullmatch(r"-?(0|[1-9][0-9]{0,18})", key) else None
-    if declared in ("uuid", "timeuuid"):
-        try:
-            return key if str(UUID(key)) == key else None
-        except ValueError:
-            return None
-    return key

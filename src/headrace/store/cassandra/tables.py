@@ -20,6 +20,7 @@ from headrace.store.url import StoreUrl
 
 ARCS = 32
 COUNTED_ARCS = 256
+"""A count reads its whole arc within the time limit of one request, so that of a million rows has to be short."""
 ARCS_AT_ONCE = 4
 METADATA_PAGE = 5000
 LABEL_PAGE = 500
@@ -88,7 +89,7 @@ class CassandraTables:
             connection = await self._connect()
             named = (await connection.query(cql.TABLE_ID, [tables.keyspace, tables.data])).first()
             if named is None:
-                raise StoreRefused(f"{self.name}: there is no table {tables.data!r}", server=self.name)
+                raise StoreRefused.at(self.name, f"there is no table {tables.data!r}")
             cluster = (await connection.query(cql.CLUSTER)).first().as_tuple()[0]
             revision = await self._revision(connection) or await self._write_times(connection)
         except driver.Failure as error:
@@ -114,22 +115,14 @@ class CassandraTables:
         elif shape.has_metadata and "bytes" in shape.kinds:
             source, id_column, column = tables.metadata, tables.metadata_id_column, "bytes"
         else:
-            raise StoreRefused(
-                f"{self.name}: nothing says when its rows were written without reading payloads, so a cache cannot "
+            raise StoreRefused.at(
+                self.name,
+                "nothing says when its rows were written without reading payloads, so a cache cannot "
                 "tell: derive from StoreDataset, and tell the rows apart in `cache_fingerprint()`",
-                server=self.name,
             )
         text = cql.write_times(cql.table(tables.keyspace, source), id_column, column)
-        prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
-
-        async def arc(marks: tuple[int, int]) -> tuple[int, int]:
-            statement = prepared.bind([*marks], page_size=LABEL_PAGE)
-            result = await again.run(None, partial(self._executed, connection, statement))
-            count, latest = result.first().as_tuple()
-            return count, latest or 0
-
-        found = await each(arc, cql.arcs(COUNTED_ARCS), ARCS_AT_ONCE)
-        return f"{sum(count for count, _ in found)} rows up to {max(latest for _, latest in found)}"
+        found = await self._everywhere(connection, text, COUNTED_ARCS, LABEL_PAGE)
+        return f"{sum(count for count, _ in found)} rows up to {max(latest or 0 for _, latest in found)}"
 
     async def _connect(self, *, wide: bool = False) -> driver.Connection:
         """Reading samples takes all the connections the URL asks for; for the rest one per server will do."""
@@ -147,7 +140,15 @@ class CassandraTables:
             labelled = shape.labels is not LabelKind.NONE
             names = [tables.label_column] if labelled else []
             page = LABEL_PAGE if labelled else BLIND_PAGE
-        text = cql.scan(cql.table(tables.keyspace, source), id_column, names)
+        rows = await self._everywhere(
+            connection, cql.scan(cql.table(tables.keyspace, source), id_column, names), ARCS, page
+        )
+        return rows if shape.has_metadata else [row[: 1 + len(wanted)] for row in rows]
+
+    async def _everywhere(
+        self, connection: driver.Connection, text: str, arcs: int, page: int
+    ) -> list[tuple[Any, ...]]:
+        """What a query about an arc of the ring gives for all of it, one after the other."""
         prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
 
         async def arc(marks: tuple[int, int]) -> list[tuple[Any, ...]]:
@@ -161,9 +162,7 @@ class CassandraTables:
                     return rows
                 statement.set_page_state(result.page_state())
 
-        parts = await each(arc, cql.arcs(ARCS), ARCS_AT_ONCE)
-        rows = [row for part in parts for row in part]
-        return rows if shape.has_metadata else [row[: 1 + len(wanted)] for row in rows]
+        return [row for part in await each(arc, cql.arcs(arcs), ARCS_AT_ONCE) for row in part]
 
     async def _executed(self, connection: driver.Connection, statement: Any) -> Any:
         try:
@@ -192,7 +191,7 @@ class CassandraTables:
         shape = await settled(lambda: self._whole_shape(connection))
         for name in check_kinds(schema.columns, shape.kinds, self.name):
             await settled(partial(self._add, connection, name, schema.columns[name]))
-        await agreed(connection)
+        await agreed(connection)  # else the first rows go to servers that do not know the columns yet
 
     async def _add(self, connection: driver.Connection, name: str, kind: Kind) -> None:
         try:
@@ -206,7 +205,5 @@ class CassandraTables:
         """The shape of tables that are both there."""
         shape = await shape_of(connection, self._tables, self.name)
         if not shape.has_metadata:
-            raise StoreRefused(
-                f"{self.name}: there is no table {self._tables.metadata!r} yet for metadata", server=self.name
-            )
+            raise StoreRefused.at(self.name, f"there is no table {self._tables.metadata!r} yet for metadata")
         return shape

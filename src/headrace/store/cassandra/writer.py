@@ -9,7 +9,7 @@ from headrace.core.options import Retry
 from headrace.store.base import Kind, LabelKind, Record, Schema
 from headrace.store.cassandra import cql, driver
 from headrace.store.cassandra.options import Tables
-from headrace.store.cassandra.session import TableShape, bound_id
+from headrace.store.cassandra.session import TableShape
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import next_revision
 
@@ -46,10 +46,10 @@ class CassandraWriter:
 
     async def put(self, records: Sequence[Record]) -> None:
         for record in records:
-            if bound_id(record.key, self._shape.id_type) is None:
-                raise StoreError(
-                    f"{self._store}: {record.key!r} is no {self._shape.id_type}, as keys of this table are",
-                    server=self._store,
+            if cql.bound_id(record.key, self._shape.id_type) is None:
+                raise StoreError.at(
+                    self._store,
+                    f"{record.key!r} is no {self._shape.id_type}, as keys of this table are",
                     key=record.key,
                 )
         await self._advance()
@@ -57,9 +57,11 @@ class CassandraWriter:
         await self._advance()  # who read the first one may have read rows of before
 
     async def _advance(self) -> None:
-        """Before rows are written, so that a death in between is noticed too, and after."""
+        """Before rows are written, so that a death in between is noticed too, and after. Any text but the one that is
+        there will do: nothing is read first, and of writers at one time the last one's stands.
+        """
         if self._revision is not None:
-            await self._run("", self._revision, [next_revision("")])
+            await self._run(None, self._revision, [next_revision("")])
 
     async def present(self, keys: Sequence[str]) -> set[str]:
         return set(await self.stored(keys))
@@ -70,7 +72,7 @@ class CassandraWriter:
         return {key: row for key, row in zip(keys, rows, strict=True) if row is not None}
 
     async def _metadata_of(self, key: str) -> dict[str, Any] | None:
-        bound = bound_id(key, self._shape.id_type)
+        bound = cql.bound_id(key, self._shape.id_type)
         found = None if bound is None else (await self._run(key, self._read, [bound])).first()
         if found is None:
             return None
@@ -90,17 +92,17 @@ class CassandraWriter:
 
     async def _remove_one(self, key: str) -> None:
         for prepared in self._remove:
-            await self._run(key, prepared, [bound_id(key, self._shape.id_type)])
+            await self._run(key, prepared, [cql.bound_id(key, self._shape.id_type)])
 
     async def _put(self, record: Record) -> None:
-        key = bound_id(record.key, self._shape.id_type)
+        key = cql.bound_id(record.key, self._shape.id_type)
         label = [] if self._shape.labels is LabelKind.NONE else [record.label]
         await self._run(record.key, self._row, [key, *label, bytes(record.payload)])
         own: dict[str, object] = {"label": record.label, "bytes": len(record.payload)}
         values = [own[name] if name in own else record.metadata.get(name) for name in self._columns]
         await self._run(record.key, self._metadata, [key, *values])
 
-    async def _run(self, key: str, prepared: Any, values: list[object]) -> Any:
+    async def _run(self, key: str | None, prepared: Any, values: list[object]) -> Any:
         async def attempt() -> Any:
             statement = prepared.bind(values)
             statement.set_is_idempotent(True)
@@ -114,6 +116,6 @@ class CassandraWriter:
         try:
             return await self._again.run(key, attempt)
         except (TypeError, ValueError, OverflowError) as error:
-            raise StoreError(
-                f"{self._store}: the row with the key {key!r} cannot be written: {error}", server=self._store, key=key
+            raise StoreError.at(
+                self._store, f"the row with the key {key!r} cannot be written: {error}", key=key
             ) from error

@@ -4,8 +4,7 @@ import asyncio
 import pickle
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.core.errors import StoreError, StoreUnavailable
 from headrace.store.channel import Channel
@@ -14,8 +13,6 @@ from headrace.store.interpreter import started
 _PROGRAM = "import sys; from headrace.store.driver_process.child import main; main(int(sys.argv[1]))"
 DEATHS_ALLOWED = 3
 """Processes that may die over one call before it counts as failed."""
-
-T = TypeVar("T")
 
 
 class _Died(Exception):
@@ -28,7 +25,7 @@ class _Process:
     def __init__(self, store: object) -> None:
         told = pickle.dumps(store)
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs:  # only the process has it: when that dies, ours is at its end
             try:
                 self._process: subprocess.Popen[bytes] = started(_PROGRAM, theirs.fileno())
             except BaseException:
@@ -86,28 +83,24 @@ class DriverProcess:
         self.opened: Any = None
         """What the opening call was answered."""
 
-    async def call(self, name: str, *arguments: Any) -> Any:
-        """What it is answered; raises the ``StoreError`` that it raised there."""
-        return await self._survived(lambda process: process.call(name, arguments))
+    async def call(self, name: str | None, *arguments: Any) -> Any:
+        """What it is answered, by a process that did not die over it; raises the ``StoreError`` that it raised there.
 
-    async def open(self) -> None:
-        """Has what it is for opened ahead of the first call. Raises what the store refuses."""
-        await self._survived(_nothing)
-
-    async def _survived(self, work: Callable[[_Process], Awaitable[T]]) -> T:
-        """Done in a process that did not die over it."""
+        Without a name nothing is asked, but there is a process, and in it is open what it is for.
+        """
         code: int | None = None
         for _ in range(DEATHS_ALLOWED):
             try:
-                return await work(await self._running())
+                process = await self._running()
+                return None if name is None else await process.call(name, arguments)
             except _Died as died:
                 code = died.args[0]
         server = self._store.name
         deaths = f"died {DEATHS_ALLOWED} times, the last time with exit code {code}"
-        raise StoreUnavailable(f"{server}: the process that speaks with it {deaths}", server=server)
+        raise StoreUnavailable.at(server, f"the process that speaks with it {deaths}")
 
     async def _running(self) -> _Process:
-        async with self._starting:
+        async with self._starting:  # of calls that find it dead at one time, one starts another
             if self._process is not None and self._process.exit_code is None:
                 return self._process
             self.close()
@@ -125,7 +118,3 @@ class DriverProcess:
         process, self._process = self._process, None
         if process is not None:
             process.end()
-
-
-async def _nothing(_: _Process) -> None:
-    """Is enough to have one that runs."""

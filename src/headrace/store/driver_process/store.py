@@ -1,7 +1,7 @@
 """A store whose driver runs elsewhere, with every ability of a store."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, LabelKind, Record, RemoteStore, Row, Schema, Session
 from headrace.store.columns import check_record, check_schema, column, describe, own_columns
 from headrace.store.driver_process.process import DriverProcess
-from headrace.store.origin import Stored, removed
+from headrace.store.origin import RemovingStore, Stored
 from headrace.store.provenance import Provenance
 
 
@@ -26,7 +26,7 @@ class Listing:
     """Of those that were asked for."""
 
 
-class ServedStore(RemoteStore):
+class ServedStore(RemoteStore, RemovingStore):
     """A description of a store, and a process for whatever is done with it: one per call, session and writer.
 
     In a process that may be killed anyhow, as the fetcher is, sessions are the driver's own.
@@ -47,8 +47,7 @@ class ServedStore(RemoteStore):
         return ServedSession(await _opened(self, "connect"))
 
     def keys(self) -> list[str]:
-        found: list[str] = self._listing([]).values["key"]
-        return found
+        return self._listing([]).values["key"]
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         return _columns(self._listing(names))
@@ -80,9 +79,6 @@ class ServedStore(RemoteStore):
         finally:
             background.close()
 
-    def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        return removed(self.writer(), keys)
-
     def _listing(self, names: Sequence[str] | None) -> Listing:
         found: Listing = run_here(self._asked("columns", None if names is None else list(names)))
         return found
@@ -97,11 +93,12 @@ class ServedStore(RemoteStore):
 
 async def _opened(store: ServedStore, opening: str) -> DriverProcess:
     process = DriverProcess(store, opening)
-    await process.open()
+    await process.call(None)
     return process
 
 
 async def _closed(process: DriverProcess) -> None:
+    """In its event loop: that looks at the socket which is closed."""
     process.close()
 
 

@@ -63,9 +63,8 @@ class Comparison:
         if self._remembering is None:
             return
         place = origin.shown
-        for other in self._remembering.alike(origin):
-            before = other.origin
-            if other.key == key:
+        for other, before in self._remembering.alike(origin).items():
+            if other == key:
                 continue
             if before.place == origin.place and before.content == origin.content:
                 if before.made != origin.made:

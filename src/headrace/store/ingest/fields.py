@@ -14,6 +14,8 @@ from headrace.store.wording import one_line
 
 PATH, KEY = "path", "key"
 """Where a sample lies, which is metadata always, and what its key is called where nothing else is said."""
+NO_TEXT = (bytes, list, dict)
+"""What Parquet can hold in a column, and CSV cannot."""
 
 
 class FieldShape:
@@ -34,11 +36,14 @@ class FieldShape:
         """
         guesses: dict[str, Guess] = {}
         names: set[str] = set()
+        needed = {PATH, KEY, label, reading.key, *besides, *(reading.columns or ())}
         self.count = 0
         for fields in samples:
             self.count += 1
             for field, value in fields.items():
-                guesses.setdefault(field, Guess()).see([text_of(value)])
+                guess = guesses.setdefault(field, Guess())
+                if reading.columns is None or field in needed:  # others may hold what is no text
+                    guess.see(text_of(value))
             names.add(text_of(fields.get(label)))
         if not self.count:
             raise IngestError(f"{name}: there is no sample in it")
@@ -85,6 +90,6 @@ def text_of(value: Any) -> str:
         return ""
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, (bytes, list, dict)):
+    if isinstance(value, NO_TEXT):
         raise IngestError(f"a manifest holds texts and numbers, not {type(value).__name__}; choose columns")
     return str(value)

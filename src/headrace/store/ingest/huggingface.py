@@ -71,7 +71,9 @@ class Saved(IngestSource):
                         problem = f"its label is {label}, and there are {len(names)} classes"
                     else:
                         label = names[label]
-                own = None if key is None else str(row[key])
+                own = None if key is None or row[key] is None else str(row[key])
+                if key is not None and not own:
+                    problem = f"it has no {key}"
                 yield Item(f"{split}:{index}", (split, index), label, metadata, own, problem)
 
     def load(self, item: Item) -> Loaded:
@@ -108,10 +110,10 @@ class Saved(IngestSource):
 
     def _opened(self) -> dict[str, Any]:
         if self._splits is None:
-            self._splits = self._found()
-            features = next(iter(self._splits.values())).features
-            self._choose(features)
-            self._splits = {name: _raw(dataset) for name, dataset in self._splits.items()}
+            found = self._found()
+            self._choose(next(iter(found.values())).features)
+            # Pictures and sound as the bytes they lie there as: tables of what is stored, nothing decoded.
+            self._splits = {name: dataset.with_format("arrow") for name, dataset in found.items()}
         return self._splits
 
     def _found(self) -> dict[str, Any]:
@@ -147,11 +149,6 @@ class Saved(IngestSource):
             self._label = self._reading.label or next(
                 iter([*classes, *(["label"] if "label" in features else [])]), None
             )
-
-
-def _raw(dataset: Any) -> Any:
-    """Pictures and sound as the bytes they lie there as: tables of what is stored, nothing decoded."""
-    return dataset.with_format("arrow")
 
 
 def _rows(plain: Any, number: int) -> Iterator[dict[str, Any]]:

@@ -118,6 +118,7 @@ class Ingester:
             yield from map(self._read, items)
             return
         rest = iter(items)
+        # Twice as many as read: one is always waiting when a reader is done, and memory holds no more.
         ahead = deque(self._pool.submit(self._read, item) for item in itertools.islice(rest, 2 * self._readers))
         while ahead:
             ready = ahead.popleft().result()
@@ -155,6 +156,7 @@ class Ingester:
         for ready in part:
             try:
                 if ready.key in records and not self._job.rewrite:
+                    # Its twin is written first, so that it is compared with what is stored, like any other.
                     self._put(records, comparison)
                     comparison.look([ready.key])
                 label, metadata = self._described(ready)

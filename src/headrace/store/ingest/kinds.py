@@ -1,7 +1,6 @@
 """What the texts of a CSV column are: integers, numbers, truth values, or texts. Pure."""
 
 import re
-from collections.abc import Iterable
 
 from headrace.store.base import Kind, Scalar
 
@@ -16,15 +15,15 @@ class Guess:
     def __init__(self) -> None:
         self.kinds = [Kind.INTEGER, Kind.NUMBER, Kind.TRUTH]
 
-    def see(self, texts: Iterable[str]) -> None:
-        """Rule out what one of them is not; empty ones are missing and say nothing."""
-        for text in texts:
-            if text:
-                self.kinds = [kind for kind in self.kinds if _fits(text, kind)]
+    def see(self, text: str) -> None:
+        """Rule out what it is not; an empty one is missing and says nothing."""
+        if text:
+            self.kinds = [kind for kind in self.kinds if _fits(text, kind)]
 
     @property
     def kind(self) -> Kind:
         """Texts where nothing else is left, or nothing was seen."""
+        # No text is all three (a truth value is no number), so three are left only where nothing was ruled out.
         return self.kinds[0] if 0 < len(self.kinds) < 3 else Kind.TEXT
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.core.errors import IngestError
 from headrace.store import parquet
 from headrace.store.files import read_file
-from headrace.store.ingest.fields import PATH, FieldShape, text_of
+from headrace.store.ingest.fields import NO_TEXT, PATH, FieldShape, text_of
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
 from headrace.store.wording import one_line
@@ -42,7 +42,9 @@ class Manifest(IngestSource):
                 # A path that comes again with other values is another sample; with the same ones it is the same.
                 values = hash((item.label, item.key, *item.metadata.items()))
                 if firsts.setdefault(hash(item.ident), values) != values:
-                    item = item._replace(ident=f"{item.ident}\0{_row_text(row)}")
+                    fields = sorted((name, value) for name, value in row.items() if not isinstance(value, NO_TEXT))
+                    told = "\0".join(f"{name}={text_of(value)}" for name, value in fields)
+                    item = item._replace(ident=f"{item.ident}\0{told}")
             yield item
 
     def load(self, item: Item) -> Loaded:
@@ -100,7 +102,3 @@ class Manifest(IngestSource):
             label, besides = reading.label or LABEL, (PATH, reading.label, reading.label_files)
             self._known = FieldShape(self.name, reading, self._rows(), label, called="column", besides=besides)
         return self._known
-
-
-def _row_text(row: Mapping[str, Any]) -> str:
-    return "\0".join(f"{name}={text_of(value)}" for name, value in sorted(row.items()))

@@ -1,7 +1,7 @@
 """What came of an ingest, part by part and in all. Values."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 MOST_EXAMPLES = 3
@@ -21,30 +21,25 @@ class Noted:
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
-    def add(self, other: "Noted") -> None:
-        self.count += other.count
-        self.examples = [*self.examples, *other.examples][:MOST_EXAMPLES]
-
     def told(self) -> str:
         """The examples, in words."""
         return ", ".join(self.examples) + (", ..." if self.count > len(self.examples) else "")
 
 
-@dataclass
-class Notes:
+class Notes(dict[str, Noted]):
     """Things seen, by name."""
 
-    seen: dict[str, Noted] = field(default_factory=dict)
+    def note(self, what: str, example: str) -> None:
+        self.add({what: Noted(1, [example])})
 
-    def note(self, what: str, example: str | None = None, count: int = 1) -> None:
-        self.seen.setdefault(what, Noted()).add(Noted(count, [] if example is None else [example]))
-
-    def add(self, other: "Notes") -> None:
-        for what, noted in other.seen.items():
-            self.seen.setdefault(what, Noted()).add(noted)
+    def add(self, other: Mapping[str, Noted]) -> None:
+        for what, noted in other.items():
+            mine = self.setdefault(what, Noted())
+            mine.count += noted.count
+            mine.examples = [*mine.examples, *noted.examples][:MOST_EXAMPLES]
 
     def data(self) -> dict[str, Any]:
-        return {what: {"count": noted.count, "examples": noted.examples} for what, noted in self.seen.items()}
+        return {what: asdict(noted) for what, noted in self.items()}
 
 
 @dataclass
@@ -126,7 +121,7 @@ class Outcome:
     @property
     def differing(self) -> Mapping[str, int]:
         """Rows that the source has otherwise than the store, by what differs; they were left as they are."""
-        return {what: noted.count for what, noted in self.tally.differing.seen.items()}
+        return {what: noted.count for what, noted in self.tally.differing.items()}
 
     @property
     def whole(self) -> bool:
@@ -135,11 +130,11 @@ class Outcome:
 
     def concerns(self) -> Iterator[str]:
         """What the numbers alone do not say, in sentences."""
-        for what, noted in self.tally.differing.seen.items():
+        for what, noted in self.tally.differing.items():
             yield f"{noted.count} differ in {what} from what is stored, and were left: --rewrite ({noted.told()})"
-        for what, noted in self.tally.doubled.seen.items():
+        for what, noted in self.tally.doubled.items():
             yield f"{noted.count} {_DOUBLED[what]} ({noted.told()})"
-        forms = self.tally.forms.seen
+        forms = self.tally.forms
         if len(forms) > 1:
             most = max(forms, key=lambda form: forms[form].count)
             for form, noted in forms.items():

@@ -64,10 +64,11 @@ class _Crew:
 
     def hire(self) -> None:
         """One more process, at work."""
+        # A pipe for each: a queue's lock would stay locked when the process that holds it is killed.
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(self._job, theirs), name="headrace-ingest", daemon=True)
         process.start()
-        theirs.close()
+        theirs.close()  # else its death would not end the pipe
         self._hands.append(_IngestWorker(process, ours))
         self._give(self._hands[-1])
 

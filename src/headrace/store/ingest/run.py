@@ -70,7 +70,7 @@ def ingest(
     opened = open_source(source, reading)
     tally = IngestTally()
     with ExitStack() as stack:
-        stack.callback(_settled, store)
+        stack.callback(_settled, store)  # the last to run: a log is put away when nobody has the file open
         stack.callback(store.close)
         stack.callback(opened.close)
         shape = opened.shape()
@@ -125,7 +125,7 @@ def _done(
     copied = job.copies and source.where.threads and working.spark is None
     chunks = _chunks(iter(items), COPIED if copied else CHUNK)
     first = next(chunks, None)
-    if first is None:
+    if first is None:  # nothing to do is no reason to start processes, or a cluster's session
         return
     chunks = itertools.chain([first], chunks)
     if working.spark is not None:

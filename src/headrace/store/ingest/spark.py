@@ -74,7 +74,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Any:
         from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
     except ImportError:
         raise MissingDriver("Spark needs its library and a JDK: pip install 'headrace[spark]'") from None
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else tasks run in whatever python3 is, without headrace
     builder = (
         SparkSession.builder.master(master).appName("headrace ingest").config("spark.ui.showConsoleProgress", "false")
     )

@@ -9,6 +9,7 @@ from headrace.store.base import Columns, Kind, LabelKind
 from headrace.store.bridges import blocking
 from headrace.store.columns import CLASS, OWN, plain
 from headrace.store.folder import FolderStore
+from headrace.store.ingest.fields import PATH
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.source import Item, Loaded, SourceShape, Where
 from headrace.store.locate import open_store
@@ -17,8 +18,6 @@ from headrace.store.url import StoreUrl
 
 FILES = {"file", "wds", "mds"}
 """Schemes whose keys are places in files: samples get keys of their own when they move into a database."""
-PATH = "path"
-"""The metadata column that keeps such a place."""
 
 
 class StoredSource:
@@ -57,21 +56,20 @@ class StoredSource:
         return SourceShape(info.labels, kinds, tuple(sorted(numbers)), info.rows, numbers, self._reading.key is None)
 
     def items(self) -> Iterator[Item]:
-        columns = self._table()
-        lists = {name: values.tolist() for name, values in columns.items()}
-        metadata = [name for name in lists if name not in OWN and self._kept(name)]
-        labels: list[Any] | None = lists.get("label")
-        names: list[Any] = lists.get(CLASS) or [None] * len(lists["key"])
+        lists: dict[str, list[Any]] = {name: values.tolist() for name, values in self._table().items()}
+        if self._files:
+            lists[PATH] = lists["key"]
+        metadata = [name for name in lists if name not in OWN and (name == PATH or self._kept(name))]
+        labels, named_by = lists.get("label"), self._reading.key
+        names = lists.get(CLASS) or [None] * len(lists["key"])
+        keys = None if self._files and named_by is None else lists[named_by or "key"]
         for row, key in enumerate(lists["key"]):
             values = {name: plain(lists[name][row]) for name in metadata}
-            if self._files:
-                values[PATH] = key
             ident = f"{self._base}/{key}" if self._files else key
-            own = None if self._files else key
-            if self._reading.key is not None:
-                own = str(values.get(self._reading.key) or "") or None
+            own = None if keys is None or plain(keys[row]) is None else str(keys[row])
+            problem = f"it has no {named_by}" if keys is not None and not own else None
             label = None if labels is None else labels[row] if names[row] is None else names[row]
-            yield Item(ident, key, label, values, own)
+            yield Item(ident, key, label, values, own, problem)
 
     def load(self, item: Item) -> Loaded:
         row = self._store.get(item.place)

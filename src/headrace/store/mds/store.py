@@ -36,7 +36,7 @@ class MdsStore(UrlNamed, LocalStore):
         self._looked = False  # whether that is the one that is there
 
     def get(self, key: str) -> Row:
-        number = int(key) if key.isdecimal() and len(key) == DIGITS else -1
+        number = int(key) if key.isdecimal() and len(key) == DIGITS else -1  # "7" would be a second key of a sample
         if not 0 <= number < self._count():
             raise MissingKey(f"{self.name} has no sample {key!r}", server=self.name, key=key)
         data, label = self._roles()
@@ -45,7 +45,7 @@ class MdsStore(UrlNamed, LocalStore):
             found = shard.columns(at, [data] if label is None else [data, label])
             return Row(key, found[data], None if label is None else self._label(shard, label, found[label]))
         except (DamagedShard, OSError, LookupError) as error:
-            raise BadRow(f"{self.name}: sample {key!r} cannot be read: {error}", server=self.name, key=key) from error
+            raise BadRow.at(self.name, f"sample {key!r} cannot be read: {error}", key=key) from error
 
     def keys(self) -> list[str]:
         return [f"{number:0{DIGITS}}" for number in range(self._count())]
@@ -64,9 +64,7 @@ class MdsStore(UrlNamed, LocalStore):
                 for name, source in sources.items():
                     found[name].append(decoded(raw[source], self._encoding(shard, source)))
             except (DamagedShard, OSError, LookupError) as error:
-                raise StoreError(
-                    f"{self.name}: sample {found['key'][number]!r} cannot be read: {error}", server=self.name
-                ) from error
+                raise StoreError.at(self.name, f"sample {found['key'][number]!r} cannot be read: {error}") from error
         return {name: column(found[name], kinds[name]) for name in wanted}
 
     def info(self) -> Info:
@@ -82,7 +80,7 @@ class MdsStore(UrlNamed, LocalStore):
             files = [folder / "index.json", *(shard.path for shard in read_index(folder))]
             return of_files(f"mds:{os.path.realpath(folder)}:{self._roles()}", files)
         except (DamagedShard, OSError) as error:
-            raise StoreRefused(f"{self.name}: its shards cannot be looked at: {error}", server=self.name) from error
+            raise StoreRefused.at(self.name, f"its shards cannot be looked at: {error}") from error
 
     def close(self) -> None:
         """Shards are opened for each read. The index is read again where it has changed."""
@@ -99,7 +97,7 @@ class MdsStore(UrlNamed, LocalStore):
                     self._holds = dict(self._shards[0].kinds()) if self._shards else {}
                     self._stamp = found.st_size, found.st_mtime_ns
             except (DamagedShard, OSError) as error:
-                raise StoreRefused(f"{self.name}: no MDS shards can be read: {error}", server=self.name) from error
+                raise StoreRefused.at(self.name, f"no MDS shards can be read: {error}") from error
             self._looked = True
         return self._shards
 
@@ -119,12 +117,12 @@ class MdsStore(UrlNamed, LocalStore):
         for name in asked:
             if name is not None and name not in self._holds:
                 has = ", ".join(self._holds)
-                raise StoreRefused(f"{self.name}: there is no column {name!r}; there are {has}", server=self.name)
+                raise StoreRefused.at(self.name, f"there is no column {name!r}; there are {has}")
         label = asked[1] or ("label" if "label" in self._holds else None)
         blobs = (name for name, kind in self._holds.items() if kind is None and name != label)
         data = asked[0] or next(blobs, None)
         if data is None:
-            raise StoreRefused(f"{self.name}: no column looks like a payload; name it with ?data=", server=self.name)
+            raise StoreRefused.at(self.name, "no column looks like a payload; name it with ?data=")
         return data, label
 
     def _label_kind(self, label: str | None) -> LabelKind:

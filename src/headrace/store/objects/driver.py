@@ -30,14 +30,14 @@ class Bucket:
     def __init__(self, url: StoreUrl) -> None:
         url.only(OPTIONS)
         if len(url.hosts) != 1 or url.hosts[0][1] is not None:
-            raise BadStoreUrl(f"{url.redacted}: write s3://bucket/prefix", server=url.redacted)
+            raise BadStoreUrl.at(url.redacted, "write s3://bucket/prefix")
         self._name = url.redacted
         self._url = url
         self._timeout = url.number("timeout", 30)
         self._held = Owned(self._make, _forget)
         endpoint = url.options.get("endpoint")
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-            raise BadStoreUrl(f"{url.redacted}: endpoint= takes http://host:port or https://…", server=url.redacted)
+            raise BadStoreUrl.at(url.redacted, "endpoint= takes http://host:port or https://…")
 
     async def get(self, path: str) -> tuple[memoryview, dict[str, str]] | None:
         """The bytes and attributes of an object; None where there is none."""
@@ -75,10 +75,10 @@ class Bucket:
 
     def _make(self) -> Any:
         if _used and os.getpid() not in _used:
-            raise StoreRefused(
-                f"{self._name}: the S3 client was used before this process was forked, and does not work here; "
+            raise StoreRefused.at(
+                self._name,
+                "the S3 client was used before this process was forked, and does not work here; "
                 "start processes with 'spawn' or 'forkserver', or read from the store only in them",
-                server=self._name,
             )
         _used.add(os.getpid())
         url, endpoint = self._url, self._url.options.get("endpoint")
@@ -114,11 +114,11 @@ class Bucket:
     def _told(self, error: Exception) -> StoreError:
         said = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
-            return StoreRefused(f"{self._name}: {said} (credentials or permission)", server=self._name)
+            return StoreRefused.at(self._name, f"{said} (credentials or permission)")
         if isinstance(error, NOT_THERE):
-            return StoreRefused(f"{self._name}: there is no such bucket: {said}", server=self._name)
+            return StoreRefused.at(self._name, f"there is no such bucket: {said}")
         kind = StoreUnavailable if isinstance(error, exceptions.GenericError) else StoreRefused
-        return kind(f"{self._name}: {said}", server=self._name)
+        return kind.at(self._name, f"{said}")
 
 
 def _forget(client: Any) -> None:

@@ -44,7 +44,7 @@ async def rows(bucket: Bucket, store: str) -> AsyncIterator[dict[str, Any]]:
                     if not isinstance(row["key"], str):
                         raise TypeError(f"{row['key']!r:.40} is no key")
                 except (ValueError, LookupError, TypeError, RecursionError) as error:
-                    raise StoreRefused(f"{store}: a part of the metadata is damaged: {error}", server=store) from error
+                    raise StoreRefused.at(store, f"a part of the metadata is damaged: {error}") from error
                 yield row
 
 
@@ -83,6 +83,7 @@ class KnownKeys:
     def note(self, keys: Iterable[str], *, there: bool) -> None:
         """From now on they are there, or are not."""
         self._recent.update((_digest(key), there) for key in keys)
+        # Once they are an eighth of the rest: all merges together then cost a few times the last one.
         if len(self._recent) > max(1024, (0 if self._sorted is None else len(self._sorted)) // 8):
             self._merge()
 

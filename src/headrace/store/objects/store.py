@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, R
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
 from headrace.store.objects import metadata
 from headrace.store.objects.driver import Bucket
-from headrace.store.origin import removed
+from headrace.store.origin import RemovingStore
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance, digest_of, new_identity
 from headrace.store.url import StoreUrl, UrlNamed
@@ -32,7 +32,7 @@ FORMAT = 1
 LABEL = "headrace-label"
 
 
-class ObjectStore(UrlNamed, RemoteStore):
+class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
     """``s3://[key_id:secret@]bucket/prefix[?endpoint=http://host:port]``."""
 
     def __init__(self, url: StoreUrl) -> None:
@@ -44,8 +44,7 @@ class ObjectStore(UrlNamed, RemoteStore):
         return ObjectSession(self._bucket, schema.labels, self.name)
 
     def keys(self) -> list[str]:
-        found: list[str] = self.columns([])["key"].tolist()
-        return found
+        return list(self.columns([])["key"])
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         return run_here(self._columns(names))[0]
@@ -79,9 +78,6 @@ class ObjectStore(UrlNamed, RemoteStore):
         finally:
             background.close()
 
-    def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        return removed(self.writer(), keys)
-
     async def _provenance(self) -> Provenance:
         again = Perseverance(self.name, Retry(), None)
         identity = (await again.run(None, self._about)).identity
@@ -109,7 +105,7 @@ class ObjectStore(UrlNamed, RemoteStore):
     async def _schema(self) -> Schema:
         found = (await self._about()).schema
         if found is None:
-            raise StoreRefused(f"{self.name}: there is no {ABOUT}: nothing was stored there yet", server=self.name)
+            raise StoreRefused.at(self.name, f"there is no {ABOUT}: nothing was stored there yet")
         return found
 
     async def _about(self) -> "_StoreSays":
@@ -120,14 +116,13 @@ class ObjectStore(UrlNamed, RemoteStore):
         try:
             about: dict[str, Any] = json.loads(bytes(found[0]))
             if about["format"] != FORMAT:
-                raise StoreRefused(
-                    f"{self.name}: a store of format {about['format']}; this release reads format {FORMAT}",
-                    server=self.name,
+                raise StoreRefused.at(
+                    self.name, f"a store of format {about['format']}; this release reads format {FORMAT}"
                 )
             columns = {str(name): Kind(kind) for name, kind in about["columns"].items()}
             return _StoreSays(about.get("identity"), Schema(LabelKind(about["labels"]), columns))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise StoreRefused(f"{self.name}: {ABOUT} makes no sense: {error}", server=self.name) from error
+            raise StoreRefused.at(self.name, f"{ABOUT} makes no sense: {error}") from error
 
     async def _columns(self, names: Sequence[str] | None) -> tuple[Columns, Schema]:
         schema = await self._schema()
@@ -135,7 +130,10 @@ class ObjectStore(UrlNamed, RemoteStore):
         kinds = {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
         wanted = chosen(names, kinds, self.name)
         values = await metadata.lists(self._bucket, self.name, wanted)
-        return {name: column(values[name], kinds[name]) for name in wanted}, schema
+        try:
+            return {name: column(values[name], kinds[name]) for name in wanted}, schema
+        except (ValueError, TypeError, OverflowError) as error:
+            raise StoreRefused.at(self.name, f"a part of the metadata is damaged: {error}") from error
 
     async def _keys(self) -> metadata.KnownKeys:
         found = metadata.KnownKeys()
@@ -178,7 +176,7 @@ class ObjectSession:
             text = found[1].get(LABEL, "")
             label = int(text) if text.removeprefix("-").isdecimal() else None
         if label is None and self._labels is not LabelKind.NONE:
-            raise BadRow(f"{self._store}: the object with the key {key!r} has no label", server=self._store, key=key)
+            raise BadRow.at(self._store, f"the object with the key {key!r} has no label", key=key)
         return Row(key, found[0], label)
 
     def connections(self) -> int:
@@ -236,7 +234,7 @@ class ObjectWriter:
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One more part of the metadata."""
-        self._last = max(time.time_ns(), self._last + 1)
+        self._last = max(time.time_ns(), self._last + 1)  # names are sorted as texts, and the last part counts
         part = f"{metadata.FOLDER}/{self._last:020}-{uuid.uuid4().hex[:8]}.jsonl"
         await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
 
@@ -262,4 +260,6 @@ class ObjectWriter:
 
 def path_of(folder: str, key: str) -> str:
     """Where an object lies. Any text is a key, so what has a meaning in paths is escaped."""
-    return f"{folder}/{quote(key, safe='').replace('.', '%2E') if key.strip('.') == '' else quote(key, safe='')}"
+    escaped = quote(key, safe="", errors="surrogatepass")
+    # Clients resolve . and .. in a path, and quote() leaves them as they are.
+    return f"{folder}/{escaped if key.strip('.') else escaped.replace('.', '%2E')}"

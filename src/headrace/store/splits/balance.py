@@ -1,13 +1,13 @@
 """Class ratios set on purpose: which rows of a part stay when its classes are to stand in given proportions. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.core.errors import SplitError
+from headrace.store.splits.frame import Ints
 
 ORIGINAL, UNIFORM = "original", "uniform"
 
@@ -16,17 +16,11 @@ Rule = str | Mapping[str, float]
 Balance = Rule | Mapping[str, Rule]
 """One rule for all parts, or one by the part's name; parts not named stay as they are."""
 
-Ints = npt.NDArray[np.int64]
+Weights = tuple[Fraction, ...] | None
+"""Of the classes, in the order of their numbers; None: as it is."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The weight of each class, in the order of the class numbers; None: as it is."""
-
-    weights: tuple[Fraction, ...] | None
-
-
-def wanted(balance: Balance, parts: Sequence[str], classes: Sequence[str]) -> list[Wanted]:
+def wanted(balance: Balance, parts: Sequence[str], classes: Sequence[str]) -> list[Weights]:
     """What each part is to have. Raises ``SplitError`` for what is neither a rule nor the name of a part or class."""
     if isinstance(balance, Mapping) and any(isinstance(rule, (str, Mapping)) for rule in balance.values()):
         unknown = [name for name in balance if name not in parts]
@@ -36,11 +30,11 @@ def wanted(balance: Balance, parts: Sequence[str], classes: Sequence[str]) -> li
     return [_rule(balance, classes)] * len(parts)
 
 
-def _rule(rule: object, classes: Sequence[str]) -> Wanted:
+def _rule(rule: object, classes: Sequence[str]) -> Weights:
     if rule == ORIGINAL:
-        return Wanted(None)
+        return None
     if rule == UNIFORM:
-        return Wanted((Fraction(1),) * len(classes))
+        return (Fraction(1),) * len(classes)
     if not isinstance(rule, Mapping):
         raise SplitError(f"balance takes 'original', 'uniform' or a weight for each class, not {rule!r}")
     named = {str(name): weight for name, weight in rule.items()}
@@ -54,7 +48,8 @@ def _rule(rule: object, classes: Sequence[str]) -> Wanted:
         raise SplitError(f"balance: class {missing[0]!r} has no weight; write 0 to leave it out")
     if not any(named.values()):
         raise SplitError("balance: all weights are 0")
-    return Wanted(tuple(Fraction(repr(float(named[name]))) for name in classes))
+    # By its decimal text, 0.1 is a tenth: as a binary fraction it is not, and whole numbers would be rounded down.
+    return tuple(Fraction(repr(float(named[name]))) for name in classes)
 
 
 def _some(names: Sequence[str]) -> str:

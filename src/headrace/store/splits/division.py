@@ -61,7 +61,7 @@ def split(  # noqa: PLR0913  (an option of the command each)
     chosen = whole.taken(rows)
     table = _Table(chosen, [keys[row] for row in rows.tolist()], request)
     parts = table.parted(Shares.of(list(request.fractions.values())))
-    parts[parts == len(request.fractions)] = -1
+    parts[parts == len(request.fractions)] = -1  # what fractions leave of the whole is the last share
     parts = table.balanced(parts)
     fold = table.folded(parts)
     counts = counted(parts, fold, table.classes, table.groups, request.fractions, request.folds or 0)
@@ -166,12 +166,12 @@ class _Table:
         """Rows that the wanted ratios of the classes leave out are -1."""
         result = parts.copy()
         groups = np.zeros_like(parts) if self.groups is None else self.groups.codes
-        for part, rule in enumerate(self.wanted):
-            if rule.weights is None:
+        for part, weights in enumerate(self.wanted):
+            if weights is None:
                 continue
             rows = np.flatnonzero(parts == part)
             classes = self.classes.codes[rows]
-            stay = kept(np.bincount(classes, minlength=len(self.classes.names)).tolist(), rule.weights)
+            stay = kept(np.bincount(classes, minlength=len(self.classes.names)).tolist(), weights)
             result[rows] = -1
             for code, number in enumerate(stay):
                 mine = rows[classes == code]

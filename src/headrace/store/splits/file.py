@@ -49,6 +49,9 @@ def write(splits: Splits, path: str | os.PathLike[str], *, force: bool = False) 
             parquet.write(where, columns, {FACTS: json.dumps(facts)})
     except OSError as error:
         raise SplitError(f"{path}: cannot be written ({error.strerror or error})") from error
+    except UnicodeEncodeError as error:
+        told = f"{path}: {error.object!r:.80} names a file that is not UTF-8, which Parquet cannot hold"
+        raise SplitError(f"{told}; write a file that ends in .json") from error
 
 
 def check_free(path: str | os.PathLike[str], *, force: bool) -> None:
@@ -79,15 +82,15 @@ def read(path: str | os.PathLike[str]) -> Splits:
         if not where.is_file():
             raise SplitError(f"{where}: there is no such file" if not where.exists() else f"{where}: is no file")
         facts, columns = _from_json(where) if where.suffix == ".json" else _from_parquet(where)
-        return _splits(where, facts, columns)
+        return _splits(facts, columns)
     except (OSError, ValueError, parquet.NotParquet, RecursionError) as error:
         if isinstance(error, SplitError):
             raise
-        raise _no_split_file(where, " ".join(str(error).split())[:200]) from error
+        raise SplitError(f"{where}: this is no split file ({' '.join(str(error).split())[:200]})") from error
 
 
-def _no_split_file(path: Path, why: str) -> SplitError:
-    return SplitError(f"{path}: this is no split file ({why})")
+class _NoSplitFile(ValueError):
+    """Why it is none."""
 
 
 def _from_parquet(path: Path) -> tuple[dict[str, Any], Mapping[str, list[Any]]]:
@@ -97,13 +100,13 @@ def _from_parquet(path: Path) -> tuple[dict[str, Any], Mapping[str, list[Any]]]:
 
 def _from_json(path: Path) -> tuple[dict[str, Any], Mapping[str, list[Any]]]:
     if path.stat().st_size > MOST_JSON:
-        raise _no_split_file(path, f"it has more than {MOST_JSON >> 20} MiB: use Parquet")
+        raise _NoSplitFile(f"it has more than {MOST_JSON >> 20} MiB: use Parquet")
     whole = json.loads(path.read_bytes())
     if not isinstance(whole, dict):
-        raise _no_split_file(path, "it is no JSON object")
+        raise _NoSplitFile("it is no JSON object")
     columns = {name: whole.get(name) for name in ("key", "split", "fold")}
     if not all(isinstance(values, list) for values in columns.values()):
-        raise _no_split_file(path, _NO_COLUMNS)
+        raise _NoSplitFile(_NO_COLUMNS)
     return _facts(path, json.dumps(whole.get(FACTS))), columns  # type: ignore[return-value]  # lists, all of them
 
 
@@ -117,30 +120,30 @@ def _facts(path: Path, text: str | None) -> dict[str, Any]:
         said = repr(version) if type(version) is int else "nothing"
         raise SplitError(f"{path}: this split file has version {said:.20}, and this headrace reads {VERSION}")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise _no_split_file(path, "it does not name its splits")
+        raise _NoSplitFile("it does not name its splits")
     try:
         concerns(facts)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError):
-        raise _no_split_file(path, "what it says of itself cannot be read") from None
+        raise _NoSplitFile("what it says of itself cannot be read") from None
     return dict(facts)
 
 
-def _splits(path: Path, facts: dict[str, Any], columns: Mapping[str, list[Any]]) -> Splits:
+def _splits(facts: dict[str, Any], columns: Mapping[str, list[Any]]) -> Splits:
     names = tuple(facts["names"])
     number = {name: part for part, name in enumerate(names)}
     keys, parts = columns.get("key"), columns.get("split")
     if keys is None or parts is None:
-        raise _no_split_file(path, _NO_COLUMNS)
+        raise _NoSplitFile(_NO_COLUMNS)
     folds = columns.get("fold", [None] * len(keys))
     if not len(keys) == len(parts) == len(folds):
-        raise _no_split_file(path, _NO_COLUMNS)
+        raise _NoSplitFile(_NO_COLUMNS)
     if not all(isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
-        raise _no_split_file(path, "its keys are no texts, or one is there twice")
+        raise _NoSplitFile("its keys are no texts, or one is there twice")
     if not all(isinstance(part, str) and part in number for part in parts):
-        raise _no_split_file(path, "it has samples in splits that it does not name")
-    numbered = _folds(path, folds, facts.get("folds"))
+        raise _NoSplitFile("it has samples in splits that it does not name")
+    numbered = _folds(folds, facts.get("folds"))
     if "digest" in facts and facts["digest"] != _digest(keys, parts, folds):
-        raise _no_split_file(path, "it is not as it was written: damaged, or edited")
+        raise _NoSplitFile("it is not as it was written: damaged, or edited")
     return Splits(
         names=names,
         every=keys,
@@ -152,12 +155,12 @@ def _splits(path: Path, facts: dict[str, Any], columns: Mapping[str, list[Any]])
     )
 
 
-def _folds(path: Path, folds: list[Any], number: Any) -> Ints | None:
+def _folds(folds: list[Any], number: Any) -> Ints | None:
     if number is None and not any(fold is not None for fold in folds):
         return None
     within = type(number) is int and all(fold is None or (type(fold) is int and 0 <= fold < number) for fold in folds)
     if not within:
-        raise _no_split_file(path, "it has samples in folds that it does not name")
+        raise _NoSplitFile("it has samples in folds that it does not name")
     return np.array([-1 if fold is None else fold for fold in folds], np.int64)
 
 
@@ -166,14 +169,11 @@ def chosen(address: str) -> tuple[Splits, str]:
     path, colon, name = address.rpartition(":")
     if not colon or not path:
         splits = read(address)
-        raise SplitError(f"{address}: which split? {_example(address, splits)}")
+        there = f"there are {', '.join(splits.names)}; write {address}:{splits.names[0]}"
+        raise SplitError(f"{address}: which split? {there}")
     splits = read(path)
     try:
         splits.keys(name)
     except SplitError as error:
         raise SplitError(f"{path}: {error}") from None
     return splits, name
-
-
-def _example(path: str, splits: Splits) -> str:
-    return f"there are {', '.join(splits.names)}; write {path}:{splits.names[0]}"

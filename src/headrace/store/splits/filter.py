@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.core.errors import FilterError
 from headrace.store.splits.frame import INTEGER, OTHER, REAL, TEXT, Bools, Column, Frame
+from headrace.store.wording import quoted
 
 FUNCTIONS = frozenset(
     {"abs", "coalesce", "glob", "ifnull", "iif", "instr", "length", "like", "lower", "ltrim", "max", "min", "nullif"}
@@ -73,7 +74,8 @@ def _answered(condition: str, frame: Frame) -> Bools:
         guard = _Guard(frozenset({row, *names}))
         table.set_authorizer(guard)
         table.set_progress_handler(_Budget(STEPS * (len(condition) + 100) * (frame.rows + 1)), _Budget.EVERY)
-        found = table.execute(f"SELECT {_name(row)} FROM samples WHERE ({condition}\n)")
+        # A line of its own: a comment that ends the condition would hide the parenthesis.
+        found = table.execute(f"SELECT {quoted(row)} FROM samples WHERE ({condition}\n)")
         mask = np.zeros(frame.rows, np.bool_)
         mask[np.fromiter((number for (number,) in found), np.int64)] = True
     return mask
@@ -81,8 +83,8 @@ def _answered(condition: str, frame: Frame) -> Bools:
 
 def _check_quotes(condition: str, frame: Frame) -> None:
     """What SQLite lets pass: a column in double quotes that is not there counts as a text, and nothing equals NULL."""
-    for quoted in _QUOTED.finditer(condition):
-        name = quoted[1]
+    for found in _QUOTED.finditer(condition):
+        name = found[1]
         if name is not None and name.replace('""', '"').lower() not in map(str.lower, frame.columns):
             raise _wrong(condition, _no_column(name, frame) + ". Texts have single quotes")
     if _EQUALS_NULL.search(_QUOTED.sub("''", condition)):
@@ -128,7 +130,7 @@ class _Guard:
 
     def _refusal(self, action: int, one: str | None, two: str | None) -> str | None:
         if action == sqlite3.SQLITE_SELECT:
-            self.selects += 1
+            self.selects += 1  # the first is ours, around the condition
             return None if self.selects == 1 else "a condition compares columns, and has no SELECT in it"
         if action == sqlite3.SQLITE_READ and one == "samples" and (not two or two in self._columns):
             self.read.add(two or "")
@@ -154,10 +156,6 @@ class _Budget:
         return int(self._left < 0)
 
 
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _type(frame: Frame, name: str) -> str:
     return _TYPES.get(frame.columns[name].kind, "")
 
@@ -169,7 +167,7 @@ def _table(columns: Sequence[tuple[str, str]]) -> sqlite3.Connection:
         made.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         made.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, LONGEST)
         made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
-        made.execute("CREATE TABLE samples (" + ", ".join(f"{_name(name)} {kind}" for name, kind in columns) + ")")
+        made.execute("CREATE TABLE samples (" + ", ".join(f"{quoted(name)} {kind}" for name, kind in columns) + ")")
     except BaseException:
         made.close()
         raise

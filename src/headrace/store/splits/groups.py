@@ -6,15 +6,16 @@ Harm is the chi-squared distance of the parts' class counts from their shares, a
 their sizes: rare classes weigh as much as common ones.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.store.splits.frame import Ints
 from headrace.store.splits.shares import Shares
 
-Ints = npt.NDArray[np.int64]
 Ranks = npt.NDArray[np.uint64]
 
 BUDGET = 1_000_000
@@ -119,6 +120,7 @@ def _dealt(cells: Cells, ranks: Ranks, shares: Shares) -> Ints:
     for part, weight in enumerate(shares.weights):
         dealt[:, part] = [number * weight // shares.whole for number in many.tolist()]
     dealt[:, -1] = many - dealt[:, :-1].sum(axis=1)
+    # Of each kind in turn, first the first part's, then the next one's, and those that are left over at the end.
     pattern = np.tile(np.array([*range(len(shares)), -1]), len(many))
     parts = np.empty(len(types), np.int64)
     parts[order] = np.repeat(pattern, dealt.ravel())
@@ -152,39 +154,32 @@ class _Search:
             self.weight.append([1 / max(want, 1.0) / kinds for want in wanted[:-1]] + [1 / max(wanted[-1], 1.0)])
 
     def harm(self) -> float:
-        return sum(
+        return math.fsum(  # exact: what sum() rounds to depends on the Python
             off * off * weight
             for part in self.open
             for off, weight in zip(self.off[part], self.weight[part], strict=True)
         )
 
-    def _adding(self, row: tuple[tuple[int, int], ...], part: int) -> float:
-        off, weight = self.off[part], self.weight[part]
+    def _adding(self, row: tuple[tuple[int, int], ...], part: int, sign: int = 1) -> float:
+        """How much more harm there is with a group in a part than without it, from the squares' difference alone."""
+        off, weight, twice = self.off[part], self.weight[part], 2 * sign
         self.steps += len(row)
+        # A loop and not sum(): since Python 3.12 that rounds otherwise, and results are the same on any Python.
         change = 0.0
         for kind, count in row:
-            change += count * (2 * off[kind] + count) * weight[kind]
+            change += count * (twice * off[kind] + count) * weight[kind]
         return change
 
     def _removing(self, row: tuple[tuple[int, int], ...], part: int) -> float:
-        off, weight = self.off[part], self.weight[part]
-        self.steps += len(row)
-        change = 0.0
-        for kind, count in row:
-            change += count * (count - 2 * off[kind]) * weight[kind]
-        return change
+        return self._adding(row, part, -1)
 
     def move(self, group: int, to: int) -> None:
         """``to`` may be -1: nowhere, for a moment."""
-        row, origin = self.rows[group], self.parts[group]
-        if origin >= 0:
-            off = self.off[origin]
-            for kind, count in row:
-                off[kind] -= count
-        if to >= 0:
-            off = self.off[to]
-            for kind, count in row:
-                off[kind] += count
+        for part, sign in ((self.parts[group], -1), (to, 1)):
+            if part >= 0:
+                off = self.off[part]
+                for kind, count in self.rows[group]:
+                    off[kind] += sign * count
         self.parts[group] = to
 
     def place(self, order: list[int]) -> None:

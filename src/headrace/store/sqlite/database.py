@@ -16,14 +16,14 @@ from headrace.store.base import Kind, LabelKind, Schema
 from headrace.store.columns import check_kinds, check_labels, check_schema
 from headrace.store.provenance import new_identity, next_revision
 from headrace.store.sqlite import origins, soundness
-from headrace.store.url import StoreUrl
-from headrace.store.wording import one_line
+from headrace.store.url import StoreUrl, UrlNamed
+from headrace.store.wording import one_line, quoted
 
 APPLICATION_ID = 0x48524163
 FORMAT = 1
 PAGE = 16384
 """Samples are tens of kilobytes: larger pages make shorter chains of them."""
-MMAP = 1 << 31
+MMAP = 1 << 31  # as much as SQLite is built for: what is mapped is not copied into its cache
 BUSY_S = 60.0
 """How long a writer waits for another one's transaction."""
 SETTLE_S = 5.0
@@ -66,7 +66,7 @@ class SqliteReader:
             self.connection.close()
 
 
-class Database:
+class Database(UrlNamed):
     """The file that a URL names. Nothing is opened before it is asked for; it may be pickled."""
 
     def __init__(self, url: StoreUrl) -> None:
@@ -77,10 +77,6 @@ class Database:
         self._url = url
         self.path = Path(path).absolute()
         self._immutable = url.number("immutable", 0, least=0) > 0
-
-    @property
-    def name(self) -> str:
-        return self._url.redacted
 
     def writing(self) -> sqlite3.Connection:
         """A connection to write through, to a file that is made if need be."""
@@ -94,12 +90,13 @@ class Database:
     def _prepared(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         """Ready to be written through; closed where it is no store's."""
         try:
+            # Both are asked before anything is set: a stranger's database must not be changed, not even its log.
             if not ours(connection) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise StoreRefused(f"{self.name}: {self.path} is a database of somebody else's", server=self.name)
+                raise StoreRefused.at(self.name, f"{self.path} is a database of somebody else's")
             if ours(connection):
                 self._check_format(connection)
                 soundness.check_schema(connection, self.name)
-            connection.execute(f"PRAGMA page_size = {PAGE}")
+            connection.execute(f"PRAGMA page_size = {PAGE}")  # before the log begins: afterwards it is ignored
             _begin_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
         except BaseException:
@@ -121,7 +118,7 @@ class Database:
         try:
             connection.execute(f"PRAGMA busy_timeout = {round(SETTLE_S * 1000)}")
             busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if not busy:
+            if not busy:  # without a log, a copy is one file, and a folder that is read-only can be read from
                 connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError:  # others have it open: the last of them to write does this
             return not self.log.exists() or self.log.stat().st_size == 0
@@ -144,12 +141,13 @@ class Database:
             hint = ""
             if not self._url.path.startswith("//") and Path(self._url.path).exists():
                 hint = f"; did you mean sqlite:///{self._url.path}, with four slashes?"
-            raise StoreRefused(f"{self.name}: there is no file {self.path}{hint}", server=self.name)
+            raise StoreRefused.at(self.name, f"there is no file {self.path}{hint}")
         self._check_file()
         rows_in_log = self.log.exists() and self.log.stat().st_size > 0
         if self._immutable and rows_in_log:
             message = f"{self.name}: rows lie in {self.log}, so it is written to or a writer was killed"
             raise StoreRefused(f"{message}; leave immutable= out", server=self.name)
+        # Where no log can be made, SQLite refuses to read unless it is told that nobody writes, and then nobody can.
         alone = not os.access(self.log.parent, os.W_OK) and not rows_in_log
         try:
             return self._connected("mode=ro&immutable=1" if self._immutable or alone else "mode=ro")
@@ -158,9 +156,8 @@ class Database:
                 self.writing().close()  # a writer was killed in the moment in which it put its log away
                 return self._connected("mode=ro")
             if rows_in_log and not os.access(self.log.parent, os.W_OK):
-                raise StoreRefused(
-                    f"{self.name}: its newest rows lie in {self.log}, which only who may write there can read",
-                    server=self.name,
+                raise StoreRefused.at(
+                    self.name, f"its newest rows lie in {self.log}, which only who may write there can read"
                 ) from error
             raise
 
@@ -174,7 +171,7 @@ class Database:
         )
         try:
             if not ours(connection):
-                raise StoreRefused(f"{self.name}: {self.path} is no headrace store", server=self.name)
+                raise StoreRefused.at(self.name, f"{self.path} is no headrace store")
             self._check_format(connection)
             soundness.check_schema(connection, self.name)
             connection.execute(f"PRAGMA mmap_size = {MMAP}")
@@ -187,20 +184,22 @@ class Database:
     def _check_file(self) -> None:
         """SQLite would wait for somebody to write into a FIFO."""
         if self.path.exists() and not self.path.is_file():
-            raise StoreRefused(f"{self.name}: {self.path} is no file", server=self.name)
+            raise StoreRefused.at(self.name, f"{self.path} is no file")
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != FORMAT:
-            raise StoreRefused(
-                f"{self.name}: a store of format {version}; this release of headrace reads format {FORMAT}",
-                server=self.name,
+            raise StoreRefused.at(
+                self.name, f"a store of format {version}; this release of headrace reads format {FORMAT}"
             )
 
     def create(self, schema: Schema) -> None:
         """Makes the tables and columns that are not there yet; ``StoreError`` where others are."""
         check_schema(schema, self.name)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreRefused.at(self.name, f"{self.path.parent} cannot be made: {error.strerror}") from error
         with self.telling(), closing(self.writing()) as connection:
             with transaction(connection):
                 if not ours(connection):
@@ -279,7 +278,7 @@ def _create_tables(connection: sqlite3.Connection, labels: LabelKind) -> None:
     connection.execute("INSERT INTO about VALUES ('labels', ?)", (labels.value,))
     changed(connection)
     connection.execute(f"PRAGMA user_version = {FORMAT}")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # the mark of a store: its tables are there by then
 
 
 def ours(connection: sqlite3.Connection) -> bool:
@@ -297,8 +296,3 @@ def kinds_of(connection: sqlite3.Connection) -> dict[str, Kind]:
     """The columns of a store's metadata."""
     described = connection.execute("PRAGMA table_info(metadata)").fetchall()
     return {name: KINDS[declared] for _, name, declared, *_ in described}
-
-
-def quoted(name: str) -> str:
-    """A column as a query names it."""
-    return '"' + name.replace('"', '""') + '"'

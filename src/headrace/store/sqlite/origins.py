@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.store.origin import Alike, Origin
+from headrace.store.origin import Origin
 
 MOST_ALIKE = 4
 """Rows that are told of one place or content."""
@@ -54,14 +54,13 @@ class Origins:
         query = f"{_JOINED} WHERE d.key IN ({marks})"
         return {key: Origin(*fields) for key, *fields in self._connection.execute(query, list(keys))}
 
-    def alike(self, origin: Origin) -> list[Alike]:
+    def alike(self, origin: Origin) -> dict[str, Origin]:
         """Rows of other runs at the same place, or with the same content."""
-        found: dict[str, Alike] = {}
+        found: dict[str, Origin] = {}
         for field, value in (("place", origin.place), ("content", origin.content)):
             query = f"{_JOINED} WHERE o.{field} = ? AND o.run != ? LIMIT {MOST_ALIKE}"
-            for key, *fields in self._connection.execute(query, (value, origin.run)):
-                found[key] = Alike(key, Origin(*fields))
-        return list(found.values())
+            found |= {key: Origin(*fields) for key, *fields in self._connection.execute(query, (value, origin.run))}
+        return found
 
     def any_before(self, run: str) -> bool:
         """Whether there is a row of another run, which can then be searched for: who fills an empty store needs no

@@ -23,15 +23,16 @@ def check_schema(connection: sqlite3.Connection, store: str) -> None:
     """Refuses what would run somebody's statements when it is read or written, and what lacks tables or columns."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
+    # What has no pages of its own is computed: a virtual table, which runs a module's code when it is read.
     query = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR rootpage IS 0 OR rootpage IS NULL"
     strange = connection.execute(query).fetchone()
     if strange is not None:
         name = one_line(str(strange[0]), 60)
-        raise StoreRefused(f"{store}: it has a view, a trigger or the like, {name!r}, as no store has", server=store)
+        raise StoreRefused.at(store, f"it has a view, a trigger or the like, {name!r}, as no store has")
     for table, columns in NEEDED.items():
         missing = columns - {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
         if missing:
-            raise StoreRefused(f"{store}: the table {table!r} has no column {min(missing)!r}: damaged", server=store)
+            raise StoreRefused.at(store, f"the table {table!r} has no column {min(missing)!r}: damaged")
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def sensible(store: str) -> Iterator[None]:
         if isinstance(error, StoreRefused):
             raise
         told = one_line(f"{type(error).__name__}: {error}", 200)
-        raise StoreRefused(f"{store}: it is damaged ({told})", server=store) from error
+        raise StoreRefused.at(store, f"it is damaged ({told})") from error
 
 
 def check_column(name: str, kind: Kind, values: Sequence[Any]) -> None:

@@ -1,13 +1,13 @@
 """Samples by key, and their metadata in columns, from the tables of one file."""
 
 import sqlite3
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from headrace.core.errors import MissingKey, StoreRefused
 from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row, Schema
 from headrace.store.columns import CLASS, chosen, column, own_columns
-from headrace.store.origin import Origin, removed
+from headrace.store.origin import Origin, RemovingStore
 from headrace.store.owned import Owned
 from headrace.store.provenance import Provenance, of_file
 from headrace.store.sqlite import origins, soundness
@@ -20,14 +20,14 @@ from headrace.store.sqlite.database import (
     kinds_of,
     labels_of,
     ours,
-    quoted,
     transaction,
 )
 from headrace.store.sqlite.writer import SqliteWriter
-from headrace.store.url import StoreUrl
+from headrace.store.url import StoreUrl, UrlNamed
+from headrace.store.wording import quoted
 
 
-class SqliteStore(LocalStore):
+class SqliteStore(UrlNamed, LocalStore, RemovingStore):
     """``sqlite:///name.db`` in the working directory, ``sqlite:////abs/olute.db`` anywhere.
 
     Payloads lie apart from metadata, so that a scan of the metadata reads none of them. Readers never wait for a
@@ -35,15 +35,8 @@ class SqliteStore(LocalStore):
     """
 
     def __init__(self, url: StoreUrl) -> None:
-        self._database = Database(url)
+        self._url, self._database = url, Database(url)
         self._reader = Owned(self._database.reading, SqliteReader.close)
-
-    @property
-    def name(self) -> str:
-        return self._database.name
-
-    def __repr__(self) -> str:
-        return f"SqliteStore({self.name!r})"
 
     def get(self, key: str) -> Row:
         try:
@@ -109,9 +102,6 @@ class SqliteStore(LocalStore):
     def settle(self) -> bool:
         return self._database.settle()
 
-    def remove(self, keys: Collection[str]) -> Generator[int, None, None]:
-        return removed(self.writer(), keys)
-
     def origins(self) -> Iterator[tuple[str, Origin]]:
         with self._reading() as connection:
             found = list(origins.listed(connection)) if origins.there(connection) else []
@@ -141,7 +131,7 @@ class SqliteStore(LocalStore):
         with self._database.telling(), closing(self._database.writing()) as connection:
             try:
                 if not ours(connection):
-                    raise StoreRefused(f"{self.name}: nothing has been created there yet", server=self.name)
+                    raise StoreRefused.at(self.name, "nothing has been created there yet")
                 if not origins.there(connection):
                     with transaction(connection):
                         origins.make_tables(connection)

@@ -8,9 +8,10 @@ from typing import Any
 from headrace.core.errors import StoreError
 from headrace.store.base import LabelKind, Record
 from headrace.store.columns import check_record
-from headrace.store.origin import Alike, Origin, Stored
-from headrace.store.sqlite.database import Database, changed, quoted, transaction
+from headrace.store.origin import Origin, Stored
+from headrace.store.sqlite.database import Database, changed, transaction
 from headrace.store.sqlite.origins import Origins
+from headrace.store.wording import quoted
 
 AT_ONCE = 500
 """Keys of one query."""
@@ -67,18 +68,18 @@ class SqliteWriter:
                     found[key] = Stored(label, size, values, origins.get(key))
         return found
 
-    def alike(self, origin: Origin) -> list[Alike]:
+    def alike(self, origin: Origin) -> dict[str, Origin]:
         if self._searched.get(origin.run) is False:
-            return []
+            return {}
         with self._told():
             if origin.run not in self._searched:
                 self._searched[origin.run] = self._origins.any_before(origin.run)
-            return self._origins.alike(origin) if self._searched[origin.run] else []
+            return self._origins.alike(origin) if self._searched[origin.run] else {}
 
     def remove(self, keys: Sequence[str]) -> int:
         """Takes rows out, in one transaction; how many there were. Their bytes are overwritten in the file."""
         with self._writing():
-            self._connection.execute("PRAGMA secure_delete = ON")
+            self._connection.execute("PRAGMA secure_delete = ON")  # a patient's picture must not stay in free pages
             there = self.present(keys)
             self._origins.remove(sorted(there))
             for table in ("samples", "metadata"):
@@ -117,16 +118,13 @@ class SqliteWriter:
             yield
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_TOOBIG:
-                raise StoreError(f"{name}: a row is larger than SQLite can hold", server=name) from error
+                raise StoreError.at(name, "a row is larger than SQLite can hold") from error
             raise self._database.told(error) from error
         except OverflowError as error:
-            raise StoreError(
-                f"{name}: a payload, or an integer, is larger than SQLite can hold ({error})", server=name
-            ) from error
+            raise StoreError.at(name, f"a payload, or an integer, is larger than SQLite can hold ({error})") from error
         except UnicodeEncodeError as error:
-            raise StoreError(
-                f"{name}: {error.object!r:.80} is no text: a name of a file that is not UTF-8 has to be renamed",
-                server=name,
+            raise StoreError.at(
+                name, f"{error.object!r:.80} is no text: a name of a file that is not UTF-8 has to be renamed"
             ) from error
 
     def _metadata(self, record: Record) -> list[object]:

@@ -69,7 +69,7 @@ class Callgrind:
         self._inside = operation
         if self._calls.get(operation, 0) < self._limit:
             self._request(_START)
-            self._request(_ZERO)
+            self._request(_ZERO)  # what starting itself cost does not count
 
     def leave(self, operation: str) -> None:
         """Write what was counted, under the operation's name."""

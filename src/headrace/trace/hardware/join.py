@@ -1,13 +1,10 @@
 """Which operation each sample belongs to: the one its thread was in at that time. Pure."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from headrace.trace.reader import Trace
+from headrace.trace.reader import Table, Trace
 
-Table = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
 
 BEFORE, OUTSIDE, OTHER_THREADS = "(before the trace)", "(elsewhere)", "(other threads)"
@@ -24,11 +21,10 @@ _AROUND = (
 """Where samples in no operation are looked for, in this order."""
 
 
-def join(trace: Trace, samples: Table) -> tuple[list[str], Positions, Positions]:
-    """Names of operations, the position in that list of each sample, and its row in ``trace.operations`` or -1."""
+def join(trace: Trace, samples: Table) -> tuple[list[str], Positions]:
+    """Names of operations, and the position in that list of each sample."""
     names: dict[str, int] = {BEFORE: 0, OUTSIDE: 1, OTHER_THREADS: 2}
     place = np.full(len(samples), names[OTHER_THREADS], np.int64)
-    rows = np.full(len(samples), -1, np.int64)
     threads = {(stream.process, stream.thread) for stream in trace.streams}
     for process, thread in sorted(threads):
         mine = np.flatnonzero((samples["process"] == process) & (samples["thread"] == thread))
@@ -43,18 +39,15 @@ def join(trace: Trace, samples: Table) -> tuple[list[str], Positions, Positions]
             hit = left & (at >= 0)
             if not hit.any():
                 continue
-            row = which[at[hit]]
-            if table == "operations":
-                rows[mine[hit]] = row
             if label:
                 place[mine[hit]] = names.setdefault(label, len(names))
             else:
-                for number in np.unique(spans["name"][row]).tolist():
-                    name = names.setdefault(trace.names[number], len(names))
-                    place[mine[hit][spans["name"][row] == number]] = name
+                called = spans["name"][which[at[hit]]]
+                for number in np.unique(called).tolist():
+                    place[mine[hit][called == number]] = names.setdefault(trace.names[number], len(names))
             left &= ~hit
     place[samples["time"] < trace.base] = names[BEFORE]
-    return list(names), place, rows
+    return list(names), place
 
 
 def containing(starts: Positions, lengths: Positions, times: Positions) -> Positions:

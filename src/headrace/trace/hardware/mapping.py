@@ -92,7 +92,7 @@ def read(path: Path) -> Mapping:
         return {name: [Link(**link) for link in links] for name, links in facts["operations"].items()}
     except OSError as error:
         raise TraceError(f"--mapping {path}: cannot be read ({error.strerror}); {hint}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"--mapping {path}: this is no mapping; {hint}") from error
 
 

@@ -80,7 +80,7 @@ class PerfSampler:
             tail = int.from_bytes(ring[_TAIL : _TAIL + 8], "little")
             if head == tail:
                 continue
-            size = len(ring) - mmap.PAGESIZE
+            size = len(ring) - mmap.PAGESIZE  # its first page is the kernel's: head and tail, which only grow
             start, length = tail % size, head - tail
             first = min(length, size - start)
             at = mmap.PAGESIZE + start
@@ -106,7 +106,7 @@ class PerfSampler:
         self._rings, self._files = [], []
         self._spool.close()
         self.as_before()
-        self._limits = None
+        self._limits = None  # closed twice, it must not undo what somebody else has set since
 
     def as_before(self) -> None:
         """Undo what sampling needed of this process: for the program, before it is executed."""
@@ -156,7 +156,7 @@ class PerfSampler:
         if tracking:  # one event per processor tells of mappings, names and forks
             flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK
         while True:
-            file, code = _perf_event_open(event, pace, self._masked(flags), processor)
+            file, code = _perf_event_open(event, pace, flags if self.kernel else flags | _NO_KERNEL, processor)
             if file >= 0:
                 return file
             if code in {errno.EACCES, errno.EPERM} and self.kernel:
@@ -165,9 +165,6 @@ class PerfSampler:
             if code in ABSENT and event.name != E.TIME:
                 return -1
             raise TraceError(_refusal(code))
-
-    def _masked(self, flags: int) -> int:
-        return flags if self.kernel else flags | _NO_KERNEL
 
 
 def _perf_event_open(event: E.Event, pace: int, flags: int, processor: int) -> tuple[int, int]:

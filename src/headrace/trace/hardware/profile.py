@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headrace.trace.hardware import events as E
 from headrace.trace.hardware import records as R
 from headrace.trace.hardware.join import join
-from headrace.trace.hardware.symbols import Function, Symbols
+from headrace.trace.hardware.symbols import Function, resolved
 from headrace.trace.reader import Trace
 
 Counters = dict[str, float]
@@ -104,21 +104,9 @@ def beside(trace: str | Path) -> Path:
 
 def profile(trace: Trace, records: R.Records) -> Profile:
     """Join the samples of a run and its trace, and name the functions."""
-    names, place, _ = join(trace, records.samples)
-    functions, called = Symbols(records).resolve(records.samples)
+    names, place = join(trace, records.samples)
+    functions, function = resolved(records)
     primary = "cycles" if "cycles" in records.events else E.TIME
-    return _summed(trace, records, primary, (names, place), (functions, called))
-
-
-def _summed(
-    trace: Trace,
-    records: R.Records,
-    primary: str,
-    placed: tuple[list[str], npt.NDArray[np.int64]],
-    called: tuple[list[Function], npt.NDArray[np.int64]],
-) -> Profile:
-    names, place = placed
-    functions, function = called
     shape = len(names), max(len(functions), 1)
     cell = place * shape[1] + function
     counts: dict[str, npt.NDArray[Any]] = {}

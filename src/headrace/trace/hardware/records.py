@@ -98,7 +98,10 @@ def read(path: Path) -> Records:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
     if len(raw) < _HEAD.size or _HEAD.unpack_from(raw)[0] != _NOTE:
         raise TraceError(f"{path}: this is no file of samples; 'headrace trace hw' writes one beside the trace")
-    return parse(raw)
+    try:
+        return parse(raw)
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
+        raise TraceError(f"{path}: the file of samples is damaged ({type(error).__name__}: {error})") from error
 
 
 def parse(raw: bytes) -> Records:
@@ -140,6 +143,7 @@ def parse(raw: bytes) -> Records:
 
 def _run(raw: bytes, at: int) -> Table:
     """As many samples as follow each other: there are many, and little else."""
+    # No more at once: each run would look at all that is left of the file.
     rows = np.frombuffer(raw, _RAW, min((len(raw) - at) // _RAW.itemsize, 65536), at)
     other = np.flatnonzero((rows["type"] != _SAMPLE) | (rows["size"] != _RAW.itemsize))
     return rows[: other[0]] if len(other) else rows

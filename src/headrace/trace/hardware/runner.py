@@ -39,45 +39,45 @@ def sampled(
 
     ``output``: a descriptor for what the program prints; None for the usual one.
     """
-    with PerfSampler(beside(trace), events, frequency) as sampler, _announced() as announced:
-        variables = {VARIABLE: str(trace), ANNOUNCED: announced.name}
+    with PerfSampler(beside(trace), events, frequency) as sampler:
         try:
-            program, began = started(command, variables, output, sampler.as_before), time.monotonic()
+            return plain(command, trace, None, output, sampler)
         except TraceError:
             beside(trace).unlink()
             raise
-        with program, _undisturbed():
-            handle = os.pidfd_open(program.pid)
-            try:
-                while not select.select([handle], [], [], EMPTY_S)[0]:
-                    sampler.drain()
-            finally:
-                os.close(handle)
-            code = program.wait()
-        seconds = time.monotonic() - began
-        sampler.finish()
-        return ProgramRun(exit_code(code), seconds, _made(announced, trace))
 
 
 def plain(
-    command: Sequence[str], trace: Path, variables: dict[str, str] | None = None, output: int | None = None
+    command: Sequence[str],
+    trace: Path,
+    variables: dict[str, str] | None = None,
+    output: int | None = None,
+    sampler: PerfSampler | None = None,
 ) -> ProgramRun:
-    """Run the command without samples."""
-    with _announced() as announced:
-        all_variables = {VARIABLE: str(trace), ANNOUNCED: announced.name, **(variables or {})}
-        program, began = started(command, all_variables, output), time.monotonic()
-        with program, _undisturbed():
+    """Run the command, without samples if there is no ``sampler``. Raises ``TraceError`` where it cannot be started."""
+    with tempfile.NamedTemporaryFile("r", prefix="headrace-traces-") as announced:
+        told = {VARIABLE: str(trace), ANNOUNCED: announced.name, **(variables or {})}
+        began = time.monotonic()
+        with started(command, told, output, sampler.as_before if sampler else None) as program, _undisturbed():
+            if sampler is not None:
+                _drain(program, sampler)
             code = program.wait()
-        return ProgramRun(exit_code(code), time.monotonic() - began, _made(announced, trace))
+        seconds = time.monotonic() - began
+        if sampler is not None:
+            sampler.finish()
+        paths = dict.fromkeys(map(Path, (str(trace), *announced.read().splitlines())))
+        # As a shell tells it: of a signal, 128 and its number.
+        return ProgramRun(128 - code if code < 0 else code, seconds, tuple(path for path in paths if path.exists()))
 
 
-def _announced() -> "tempfile._TemporaryFileWrapper[str]":
-    return tempfile.NamedTemporaryFile("r", prefix="headrace-traces-")
-
-
-def _made(announced: "tempfile._TemporaryFileWrapper[str]", trace: Path) -> tuple[Path, ...]:
-    paths = dict.fromkeys(map(Path, (str(trace), *announced.read().splitlines())))
-    return tuple(path for path in paths if path.exists())
+def _drain(program: "subprocess.Popen[bytes]", sampler: PerfSampler) -> None:
+    """Empties the rings until the program ends."""
+    handle = os.pidfd_open(program.pid)
+    try:
+        while not select.select([handle], [], [], EMPTY_S)[0]:
+            sampler.drain()
+    finally:
+        os.close(handle)
 
 
 def started(
@@ -96,11 +96,6 @@ def started(
         raise TraceError(
             f"cannot run {command[0]!r} ({error.strerror}); give the program after --, as you would start it"
         ) from error
-
-
-def exit_code(code: int) -> int:
-    """A signal's number as shells tell it."""
-    return 128 - code if code < 0 else code
 
 
 @contextmanager

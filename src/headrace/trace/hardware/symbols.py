@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,38 +60,34 @@ class Spaces:
         return None
 
 
-class Symbols:
-    """Finds the names of samples, each address once."""
+def resolved(records: Records) -> tuple[list[Function], npt.NDArray[np.int64]]:
+    """The functions there are, and the position in that list of each sample's.
 
-    def __init__(self, records: Records) -> None:
-        """Reads libraries where they lie now: profiles are read on the machine they were taken on."""
-        self._spaces = Spaces(records.changes)
+    Libraries are read where they lie now: profiles are read on the machine they were taken on.
+    """
+    found: dict[Function, int] = {}
+    spaces, samples = Spaces(records.changes), records.samples
+    unique, first, inverse = np.unique(samples[["process", "ip", "kernel"]], return_index=True, return_inverse=True)
+    positions = np.empty(len(unique), np.int64)
+    for at, (key, when) in enumerate(zip(unique.tolist(), samples["time"][first].tolist(), strict=True)):
+        process, address, kernel = key
+        positions[at] = found.setdefault(_function(spaces, process, address, kernel, when), len(found))
+    return demangled(found), positions[inverse] if len(unique) else np.empty(0, np.int64)
 
-    def resolve(self, samples: npt.NDArray[Any]) -> tuple[list[Function], npt.NDArray[np.int64]]:
-        """The functions there are, and the position in that list of each sample's."""
-        found: dict[Function, int] = {}
-        keys = samples[["process", "ip", "kernel"]]
-        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        positions = np.empty(len(unique), np.int64)
-        for at, (key, when) in enumerate(zip(unique.tolist(), samples["time"][first].tolist(), strict=True)):
-            process, address, kernel = key
-            function = self._function(process, address, kernel, when)
-            positions[at] = found.setdefault(function, len(found))
-        return demangled(found), positions[inverse] if len(unique) else np.empty(0, np.int64)
 
-    def _function(self, process: int, address: int, kernel: bool, time: int) -> Function:
-        if kernel:
-            return Function(_kernel_function(address), "[kernel]", KERNEL)
-        mapping = self._spaces.find(process, self._spaces.program(process, time), address)
-        if mapping is None:
-            return Function("?", "?", UNKNOWN)
-        name = Path(mapping.file).name
-        if not mapping.file.startswith("/") or mapping.file.startswith("//"):  # [vdso], anonymous memory
-            return Function("?", name, UNKNOWN if name != "[vdso]" else NATIVE)
-        library = opened(mapping.file)
-        offset = address - mapping.start + mapping.offset
-        function = library.function(offset) if library else f"{offset:#x}"
-        return Function(function, name, part(mapping.file))
+def _function(spaces: Spaces, process: int, address: int, kernel: bool, time: int) -> Function:
+    if kernel:
+        return Function(_kernel_function(address), "[kernel]", KERNEL)
+    mapping = spaces.find(process, spaces.program(process, time), address)
+    if mapping is None:
+        return Function("?", "?", UNKNOWN)
+    name = Path(mapping.file).name
+    if not mapping.file.startswith("/") or mapping.file.startswith("//"):  # [vdso], anonymous memory
+        return Function("?", name, UNKNOWN if name != "[vdso]" else NATIVE)
+    library = opened(mapping.file)
+    offset = address - mapping.start + mapping.offset
+    function = library.function(offset) if library else f"{offset:#x}"
+    return Function(function, name, part(mapping.file))
 
 
 def part(path: str) -> str:

@@ -10,7 +10,9 @@ _RELATIVE = 0x10
 
 
 def ranges(body: bytes, address: int) -> npt.NDArray[np.uint64]:
-    """(start, end) of every function described, by start. ``address``: where the section is loaded."""
+    """(start, end) of every function described, by start, up to what is damaged. ``address``: where the section is
+    loaded.
+    """
     found: list[tuple[int, int]] = []
     encodings: dict[int, int] = {}
     at = 0
@@ -19,13 +21,13 @@ def ranges(body: bytes, address: int) -> npt.NDArray[np.uint64]:
         if length in {0, 0xFFFFFFFF}:  # the end, or a section larger than 4 GiB
             break
         (pointer,) = struct.unpack_from("<I", body, at + 4)
-        if pointer == 0:
-            encodings[at] = _encoding(body, at + 8)
-        else:
-            encoding = encodings.get(at + 4 - pointer, 0x1B)
-            entry = _entry(body, at + 8, address, encoding)
-            if entry is not None:
+        try:
+            if pointer == 0:  # an entry for others to refer to, which they do by how far behind it they stand
+                encodings[at] = _encoding(body, at + 8)
+            elif entry := _entry(body, at + 8, address, encodings.get(at + 4 - pointer, 0x1B)):
                 found.append(entry)
+        except (ValueError, IndexError, struct.error):
+            break
         at += 4 + length
     return np.array(sorted(found), np.uint64).reshape(-1, 2)
 
