@@ -27,11 +27,11 @@ from benchmarks.hits import DRIFT, SHARES
 from benchmarks.jobs import together
 from benchmarks.measure import Figures, RunError
 from benchmarks.report import Check, Report, Table
+from benchmarks.requests import RequestTrace, drawn
+from benchmarks.rules import Need, Opportunistic, Simulated
 from benchmarks.scope import Scope
+from benchmarks.simulate import simulate
 from headrace.cache import entry, local, shm
-from headrace.cache.policies import Need, Opportunistic, Policy
-from headrace.cache.simulate import simulate
-from headrace.cache.trace import RequestTrace, drawn
 from headrace.engine.staging.kinds import codec
 
 CASES = ("1 job", "2 jobs", "3 jobs", "4 jobs")
@@ -79,7 +79,7 @@ def run(report: Report, scope: Scope) -> None:
         )
         trace = drawn(samples, speeds, batch=BATCH, epochs=WARM_UP + PERIOD, seed=1)
 
-        def simulated(policy: Policy, trace: RequestTrace = trace) -> list[float]:
+        def simulated(policy: Simulated, trace: RequestTrace = trace) -> list[float]:
             return [100 * simulate(trace, policy, share, warm_up=WARM_UP).hit_rate for share in SHARES]
 
         table.add("ODS, next misses", *(f"- / {said:.1f}" for said in simulated(Opportunistic(refills=False))), "")

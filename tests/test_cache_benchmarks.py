@@ -14,10 +14,10 @@ from benchmarks.calibration import Rates, Sizes
 from benchmarks.jobs import Job, together
 from benchmarks.measure import RunError
 from benchmarks.replay import Replay
+from benchmarks.requests import drawn
+from benchmarks.rules import Need
 from benchmarks.stored import Pictures, Storage
 from headrace.cache import entry, options, shm
-from headrace.cache.policies import Need
-from headrace.cache.trace import drawn
 from headrace.engine.consumer.supply import dividing
 from headrace.engine.staging.kinds import codec
 from headrace.engine.worker import stagetimes
