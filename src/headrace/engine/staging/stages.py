@@ -186,18 +186,13 @@ def check_staged(dataset: Any) -> None:
 
 
 def _subset(whole: Stages, indices: Any) -> Stages:
-    def origin(index: int) -> int:
-        return whole.origin(indices[index])
-
-    def stamp(index: int) -> tuple[int, ...] | None:
-        return whole.stamp(indices[index])
-
-    def naming(index: int) -> AbstractContextManager[None]:
-        return whole.naming(indices[index])
-
     fetch, *others = whole.steps
-    inner = fetch._replace(run=lambda index: fetch.run(indices[index]))
-    return whole._replace(steps=(inner, *others), origin=origin, stamp=stamp, naming=naming)
+    return whole._replace(
+        steps=(fetch._replace(run=lambda index: fetch.run(indices[index])), *others),
+        origin=lambda index: whole.origin(indices[index]),
+        stamp=lambda index: whole.stamp(indices[index]),
+        naming=lambda index: whole.naming(indices[index]),
+    )
 
 
 def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
