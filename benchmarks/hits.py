@@ -24,15 +24,15 @@ import numpy as np
 from benchmarks.clock import check_time
 from benchmarks.replay import Replay
 from benchmarks.report import Check, Report, Table
+from benchmarks.requests import drawn
+from benchmarks.rules import Need, Opportunistic, Simulated, Static
 from benchmarks.scope import Scope
-from headrace.cache.policies import Need, Opportunistic, Static
-from headrace.cache.simulate import Result, simulate
-from headrace.cache.trace import drawn
+from benchmarks.simulate import Result, simulate
 from headrace.cache.words import Array
 
 SHARES = (0.2, 0.4, 0.6, 0.8)
 DRIFT = (1.0, 0.6, 0.8, 0.4)
-POLICIES = {
+POLICIES: dict[str, Simulated] = {
     "static": Static(),
     "ODS, random refill": Opportunistic(),
     "ODS, next misses": Opportunistic(refills=False),

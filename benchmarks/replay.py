@@ -8,6 +8,8 @@ import secrets
 
 import numpy as np
 
+from benchmarks.requests import RequestTrace
+from benchmarks.simulate import Result
 from headrace.cache import local, shm
 from headrace.cache import words as W
 from headrace.cache.backend import Entry
@@ -18,8 +20,6 @@ from headrace.cache.policies import Policy
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Serving
 from headrace.cache.share import Share
-from headrace.cache.simulate import Result
-from headrace.cache.trace import RequestTrace
 
 ENTRY = 4096 + local.INODE
 SCOPES = ("a" * 32, "b" * 32, "c" * 32)

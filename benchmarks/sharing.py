@@ -27,11 +27,11 @@ from benchmarks.hits import DRIFT, SHARES
 from benchmarks.jobs import together
 from benchmarks.measure import Figures, RunError
 from benchmarks.report import Check, Report, Table
+from benchmarks.requests import RequestTrace, drawn
+from benchmarks.rules import Need, Opportunistic, Simulated
 from benchmarks.scope import Scope
+from benchmarks.simulate import simulate
 from headrace.cache import entry, local, shm
-from headrace.cache.policies import Need, Opportunistic, Policy
-from headrace.cache.simulate import simulate
-from headrace.cache.trace import RequestTrace, drawn
 from headrace.engine.staging.caching import codec
 
 CASES = ("1 job", "2 jobs", "3 jobs", "4 jobs")
@@ -79,7 +79,7 @@ def run(report: Report, scope: Scope) -> None:
         )
         trace = drawn(samples, speeds, batch=BATCH, epochs=WARM_UP + PERIOD, seed=1)
 
-        def simulated(policy: Policy, trace: RequestTrace = trace) -> list[float]:
+        def simulated(policy: Simulated, trace: RequestTrace = trace) -> list[float]:
             return [100 * simulate(trace, policy, share, warm_up=WARM_UP).hit_rate for share in SHARES]
 
         table.add("ODS, next misses", *(f"- / {said:.1f}" for said in simulated(Opportunistic(refills=False))), "")
@@ -105,7 +105,9 @@ def measure(speeds: tuple[float, ...], samples: int, step: float) -> list[float]
     size = entry.length(codec().describe((None, dataset.decode(samples - 1))))
     made = [
         headrace.Cache(
-            f"shm://benchmark-{os.getpid()}-{at}", size=SPARE * round(share * samples) * local.footprint(size)
+            f"shm://benchmark-{os.getpid()}-{at}",
+            size=SPARE * round(share * samples) * local.footprint(size),
+            split=(0, 100, 0),  # or such cheap samples would not be kept
         )
         for at, share in enumerate(SHARES)
     ]

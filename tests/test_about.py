@@ -57,7 +57,7 @@ class TestWhoASampleIs:
 
     def test_a_cache_gives_it_too(self, patients):
         name = f"shm://{new_name()}"
-        cache = headrace.Cache(name, size="4MiB")
+        cache = headrace.Cache(name, size="4MiB", split=(0, 100, 0))
         dataset = headrace.StoreDataset(patients, keys=True, metadata=["age"])
         try:
             with headrace.DataLoader(dataset, 4, num_workers=0, cache=cache, in_order=True) as loader:

@@ -14,10 +14,10 @@ from benchmarks.calibration import Rates, Sizes
 from benchmarks.jobs import Job, together
 from benchmarks.measure import RunError
 from benchmarks.replay import Replay
+from benchmarks.requests import drawn
+from benchmarks.rules import Need
 from benchmarks.stored import Pictures, Storage
 from headrace.cache import entry, options, shm
-from headrace.cache.policies import Need
-from headrace.cache.trace import drawn
 from headrace.engine.consumer.supply import dividing
 from headrace.engine.staging.caching import codec
 from headrace.engine.worker import stagetimes
@@ -99,7 +99,7 @@ class TestJobs:
         assert {child.pid for child in psutil.Process().children()} <= before
 
     def test_a_job_with_a_cache_says_what_that_counted(self):
-        with caches.cache(4 << 20) as cache:
+        with caches.cache(4 << 20, split=(0, 100, 0)) as cache:
             job = Job(Arm("headrace", in_order=False, workers=1), sharing.Small(40), 2, 8, cache=cache)
             figures = together([job.run], 1).jobs[0]
         assert [use["decoded"] for use in figures["uses"]] == [0, 40]
@@ -172,7 +172,7 @@ def test_a_cache_holds_the_share_that_is_said(entries, monkeypatch):
     monkeypatch.setattr(options, "room_of", options.room_of)
     dataset = sharing.Small(40)
     size = entry.length(codec().describe((None, dataset.decode(0))))
-    with caches.cache(sharing.SPARE * max(entries * size, 1 << 20)) as cache:
+    with caches.cache(sharing.SPARE * max(entries * size, 1 << 20), split=(0, 100, 0)) as cache:
         caches.fill(sharing.room_for(entries, size, 40))
         figures = Job(Arm("headrace", in_order=False, workers=1), dataset, 3, 8, cache=cache).run()
     assert figures["uses"][2]["decoded"] - figures["uses"][1]["decoded"] == entries

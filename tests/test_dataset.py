@@ -153,7 +153,11 @@ class TestSamples:
             with pytest.raises(BadRow, match="k005") as caught:
                 dataset[5]
             assert caught.value.key == "k005"
-            for workers, cache in ((0, None), (1, None), (1, headrace.Cache(f"shm://{cache_name}", size="2MiB"))):
+            for workers, cache in (
+                (0, None),
+                (1, None),
+                (1, headrace.Cache(f"shm://{cache_name}", size="2MiB", split=(0, 100, 0))),
+            ):
                 options = {"num_workers": workers, "cache": cache, "on_error": headrace.Skip(0.1)}
                 with headrace.DataLoader(dataset, 2, **options) as loader:
                     assert sorted(numbers(loader)) == [n for n in range(40) if n not in bad]

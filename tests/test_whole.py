@@ -115,7 +115,7 @@ class Job:
 
 @pytest.fixture
 def cache():
-    cache = headrace.Cache(f"shm://{new_name()}", size="16MiB")
+    cache = headrace.Cache(f"shm://{new_name()}", size="16MiB", split=(0, 100, 0))
     yield cache
     shm.remove(cache.name)
 

@@ -384,7 +384,7 @@ def test_an_edited_constant_gives_new_samples(written):
     from headrace.cache.shm import remove
 
     name = f"edits-{os.getpid()}"
-    cache = headrace.Cache(f"shm://{name}", size="4MiB")
+    cache = headrace.Cache(f"shm://{name}", size="4MiB", split=(0, 100, 0))
 
     def epoch(text):
         with headrace.DataLoader(written(text).Squares(), batch_size=4, num_workers=0, cache=cache) as loader:

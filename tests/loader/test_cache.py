@@ -93,7 +93,8 @@ def name():
 
 
 def cache(name, **options):
-    return headrace.Cache(f"shm://{name}", **{"size": "8MiB"} | options)
+    """Keeps what costs nothing to make, too, unless its division is to be planned: ``split=None``."""
+    return headrace.Cache(f"shm://{name}", **{"size": "8MiB", "split": (0, 100, 0)} | options)
 
 
 def loader_of(dataset, where, **options):
@@ -146,6 +147,41 @@ def test_epochs_after_the_first_come_from_the_cache(name, tmp_path, workers, ord
     assert (use.misses, use.decoded) == (SAMPLES, 2 * SAMPLES)
     notes = Counter(line.split()[0] for line in log.read_text().splitlines())
     assert notes == {"fetch": SAMPLES, "decode": SAMPLES}
+
+
+class Working(Stages):
+    """Takes so many seconds for a sample, of CPU time or asleep."""
+
+    def __init__(self, samples, *, busy=0.0, asleep=0.0):
+        super().__init__(samples)
+        self._busy, self._asleep = busy, asleep
+
+    def fetch(self, index):
+        time.sleep(self._asleep) if self._asleep else None
+        until = time.thread_time() + self._busy
+        while time.thread_time() < until:
+            pass
+        return super().fetch(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_cost_less_than_keeping_them_are_not_kept(name, workers):
+    samples = 3000
+    with loader_of(Stages(samples), cache(name, size="64MiB", split=None), num_workers=workers) as loader:
+        for _ in range(2):
+            assert sorted(numbers(loader)) == list(range(samples))
+        use = loader.stats().cache
+    assert use.kept <= samples // 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("cost", [{"busy": 0.001}, {"asleep": 0.001}])
+def test_samples_that_cost_more_are_kept_at_once(name, workers, cost):
+    with loader_of(Working(SAMPLES, **cost), cache(name, split=None), num_workers=workers) as loader:
+        for _ in range(2):
+            assert sorted(numbers(loader)) == EVERYTHING
+        use = loader.stats().cache
+    assert (use.misses, use.decoded) == (SAMPLES, SAMPLES)
 
 
 @pytest.mark.parametrize(
@@ -486,7 +522,7 @@ class TestRedis:
 
     @pytest.fixture
     def where(self, server):
-        return headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="8MiB")
+        return headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="8MiB", split=(0, 100, 0))
 
     def test_epochs(self, where):
         with loader_of(Stages(), where) as loader:
@@ -538,7 +574,7 @@ class TestRedis:
     def test_a_cluster_with_tls(self, tmp_path):
         with servers.cluster(tmp_path, tls=True) as nodes:
             url = f"rediss://127.0.0.1:{nodes[0].secure_port}?ssl_ca_certs={material().ca}"
-            with loader_of(Stages(), headrace.Cache(url, size="8MiB")) as loader:
+            with loader_of(Stages(), headrace.Cache(url, size="8MiB", split=(0, 100, 0))) as loader:
                 for _ in range(2):
                     assert sorted(numbers(loader)) == EVERYTHING
                 assert loader.stats().cache.decoded == SAMPLES
@@ -578,7 +614,7 @@ class TestDivision:
     @pytest.mark.parametrize("workers", [0, 2])
     def test_is_planned_from_what_is_measured_and_moved_to_while_running(self, name, eager, tmp_path, workers):
         path = tmp_path / "trace"
-        with loader_of(Costly(), cache(name, size="2MiB"), num_workers=workers, trace=path) as loader:
+        with loader_of(Costly(), cache(name, size="2MiB", split=None), num_workers=workers, trace=path) as loader:
             for _ in range(12):
                 before = loader.stats().cache.misses
                 assert sorted(numbers(loader)) == EVERYTHING
@@ -601,7 +637,7 @@ class TestDivision:
         assert divisions[-1] == f"{'-'.join(map(str, use.division.split))}: {use.division.why}"
 
     def test_of_two_jobs_is_one(self, name, eager):
-        with loader_of(Costly(), cache(name, size="2MiB")) as one, loader_of(Costly(), one.cache) as two:
+        with loader_of(Costly(), cache(name, size="2MiB", split=None)) as one, loader_of(Costly(), one.cache) as two:
             for _ in range(3):
                 assert sorted(numbers(one)) == sorted(numbers(two)) == EVERYTHING
             assert one.stats().cache.division.split == two.stats().cache.division.split != (0, 100, 0)
@@ -612,7 +648,7 @@ class TestDivision:
                 assert sorted(numbers(loader)) == EVERYTHING
             assert loader.stats().cache.division.split == (0, 100, 0)
             assert loader.stats().cache.division.why == "fixed by the user"
-            with loader_of(Costly(), cache(name, size="2MiB")) as other:
+            with loader_of(Costly(), cache(name, size="2MiB", split=None)) as other:
                 assert sorted(numbers(other)) == EVERYTHING
                 assert other.stats().cache.division.split == (0, 100, 0)
 

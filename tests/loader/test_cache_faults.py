@@ -30,7 +30,7 @@ def test_the_host_s_shared_memory_is_full(name, monkeypatch, order):
         return written(backend, entry, content) if len(given) <= 5 else None
 
     monkeypatch.setattr(local.LocalBackend, "aside", aside)  # workers are forked, and each has its own five
-    with loader_of(Stages(size=LARGE), cache(name, size="64MiB"), **order) as loader:
+    with loader_of(Stages(size=LARGE), cache(name, size="64MiB", split=(0, 100, 0)), **order) as loader:
         for _ in range(3):
             assert sorted(numbers(loader)) == EVERYTHING
         use = loader.stats().cache
@@ -39,7 +39,7 @@ def test_the_host_s_shared_memory_is_full(name, monkeypatch, order):
 
 def test_a_server_is_out_of_memory(tmp_path):
     with servers.one(tmp_path, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction") as server:
-        where = headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="64MiB")
+        where = headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="64MiB", split=(0, 100, 0))
         with loader_of(Stages(size=LARGE), where) as loader:
             for _ in range(3):
                 assert sorted(numbers(loader)) == EVERYTHING
@@ -48,7 +48,7 @@ def test_a_server_is_out_of_memory(tmp_path):
 def test_a_server_evicts_what_it_likes(tmp_path):
     """Its own eviction may take entries, and what the ledger keeps there too."""
     with servers.one(tmp_path, "--maxmemory", "6mb", "--maxmemory-policy", "allkeys-random") as server:
-        where = headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="64MiB")
+        where = headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="64MiB", split=(0, 100, 0))
         with loader_of(Stages(size=LARGE), where) as loader:
             for _ in range(3):
                 assert sorted(numbers(loader)) == EVERYTHING
@@ -59,7 +59,7 @@ import sys
 import headrace
 from headrace.cache import local, redis_server
 from tests.loader.test_cache import Stages, loader_of
-with loader_of(Stages(), headrace.Cache(sys.argv[1], size="8MiB"), num_workers=1) as loader:
+with loader_of(Stages(), headrace.Cache(sys.argv[1], size="8MiB", split=(0, 100, 0)), num_workers=1) as loader:
     while True:
         for batch in loader:
             print("batch", flush=True)
@@ -74,7 +74,7 @@ def test_a_job_on_another_host_is_killed(tmp_path):
         ) as doomed:
             assert doomed.stdout is not None
             assert doomed.stdout.readline() == b"batch\n"
-            with loader_of(Stages(), headrace.Cache(url, size="8MiB")) as loader:
+            with loader_of(Stages(), headrace.Cache(url, size="8MiB", split=(0, 100, 0))) as loader:
                 epoch = iter(loader)
                 found = numbers([next(epoch)])
                 os.killpg(doomed.pid, signal.SIGKILL)
@@ -86,7 +86,7 @@ def test_a_server_that_hangs_is_waited_for_once_and_used_again(tmp_path, monkeyp
     monkeypatch.setattr(redis_server, "REPLY", 0.2)
     monkeypatch.setattr(redis_server, "FIRST", 0.1)
     with servers.one(tmp_path) as server:
-        where = headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="8MiB")
+        where = headrace.Cache(f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}", size="8MiB", split=(0, 100, 0))
         with loader_of(Stages(), where, num_workers=0) as loader:
             assert sorted(numbers(loader)) == EVERYTHING
             epoch = iter(loader)

@@ -53,7 +53,7 @@ CASES = {
 
 @pytest.fixture
 def cache():
-    cache = headrace.Cache(f"shm://{new_name()}", size="8MiB")
+    cache = headrace.Cache(f"shm://{new_name()}", size="8MiB", split=(0, 100, 0))
     yield cache
     shm.remove(cache.name)
 

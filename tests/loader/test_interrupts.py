@@ -119,7 +119,7 @@ def stacked(samples: list[torch.Tensor]) -> torch.Tensor:
 BATCHES = [[*range(at, min(at + SIZE, SAMPLES))] for at in range(0, SAMPLES, SIZE)]
 WORKERS = {"num_workers": 2, "persistent_workers": True, "timeout": 240}
 INLINE = {"num_workers": 0, "batch_size": SIZE}
-CACHE = headrace.Cache(f"shm://{new_name()}", size="1MiB")
+CACHE = headrace.Cache(f"shm://{new_name()}", size="1MiB", split=(0, 100, 0))
 KINDS: dict[str, dict[str, Any]] = {
     "strict": WORKERS | {"in_order": True, "batch_size": SIZE},
     "free": WORKERS | {"in_order": False, "batch_size": SIZE, "shuffle": True},

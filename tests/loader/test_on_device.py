@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -353,7 +354,7 @@ def cache():
     shm.remove(name)
 
 
-@pytest.mark.parametrize(("split", "form"), [(None, "encoded"), ((0, 100, 0), "decoded")])
+@pytest.mark.parametrize(("split", "form"), [((100, 0, 0), "encoded"), ((0, 100, 0), "decoded")])
 def test_what_a_cache_keeps_is_brought_to_the_device(folder, cache, split, form):
     wanted, _ = epochs(folder, 2, num_workers=2)
     options = {"num_workers": 2, "cache": headrace.Cache(cache, size="16MiB", split=split)}
@@ -407,8 +408,14 @@ def test_a_cache_is_planned_with_what_the_device_takes(cache, eager, workers):
 
 def test_a_cache_is_left_encoded_where_the_device_is_fast(cache, eager):
     eager(decode=1e-9, pixels=1e-9)
+
+    class Distant(Files):
+        def fetch(self, index):
+            time.sleep(0.001)
+            return super().fetch(index)
+
     options = {"num_workers": 0, "cache": headrace.Cache(cache, size="64MiB")}
-    _, stats = epochs(Files(3 * files(30)), 3, **options, **HERE)
+    _, stats = epochs(Distant(3 * files(30)), 3, **options, **HERE)
     assert stats.cache.division.split[0] == 100
     assert stats.cache.division.why != "fixed by the user"
     assert (stats.cache.encoded, stats.cache.decoded) == (2 * 90, 0)

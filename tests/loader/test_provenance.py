@@ -23,7 +23,7 @@ def filled(url, labels):
 @pytest.fixture
 def cache():
     name = f"provenance-{os.getpid()}"
-    yield headrace.Cache(f"shm://{name}", size="4MiB")
+    yield headrace.Cache(f"shm://{name}", size="4MiB", split=(0, 100, 0))
     remove(name)
 
 

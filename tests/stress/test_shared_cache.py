@@ -42,7 +42,7 @@ class Painted(Dataset):
 @pytest.fixture
 def cache() -> Iterator[headrace.Cache]:
     """Room for half of the samples, in one form."""
-    cache = headrace.Cache(f"shm://{new_name()}", size="1500KiB")
+    cache = headrace.Cache(f"shm://{new_name()}", size="1500KiB", split=(0, 100, 0))
     yield cache
     shm.remove(cache.name)
 

@@ -4,7 +4,7 @@ Nothing here decides anything: the rules are in ``share.py``. All of it is a hin
 sense cost time and nothing else, so no method raises once a backend is open: what cannot be had is nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.cache.division import DivisionRecord, Sums
@@ -154,3 +154,13 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Idempotent. What is held stays."""
+
+
+PART = 1 << 17
+"""Samples of a table that are looked at together."""
+
+
+def blocks(backend: Backend) -> Iterator[tuple[int, Words]]:
+    """All of a table, part by part: the first sample of each, and the words of that and those after it."""
+    for first in range(0, backend.samples, PART):
+        yield first, backend.block(first, min(PART, backend.samples - first))

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -80,17 +81,16 @@ class Disk:
                     yield entry
 
 
-class DiskAside:
+class DiskAside(NamedTuple):
     """A file beside its place."""
 
-    def __init__(self, beside: Path, place: Path) -> None:
-        """It is this one's now."""
-        self._beside, self._place = beside, place
+    beside: Path
+    place: Path
 
     def settle(self) -> bool:
         """See ``Aside``."""
         try:
-            self._beside.rename(self._place)
+            self.beside.rename(self.place)
         except OSError:
             self.drop()
             return False
@@ -99,7 +99,7 @@ class DiskAside:
     def drop(self) -> None:
         """See ``Aside``."""
         with suppress(OSError):
-            self._beside.unlink()
+            self.beside.unlink()
 
 
 def clear(path: str | Path) -> int:

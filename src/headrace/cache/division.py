@@ -99,7 +99,7 @@ class DivisionFacts(NamedTuple):
     samples: int
     room: int
     sums: Sums
-    ranks: list[tuple[int, Rank]]
+    ranks: list[tuple[str, Rank]]
     """Of those who live, with the job that each is a rank of."""
     division: DivisionRecord
 
@@ -155,17 +155,17 @@ def typical(sums: Sums) -> Parts:
     )
 
 
-def speeds_of(ranks: Sequence[tuple[int, Rank]]) -> list[float]:
+def speeds_of(ranks: Sequence[tuple[str, Rank]]) -> list[float]:
     """Of the jobs that take samples, each with all its ranks."""
-    jobs: dict[int, float] = {}
+    jobs: dict[str, float] = {}
     for job, rank in ranks:
         jobs[job] = jobs.get(job, 0.0) + rank.speed
     return [speed for speed in jobs.values() if speed > 0]
 
 
-def cores_of(ranks: Sequence[tuple[int, Rank]]) -> float:
+def cores_of(ranks: Sequence[tuple[str, Rank]]) -> float:
     """Cores of all hosts: those that the ranks of one job may use on one, for all jobs there; 0: not known."""
-    jobs: dict[tuple[int, int], float] = {}
+    jobs: dict[tuple[int, str], float] = {}
     for job, rank in ranks:
         jobs[rank.host, job] = jobs.get((rank.host, job), 0.0) + rank.cores
     hosts: dict[int, float] = {}

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -332,13 +332,7 @@ class LocalBackend:
 
     def siblings(self) -> list["LocalBackend"]:
         """See ``Backend``."""
-        found = []
-        samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()}
-        for title in self._directory.datasets():
-            if title != self._title:
-                with suppress(OSError):
-                    found.append(LocalBackend(self._directory, title, max(0, samples.get(title, 0)), owns=False))
-        return found
+        return datasets(self._directory, but=self._title)
 
     def remove(self) -> None:
         """See ``Backend``."""
@@ -364,18 +358,18 @@ class LocalBackend:
             self._directory.close()
 
 
-class LocalAside:
+class LocalAside(NamedTuple):
     """A file without a name: the kernel takes it back with its descriptor."""
 
-    def __init__(self, file: select.epoll, folder: int, entry: Entry) -> None:
-        """It is this one's now."""
-        self._file, self._folder, self._entry = file, folder, entry
+    file: select.epoll
+    folder: int
+    entry: Entry
 
     def settle(self) -> bool:
         """See ``Aside``."""
-        name, source = _name(self._entry), f"/proc/self/fd/{self._file.fileno()}"
+        name, source = _name(self.entry), f"/proc/self/fd/{self.file.fileno()}"
         try:
-            os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
+            os.link(source, name, dst_dir_fd=self.folder, follow_symlinks=True)
         except OSError:
             return False
         finally:
@@ -384,7 +378,7 @@ class LocalAside:
 
     def drop(self) -> None:
         """See ``Aside``."""
-        self._file.close()
+        self.file.close()
 
 
 def _name(entry: Entry) -> str:
@@ -411,6 +405,17 @@ def _is_free(fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def datasets(directory: Directory, but: str = "") -> list[LocalBackend]:
+    """Those that a cache has; without one of that title."""
+    samples = {shm.title_of(each[shm.TITLE]): max(0, each[shm.SAMPLES]) for each in directory.records()}
+    found = []
+    for title in directory.datasets():
+        if title != but:
+            with suppress(OSError):  # it was removed meanwhile
+                found.append(LocalBackend(directory, title, samples.get(title, 0), owns=False))
+    return found
 
 
 def opened(name: str, size: int, title: str, samples: int) -> LocalBackend:

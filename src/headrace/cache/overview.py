@@ -1,20 +1,21 @@
 """Caches seen from outside: what one holds, and the end of one."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from headrace.cache import disk, shm
+from headrace.cache import disk, local, shm
 from headrace.cache import words as W
-from headrace.cache.backend import Backend
+from headrace.cache.backend import Backend, blocks
 from headrace.cache.company import Company, Unit
 from headrace.cache.division import DivisionFacts, DivisionRecord
-from headrace.cache.local import LocalBackend
 from headrace.cache.share import START
 from headrace.core.errors import CacheError
 
-PART = 1 << 17
 _NOBODY = Unit("", "")
 
 
@@ -44,11 +45,8 @@ class Cleared(NamedTuple):
 
 def overview(url: str, namespace: str) -> Overview:
     """Of one cache; ``CacheError`` if there is none, or it cannot be had."""
-    opened = _Opened(url, namespace)
-    try:
-        return opened.overview()
-    finally:
-        opened.close()
+    with _opened(url, namespace) as cache:
+        return _seen(cache)
 
 
 def clear(url: str, namespace: str) -> Cleared:
@@ -57,86 +55,69 @@ def clear(url: str, namespace: str) -> Cleared:
     if name.scheme == "shm" and not shm.is_current(f"{name.netloc}{name.path}"):
         shm.remove(f"{name.netloc}{name.path}")
         return Cleared(url, 0, 0, 0)
-    opened = _Opened(url, namespace)
-    try:
-        about = opened.overview()
-        below = sum(disk.clear(path) for path in opened.disks())
+    with _opened(url, namespace) as cache:
+        about = _seen(cache)
+        below = sum(disk.clear(path) for path in cache.disks)
         entries = sum(count for count, _ in about.forms.values())
         held = sum(size for name, (_, size) in about.forms.items() if name != "disk")
-        opened.clear()
+        cache.clear()
         return Cleared(about.url, entries, held, below)
-    finally:
-        opened.close()
 
 
-class _Opened:
-    def __init__(self, url: str, namespace: str) -> None:
-        parts = urlsplit(url)
-        self._name = f"{parts.netloc}{parts.path}" if parts.scheme == "shm" else None
-        self.backends: list[Backend] = []
-        self._limit: int | None = None
-        if self._name is not None:
-            self._limit, self._url = shm.size_of(self._name), url
-            self._directory = shm.Directory(self._name, None)
-            samples = {shm.title_of(each[shm.TITLE]): each[shm.SAMPLES] for each in self._directory.records()}
-            for title in self._directory.datasets():
-                self.backends.append(LocalBackend(self._directory, title, max(0, samples.get(title, 0)), owns=False))
+class _Opened(NamedTuple):
+    url: str
+    limit: int | None
+    backends: Sequence[Backend]
+    disks: list[str]
+    """Directories of this host."""
+    clear: Callable[[], None]
+
+
+@contextmanager
+def _opened(url: str, namespace: str) -> Iterator[_Opened]:
+    parts = urlsplit(url)
+    with ExitStack() as stack:
+        if parts.scheme == "shm":
+            name = f"{parts.netloc}{parts.path}"
+            limit, directory = shm.size_of(name), stack.enter_context(closing(shm.Directory(name, None)))
+            cache = _Opened(url, limit, local.datasets(directory), shm.disks(name), lambda: shm.remove(name))
         elif parts.scheme in {"redis", "rediss"}:
-            from headrace.cache import remote  # noqa: PLC0415  (an optional driver)
-            from headrace.cache.redis_server import RedisServer  # noqa: PLC0415
+            from headrace.cache import redis_server, remote  # noqa: PLC0415  (an optional driver)
 
-            self._server = RedisServer(url, namespace)
-            self._url = self._server.where
-            self.backends += remote.datasets(self._server)
+            server = stack.enter_context(closing(redis_server.RedisServer(url, namespace)))
+            there = remote.datasets(server)
+            cache = _Opened(server.where, None, there, remote.disks(server), partial(_remove, there))
         else:
             msg = "a cache is named shm://name, redis://host:port or rediss://host:port"
             raise CacheError(msg)
+        for backend in cache.backends:
+            stack.callback(backend.close)
+        yield cache
 
-    def overview(self) -> Overview:
-        forms = dict.fromkeys((*W.NAMES, "disk"), (0, 0))
-        facts, ranks = [], 0
-        for backend in self.backends:
-            for name, (entries, size) in _held(backend).items():
-                forms[name] = forms[name][0] + entries, forms[name][1] + size
-            company = Company(backend, _NOBODY)
-            company.look(now=True)
-            ranks += len(company.ranks)
-            known = [(int.from_bytes(job.encode()[:16], "big"), rank) for job, rank in company.ranks]
-            division = backend.division() or DivisionRecord(0, START, fixed=False, before=START)
-            facts.append(DivisionFacts(backend.samples, self._limit or 0, backend.measured(), known, division))
-        return Overview(self._url, self._limit, ranks, forms, facts)
 
-    def disks(self) -> list[str]:
-        """Directories of this host."""
-        if self._name is not None:
-            return shm.disks(self._name)
-        from headrace.cache import remote  # noqa: PLC0415  (an optional driver)
+def _remove(backends: Sequence[Backend]) -> None:
+    for backend in backends:
+        backend.remove()
 
-        return remote.disks(self._server)
 
-    def clear(self) -> None:
-        if self._name is not None:
-            shm.remove(self._name)
-            return
-        for backend in self.backends:
-            backend.remove()
-
-    def close(self) -> None:
-        for backend in self.backends:
-            backend.close()
-        if self._name is not None:
-            self._directory.close()
-        else:
-            self._server.close()
+def _seen(cache: _Opened) -> Overview:
+    forms = dict.fromkeys((*W.NAMES, "disk"), (0, 0))
+    facts, ranks = [], 0
+    for backend in cache.backends:
+        for name, (entries, size) in _held(backend).items():
+            forms[name] = forms[name][0] + entries, forms[name][1] + size
+        company = Company(backend, _NOBODY)
+        company.look(now=True)
+        ranks += len(company.ranks)
+        division = backend.division() or DivisionRecord(0, START, fixed=False, before=START)
+        facts.append(DivisionFacts(backend.samples, cache.limit or 0, backend.measured(), company.ranks, division))
+    return Overview(cache.url, cache.limit, ranks, forms, facts)
 
 
 def _held(backend: Backend) -> dict[str, tuple[int, int]]:
     """Entries and bytes, by what the table says."""
     counts, sizes = np.zeros(4, np.int64), np.zeros(4, np.int64)
-    for first in range(0, backend.samples, PART):
-        words = backend.block(first, min(PART, backend.samples - first))
-        words = words[words > 0]
-        disk = (words >> np.uint64(2) & np.uint64(1)).astype(bool)
+    for _, words in blocks(backend):
         sizes += W.sums(words)
-        counts += np.bincount(np.where(disk, 4, W.forms(words)), minlength=5)[1:]
+        counts += np.bincount(W.kinds(words), minlength=5)[1:]
     return {name: (int(counts[at]), int(sizes[at])) for at, name in enumerate((*W.NAMES, "disk"))}

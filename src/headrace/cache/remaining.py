@@ -7,17 +7,19 @@ says, knows or loses. Pure.
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.cache.entry import Bytes
 from headrace.cache.words import Array
 
 
 class Remaining:
-    """5 bytes for each sample, 9 once others than those drawn are served."""
+    """A little more than 5 bytes for each sample, 9 once others than those drawn are served."""
 
     def __init__(self, samples: int, members: Array | None, done: Array, rng: np.random.Generator) -> None:
         """An epoch of ``members`` (None: all), of which ``done`` were served before."""
         self._left = np.ones(samples, bool) if members is None else np.zeros(samples, bool)
         if members is not None:
             self._left[members] = True
+        self._members = np.packbits(self._left)
         self._left[done] = False
         self.count = int(np.count_nonzero(self._left))
         self._rng = rng
@@ -52,6 +54,10 @@ class Remaining:
             front = np.concatenate(parts)
         self._front = front
         return front[~np.isin(front, besides)][:count]
+
+    def served(self) -> Bytes:
+        """A bit for each sample that was here and is served, as ``np.packbits`` has them: 8 ms for 100 million."""
+        return self._members & ~np.packbits(self._left)
 
     def all(self) -> Array:
         """All that are left, in no order."""

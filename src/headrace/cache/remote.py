@@ -9,13 +9,13 @@ import secrets
 import socket
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.cache import division as D
 from headrace.cache import words as W
-from headrace.cache.backend import CacheTerms, Entry, RoomUse, Swapped
+from headrace.cache.backend import CacheTerms, Entry, RoomUse, Swapped, blocks
 from headrace.cache.division import DivisionRecord, Sums
 from headrace.cache.entry import Bytes, Pieces
 from headrace.cache.redis_server import RedisServer
@@ -356,10 +356,8 @@ class RemoteBackend:
 
     def remove(self) -> None:
         """See ``Backend``."""
-        for first in range(0, self.samples, PART):
-            words = self.block(first, min(PART, self.samples - first))
-            held = np.flatnonzero(words).tolist()
-            self.erase([Entry(first + at, int(words[at])) for at in held])
+        for first, words in blocks(self):
+            self.erase([Entry(first + at, int(words[at])) for at in np.flatnonzero(words).tolist()])
         size = sum(self.room().held[:3])
         client = self.server.client
         self._tried(lambda: client.decrby(self._total, size), 0)
@@ -375,20 +373,19 @@ class RemoteBackend:
             self.server.close()
 
 
-class RemoteAside:
+class RemoteAside(NamedTuple):
     """A key that will be gone soon."""
 
-    def __init__(self, server: RedisServer, key: str) -> None:
-        """It is this one's now."""
-        self._server, self._key = server, key
+    server: RedisServer
+    key: str
 
     def settle(self) -> bool:
         """See ``Aside``."""
-        return bool(self._server.tried(lambda: self._server.client.persist(self._key), 0))
+        return bool(self.server.tried(lambda: self.server.client.persist(self.key), 0))
 
     def drop(self) -> None:
         """See ``Aside``."""
-        self._server.tried(lambda: self._server.client.unlink(self._key), 0)
+        self.server.tried(lambda: self.server.client.unlink(self.key), 0)
 
 
 def glob(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.cache import words as W
-from headrace.cache.backend import Entry
+from headrace.cache.backend import Entry, blocks
 from headrace.cache.company import JobReport
 from headrace.cache.division import Rank
 from headrace.cache.policies import standing
@@ -27,8 +27,6 @@ SHED = 8
 """Of the samples of a request, one in so many may go for a division of the room that has changed."""
 LITTLE, SELDOM = 0.001, 20
 """Publishing that takes longer, in seconds, is done again after so many times what it took beyond that."""
-PART = 1 << 17
-"""Samples of the table that are looked at together."""
 
 
 class Answer(NamedTuple):
@@ -197,10 +195,7 @@ class Serving:
             left = remaining.all()
             self._pool.fill(left[self._backend.words(left) > 0])
             return
-        parts = []
-        for first in range(0, self._backend.samples, PART):
-            held = np.flatnonzero(self._backend.block(first, min(PART, self._backend.samples - first)))
-            parts.append(remaining.of(first + held))
+        parts = [remaining.of(first + np.flatnonzero(words)) for first, words in blocks(self._backend)]
         self._pool.fill(np.concatenate(parts))
 
     def _misses(self, count: int, besides: Array, drawn: Array, remaining: Remaining) -> Array:
@@ -275,8 +270,7 @@ class Serving:
         if self._backend.rests:
             return
         held = np.zeros(4, np.int64)
-        for first in range(0, self._backend.samples, PART):
-            words = self._backend.block(first, min(PART, self._backend.samples - first))
+        for _, words in blocks(self._backend):
             held += W.sums(words[words > 0])
         off = tuple(int(there) - counted for there, counted in zip(held, self._backend.room().held, strict=True))
         if self._off is not None:

@@ -58,7 +58,7 @@ class Victims:
         backend = self._backend
         first = int(self._rng.integers(max(1, backend.samples - BLOCK + 1))) // 8 * 8
         words = backend.block(first, min(BLOCK, backend.samples - first))
-        held = np.flatnonzero(np.isin(W.forms(words), forms) & (words >> np.uint64(2) & np.uint64(1) == 0))
+        held = np.flatnonzero(np.isin(W.kinds(words), forms))
         if not len(held):
             return []
         values = self._policy.worth(standing(self._company.need_of(first, len(words)), self._company.units))

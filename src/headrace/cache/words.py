@@ -51,9 +51,13 @@ def forms(words: Words) -> Array:
     return (words & np.uint64(3)).astype(np.int64)
 
 
+def kinds(words: Words) -> Array:
+    """The form of each, 4 of those on disk."""
+    return np.where((words >> np.uint64(_DISK)) & np.uint64(1), 4, words & np.uint64(3)).astype(np.int64)
+
+
 def sums(words: Words) -> tuple[int, int, int, int]:
     """Bytes that entries take: in memory by form, and on disk."""
     sizes = ((words >> np.uint64(_SIZE)) & np.uint64(0xFFFFFF)).astype(np.int64) * UNIT
-    kinds = np.where((words >> np.uint64(_DISK)) & np.uint64(1), 4, words & np.uint64(3)).astype(np.int64)
-    held = np.bincount(kinds, sizes, 5).astype(np.int64)
+    held = np.bincount(kinds(words), sizes, 5).astype(np.int64)
     return int(held[1]), int(held[2]), int(held[3]), int(held[4])

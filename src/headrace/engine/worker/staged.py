@@ -2,6 +2,7 @@
 
 import logging
 import time
+from resource import RUSAGE_THREAD, getrusage
 from typing import Any
 
 from headrace.cache import words as W
@@ -21,6 +22,7 @@ from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.gathered import Gathered
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stagetimes import StageTimes
+from headrace.plan.keeping import LOCAL, REMOTE, KeepingWorth
 
 clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
 log = logging.getLogger("headrace.cache")
@@ -54,6 +56,10 @@ class Staged:
         self._share = share
         self._again, self._pause = 0.0, PAUSE
         self._times = StageTimes(self._codec)
+        self._fixed = caching.options.split is not None
+        near = caching.options.url.startswith("shm:")
+        self._worth = KeepingWorth(LOCAL if near else REMOTE)
+        self._spent = cpu_clock if near else clock  # a server is waited for
         self._counter = counter
         self._gathered = Gathered()
         self._arena = arena
@@ -84,8 +90,12 @@ class Staged:
         """Let what is to be kept be found: before samples are handed on, so that an epoch that is over has kept all."""
         self._counter.tell()
         if self._share is not None:
+            keeps = self._worth.keeps
+            began = self._spent() if keeps else 0
             self._gathered.keep(self._share)
             self._share.settle()
+            if keeps:
+                self._worth.settled((self._spent() - began) / 1e9)
 
     def _made(self, share: Share, index: Any, plan: Plan, row: Arrived | None) -> Any:
         form, value = self._found(share, index, plan)
@@ -93,9 +103,11 @@ class Staged:
         if self.observer is not None:
             self.observer.tier = form
         # What was to be found and is stale, or gone, is kept anew as it was: it is known to be worth its room.
-        keep = W.form_of(plan.word) if form == W.NOWHERE and plan.word not in {0, W.LOOK} else plan.keep
+        anew = form == W.NOWHERE and plan.word not in {0, W.LOOK}
+        keep = W.form_of(plan.word) if anew else plan.keep
         stamp = self._stamp(index) if keep else None
         sized = form == W.NOWHERE and self._times.due()
+        waits, took, spent = _waits() if keep else 0, 0, 0
         now, used = clock(), cpu_clock()
         for stage in self._stages.after(form):
             given, kept = value, keep == stage.form and stage.keeps
@@ -105,14 +117,21 @@ class Staged:
                 value = stage.run(given) if row is None or stage.form != W.ENCODED else self._brought(index, row)
             # One reading of the clocks ends a stage and begins the next.
             began, before, now, used = now, used, clock(), cpu_clock()
+            took, spent = took + now - began, spent + used - before
             if stage.to_keep is None:
                 self._times.stage(stage, now - began, used - before)
             else:
                 self._times.left(stage, used - before)
             if sized:
                 self._size(share, stage, None if kept else given, (stamp, value))
-            if kept:
+            # What a device or a fetcher would have to do again is not seen here, and what a user has fixed is kept.
+            if kept and (anew or row is not None or stage.to_keep is not None or self._fixed):
                 self._keep(share, index, stage.form, (stamp, value))
+            elif kept:
+                # Whoever never waited was only kept from a core, which is no cost of a sample.
+                cost = took if _waits() > waits else spent
+                if self._worth.pays(cost / 1e9, self._times.latest(stage.form)):
+                    self._keep(share, index, stage.form, (stamp, value))
             if sized or kept:
                 now, used = clock(), cpu_clock()
         self._times.tell(share)
@@ -194,6 +213,7 @@ class Staged:
         return None if found is None else list(found)
 
     def _keep(self, share: Share, index: Any, form: int, value: Any) -> None:
+        began = self._spent()
         try:
             described = self._codec.describe(value)
         except NotKept as error:
@@ -205,3 +225,9 @@ class Staged:
         sample = self._stages.origin(index)
         if not self._gathered.add(sample, form, described):
             share.hold(sample, form, described)
+        self._worth.kept((self._spent() - began) / 1e9, described.size)
+
+
+def _waits() -> int:
+    """How often this thread has waited for anything but a core."""
+    return getrusage(RUSAGE_THREAD).ru_nvcsw

@@ -43,6 +43,7 @@ class StageTimes:
         self._codec, self._told, self._made = codec, time.monotonic_ns(), 0
         self._sums = dict.fromkeys(Sums._fields, 0)
         self._used, self._queued = time.process_time_ns(), _queued()
+        self._sizes: dict[int, int] = {}
 
     def read(self, took: int, used: int, size: int) -> None:
         """An entry was read, with so much CPU time."""
@@ -82,8 +83,12 @@ class StageTimes:
         size = NEVER
         if stage.keeps:
             with suppress(NotKept):
-                size = share.footprint(self._codec.describe(value))
+                size = self._sizes[stage.form] = share.footprint(self._codec.describe(value))
         self._sized(stage, size)
+
+    def latest(self, form: int) -> int:
+        """Bytes of the entry in that form that was measured last; 0 while none was."""
+        return self._sizes.get(form, 0)
 
     def never(self, stage: Stage) -> None:
         """What the stage makes cannot be kept."""

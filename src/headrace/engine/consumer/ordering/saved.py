@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from headrace.cache.entry import Bytes
+from headrace.cache.words import Array
 from headrace.engine.consumer.ordering import indices
 from headrace.engine.consumer.ordering.facts import KINDS, length, mismatch
 from headrace.engine.consumer.ordering.sources import unpack_random
@@ -49,15 +51,13 @@ def is_over(state: Mapping[str, Any], index_sampler: Any) -> bool:
     return known is not None and int(state["yielded"]) >= known
 
 
-def bitmap(members: np.ndarray[Any, np.dtype[np.int64]]) -> str:
-    """A set of indices as text: a bit for each, compressed."""
-    bits = np.zeros(int(members.max()) + 1 if len(members) else 0, bool)
-    bits[members] = True
-    packed = np.packbits(bits).tobytes()
-    return base64.b64encode(zlib.compress(packed, 1 if len(packed) < LARGE else 0)).decode()
+def bitmap(bits: Bytes) -> str:
+    """A set of indices, as ``np.packbits`` has it, as text: compressed."""
+    packed = zlib.compress(bits, 1 if len(bits) < LARGE else 0)  # type: ignore[arg-type]  # an array is a buffer
+    return str(binascii.b2a_base64(packed, newline=False), "ascii")  # by half of what ``base64`` takes
 
 
-def members_of(text: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def members_of(text: str, length: int) -> Array:
     """The set that ``bitmap`` made a text of; ``StateMismatch`` if it has others than those below ``length``."""
     try:
         unpacking = zlib.decompressobj()
@@ -65,7 +65,7 @@ def members_of(text: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         packed = unpacking.decompress(base64.b64decode(text, validate=True), length // 8 + 2)
     except (binascii.Error, ValueError, zlib.error):
         raise mismatch("exchanged is not a set of samples") from None
-    found = np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8)))
+    found: Array = np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8)))
     if not unpacking.eof or (len(found) and found[-1] >= length):
         raise mismatch("exchanged has samples that the dataset has not")
     return found

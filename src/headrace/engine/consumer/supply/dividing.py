@@ -84,9 +84,10 @@ class Divider:
         """What a division is planned from."""
         share = self._serving.share
         share.company.look()
-        ranks = [(int(job, 16) if _is_hex(job) else 0, rank) for job, rank in share.company.ranks]
         division = self._backend.division() or DivisionRecord(0, START, fixed=False, before=START)
-        return DivisionFacts(self._backend.samples, share.terms().limit, self._backend.measured(), ranks, division)
+        return DivisionFacts(
+            self._backend.samples, share.terms().limit, self._backend.measured(), share.company.ranks, division
+        )
 
     def _rank(self, now: float) -> Rank:
         counters, (then, samples, waited) = self._counters, self._before
@@ -133,11 +134,6 @@ class Divider:
             log.info("the cache is divided anew: %s", told(new))
 
 
-def _is_hex(text: str) -> bool:
-    # Other jobs say what they are called, perhaps from another host: nothing of that is believed.
-    return len(text) == 16 and all(each in "0123456789abcdef" for each in text)
-
-
 class Spare:
     """Cores that are left to the jobs of a cache by all else that runs on this machine."""
 
@@ -175,7 +171,7 @@ def of_device(use: DeviceUse) -> tuple[float, float]:
     return (use.decode_seconds / encoded, use.pixels_seconds / use.pictures) if encoded else (0.0, 0.0)
 
 
-def device_stages(ranks: Sequence[tuple[int, Rank]]) -> DeviceStages | None:
+def device_stages(ranks: Sequence[tuple[str, Rank]]) -> DeviceStages | None:
     """What the busiest device takes for a sample, of those that all jobs are served. None where no device does pixels.
 
     Each rank has one, which is busy for the rank's part of the samples.

@@ -73,17 +73,13 @@ class Membership:
         options = caching.options
         _warn_of_size(options)
         self.caching = replace(caching, unit=unit, counts=hits.counts.path())
-        try:
+        with ExitStack() as undoing:
+            undoing.callback(_places.discard, self._place)
             self.share = open_share(options, caching.scopes, caching.samples, unit)
-            try:
-                self._agree(options)
-                self.serving = Serving(self.share, options.most)
-            except BaseException:
-                self.share.close()
-                raise
-        except BaseException:
-            _places.discard(self._place)
-            raise
+            undoing.callback(self.share.close)
+            self._agree(options)
+            self.serving = Serving(self.share, options.most)
+            undoing.pop_all()
         there = caching.start == LEFT_TO_DEVICE
         self._divider = Divider(self.serving, counters, plans=options.split is None, on_device=there)
         self.count()

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from headrace.cache.policies import Need, Opportunistic, Soonest, Static, Substitution
-from headrace.cache.simulate import Simulation, simulate
-from headrace.cache.trace import Request, RequestTrace, drawn
+from benchmarks.requests import Request, RequestTrace, drawn
+from benchmarks.rules import Need, Opportunistic, Soonest, Static, Substitution
+from benchmarks.simulate import Simulation, simulate
 
 TOGETHER, UNEQUAL = (1.0, 1.0, 1.0), (1.0, 0.6, 0.8)
 SHARES = (0.2, 0.4, 0.6, 0.8)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.cache.policies import NEVER, Policy, Standing
-from headrace.cache.trace import Indices, Request, RequestTrace, due
+from benchmarks.requests import Indices, Request, RequestTrace, due
+from benchmarks.rules import Simulated
+from headrace.cache.policies import NEVER, Standing
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Simulation:
     def __init__(
         self,
         trace: RequestTrace,
-        policy: Policy,
+        policy: Simulated,
         capacity: int,
         *,
         evictable: float = 1.0,
@@ -169,6 +170,6 @@ class Simulation:
         return len(fresh)
 
 
-def simulate(trace: RequestTrace, policy: Policy, share: float, *, warm_up: float = 1.0, **options: float) -> Result:
+def simulate(trace: RequestTrace, policy: Simulated, share: float, *, warm_up: float = 1.0, **options: float) -> Result:
     """Run ``policy`` with ``share`` of the dataset cached; ``options`` as ``Simulation`` takes them."""
     return Simulation(trace, policy, round(share * trace.samples), **options).run(warm_up=warm_up)  # type: ignore[arg-type]
