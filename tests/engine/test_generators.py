@@ -62,24 +62,37 @@ class TestWatch:
         assert not watch.seeded()
 
 
+CASES = {
+    "torch.rand(3); random.seed(3)": False,
+    "torch.manual_seed(0)": True,
+    "torch.manual_seed(-1)": True,
+    "import headrace; headrace.DataLoader; torch.manual_seed(2**60)": True,
+}
+EACH = """
+import os, random, sys, torch
+for code in sys.argv[1:]:
+    if not os.fork():
+        exec(code)
+        from headrace.engine.worker import generators
+        print(generators.are_seeded(), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+
+
 class TestAreSeeded:
-    def ask(self, code):
-        asked = "from headrace.engine.worker import generators\nprint(generators.are_seeded())"
-        program = f"import random, torch\n{code}\n{asked}"
+    def test_a_new_process(self):
+        """What was done in it, also before the first import of ours."""
         run = subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=240
+            [sys.executable, "-W", "ignore", "-c", EACH, *CASES],
+            check=False,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=240,
         )
-        return run.stdout.strip() == "True"
-
-    def test_a_process_that_seeds_nothing(self):
-        assert not self.ask("torch.rand(3); random.seed(3)")
-
-    @pytest.mark.parametrize("chosen", ["0", "-1"])
-    def test_before_the_import(self, chosen):
-        assert self.ask(f"torch.manual_seed({chosen})")
-
-    def test_after_the_import(self):
-        assert self.ask("import headrace; headrace.DataLoader\ntorch.manual_seed(2**60)")
+        assert (run.returncode, run.stderr) == (0, "")
+        assert run.stdout.split() == [str(expected) for expected in CASES.values()]
 
     def test_a_restored_state(self, unseeded):
         own = torch.get_rng_state()

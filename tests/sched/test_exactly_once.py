@@ -181,7 +181,7 @@ def _interrupt(world: World, _: random.Random, fuse: int) -> None:
 
 def _strike_everywhere(plans: list[Plan], native: bool, laziness: float, strike: Strike) -> None:
     """At every store of every step; in `make test` at some stores of some steps, which differ from step to step."""
-    for tick in count(0, scaled(9, 1)):
+    for tick in count(0, scaled(15, 1)):
         stores = _struck(World(plans, native=native), tick, 1 << 20, laziness, strike)
         if stores is None:
             break

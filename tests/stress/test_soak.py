@@ -60,10 +60,11 @@ def test_a_resume_after_every_death(tmp_path):
         mode.check(rows, list(range(N)), ordered=False)
 
 
+@pytest.mark.scaled
 def test_streams_with_random_deaths(workers):
     for stream in (Numbers, StatefulNumbers):
         for in_order in (True, False):
-            for seed in range(4):
+            for seed in range(scaled(2, 20)):
                 dataset = stream(240)
                 dataset.seconds = 0.0002
                 found: list[int] = []
