@@ -11,7 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -69,14 +69,11 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
 
     @contextmanager
     def writer(self) -> "Iterator[ObjectWriter]":
-        background = Background()
-        try:
+        with closing(Background()) as background:
             schema = background.run(self._schema())
             there = background.run(self._keys())
             last = metadata.last_number(background.run(self._bucket.names(metadata.FOLDER)))
             yield ObjectWriter(self._bucket, schema, there, last, background, self.name)
-        finally:
-            background.close()
 
     async def _provenance(self) -> Provenance:
         again = Perseverance(self.name, Retry(), None)
