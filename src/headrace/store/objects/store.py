@@ -221,13 +221,10 @@ class ObjectWriter:
 
     async def _remove(self, keys: Sequence[str]) -> None:
         """The objects first: what is interrupted is still listed, and can be removed again."""
-        paths = [path_of(folder, key) for key in keys for folder in self._folders]
+        folders = ("data", "labels") if self._schema.labels is LabelKind.BLOB else ("data",)
+        paths = [path_of(folder, key) for key in keys for folder in folders]
         await each(lambda path: self._again.run(None, lambda: self._bucket.delete(path)), paths)
         await self._append([{"key": key, metadata.REMOVED: None} for key in keys])
-
-    @property
-    def _folders(self) -> tuple[str, ...]:
-        return ("data", "labels") if self._schema.labels is LabelKind.BLOB else ("data",)
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One more part of the metadata."""
