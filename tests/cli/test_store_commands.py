@@ -141,7 +141,7 @@ class TestSplit:
 
     def test_json(self, store, tmp_path, capsys):
         _, out, _ = run(
-            *(capsys, "split", store, "--fractions", "train=0.5,test=0.5", "--stratify", "class"),
+            *(capsys, "split", store, "--fractions", "train=0.5, test=0.5", "--stratify", " class "),
             *("--balance", "train=uniform", "-o", tmp_path / "s.parquet", "--json"),
         )
         counts = json.loads(out)["counts"]["splits"]

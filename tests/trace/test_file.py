@@ -104,6 +104,7 @@ class TestRecords:
         assert next(trace.records("collations")).samples == 8
         delivered = next(trace.records("batches"))
         assert (delivered.batch, delivered.samples, delivered.ready, delivered.outstanding) == (6, 8, 1, 4)
+        assert type(delivered).__name__ == "Batch"
         assert (delivered.start, delivered.elapsed) == (start + 300, 12)
         assert next(trace.records("copies")).bytes == 1 << 40
         assert next(trace.records("spans")).name == "forward"

@@ -31,6 +31,11 @@ def add_command(commands: Any, name: str, about: str, act: Callable[..., int] | 
     return made
 
 
+def listed(text: str | None) -> list[str]:
+    """What an option says with commas between."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
 def answer(options: argparse.Namespace, facts: object, show: Callable[[], None]) -> None:
     """A result: as JSON where that is asked for, else as ``show`` prints it."""
     if options.json:

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.cli import UsageError, answer
+from headrace.cli import UsageError, answer, listed
 from headrace.cli.ending import orderly
 from headrace.cli.screen import bar, screen
 from headrace.store.base import Kind
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _reading(options: argparse.Namespace) -> ReadOptions:
     types = {}
-    for name, kind in _pairs(_listed(options.types), "--types"):
+    for name, kind in _pairs(listed(options.types), "--types"):
         if kind not in {each.value for each in Kind}:
             raise UsageError(f"--types: {kind!r} is not integer, number, text or truth")
         types[name] = Kind(kind)
@@ -80,19 +80,15 @@ def _reading(options: argparse.Namespace) -> ReadOptions:
         label=options.label_column,
         label_files=options.label_files,
         key=options.key,
-        columns=tuple(_listed(options.columns)) if options.columns is not None else None,
+        columns=tuple(listed(options.columns)) if options.columns is not None else None,
         types=types,
         root=options.root,
-        classes=tuple(_listed(options.classes)),
+        classes=tuple(listed(options.classes)),
         payload=options.payload,
-        extensions=tuple(_listed(options.extensions)),
+        extensions=tuple(listed(options.extensions)),
         check=Check(options.check),
         allow_outside=options.allow_outside,
     )
-
-
-def _listed(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _pairs(parts: list[str], option: str) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from headrace.cli import UsageError, answer
+from headrace.cli import UsageError, answer, listed
 from headrace.cli.screen import screen, table
 from headrace.store import parquet
 from headrace.store.locate import open_store
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         columns,
         _fractions(options.fractions),
         group_by=options.group_by,
-        stratify=options.stratify.split(",") if options.stratify else None,
+        stratify=listed(options.stratify),
         balance=_balance(options.balance),
         where=options.where,
         folds=options.folds,
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pairs(text: str, option: str) -> list[tuple[str, str]]:
-    pairs = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
+    pairs = [part.rpartition("=") for part in listed(text)]
     for name, equals, value in pairs:
         if not (name and equals and value):
             raise UsageError(f"{option}: {name or value!r} is not NAME=VALUE")

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.cli import UsageError, answer, hw_tables
+from headrace.cli import UsageError, answer, hw_tables, listed
 from headrace.cli.program import add_program, required
 from headrace.trace.format import MAGIC
 from headrace.trace.hardware import callgrind_file, mapping, profile, records, runner, vendor
@@ -86,9 +86,8 @@ def events_of(options: argparse.Namespace) -> list[str] | None:
     """The events asked for; refused here when there are no such names."""
     if options.events is None:
         return None
-    names = [name.strip() for name in options.events.split(",") if name.strip()]
     try:
-        return [event(name).name for name in names]
+        return [event(name).name for name in listed(options.events)]
     except ValueError as error:
         raise UsageError(f"--events: {error}") from None
 

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,73 +67,36 @@ class Machine:
 
 def concerns(machine: Machine) -> tuple[Advice, ...]:
     """What is short, with what to set; nothing where all is well."""
-    return tuple(
-        advice
-        for advice in (
-            _cores(machine),
-            _neighbours(machine),
-            _memory(machine),
-            _shm(machine),
-            _files(machine),
-            _starts(machine),
-            _gpu(machine),
+    return tuple(_concerns(machine))
+
+
+def _concerns(machine: Machine) -> Iterator[Advice]:
+    if machine.quota <= 0.9 * machine.cores:
+        yield Advice(
+            f"OMP_NUM_THREADS={max(1, int(machine.quota))}",
+            f"The control group allows {machine.quota:.1f} of the {machine.cores} cores that programs see. Libraries "
+            "start threads for all of them, which then wait for each other; headrace counts what is allowed.",
         )
-        if advice is not None
-    )
-
-
-def _cores(machine: Machine) -> Advice | None:
-    if machine.quota > 0.9 * machine.cores:
-        return None
-    text = (
-        f"The control group allows {machine.quota:.1f} of the {machine.cores} cores that programs see. Libraries start "
-        "threads for all of them, which then wait for each other; headrace counts what is allowed."
-    )
-    return Advice(f"OMP_NUM_THREADS={max(1, int(machine.quota))}", text)
-
-
-def _neighbours(machine: Machine) -> Advice | None:
-    if machine.idle >= 0.9 * machine.quota:
-        return None
-    text = (
-        f"They leave {max(machine.idle, 0.0):.1f} cores idle of the {machine.quota:g} that a program may use here. "
-        "Loaders get less than on a machine of their own, and times that are measured now are not to be trusted."
-    )
-    return Advice("other programs", text)
-
-
-def _memory(machine: Machine) -> Advice | None:
-    if machine.memory >= 2 * GIB:
-        return None
-    text = f"{size(machine.memory)} of memory are left, within the limits of the control group."
-    return Advice("num_workers", text + " Every worker takes some: fewer of them, or smaller batches.")
-
-
-def _shm(machine: Machine) -> Advice | None:
-    if machine.shm is not None and machine.shm >= GIB:
-        return None
-    there = "is not there" if machine.shm is None else f"has {size(machine.shm)} left"
-    text = (
-        f"{SHM} {there}: torch's loader moves batches through it, and a full one ends workers with a bus error. "
-        "headrace's loader does not use it; a cache shm://... does."
-    )
-    return Advice("--shm-size=8g", text + " (The setting is Docker's.)")
-
-
-def _files(machine: Machine) -> Advice | None:
-    if machine.files >= FILES:
-        return None
-    text = f"A process may open {machine.files} files. torch's loader takes one for every tensor on its way."
-    return Advice("ulimit -n 65536", text)
-
-
-def _starts(machine: Machine) -> Advice | None:
-    if machine.processes is None or machine.processes >= 16 * machine.cores:
-        return None
-    return Advice("pids limit", f"The control group allows {machine.processes} more processes and threads.")
-
-
-def _gpu(machine: Machine) -> Advice | None:
-    if machine.cuda or not machine.gpus:
-        return None
-    return Advice("torch with CUDA", f"There are {machine.gpus} GPUs, and this torch cannot use them.")
+    if machine.idle < 0.9 * machine.quota:
+        yield Advice(
+            "other programs",
+            f"They leave {max(machine.idle, 0.0):.1f} cores idle of the {machine.quota:g} that a program may use here. "
+            "Loaders get less than on a machine of their own, and times that are measured now are not to be trusted.",
+        )
+    if machine.memory < 2 * GIB:
+        text = f"{size(machine.memory)} of memory are left, within the limits of the control group."
+        yield Advice("num_workers", text + " Every worker takes some: fewer of them, or smaller batches.")
+    if machine.shm is None or machine.shm < GIB:
+        there = "is not there" if machine.shm is None else f"has {size(machine.shm)} left"
+        yield Advice(
+            "--shm-size=8g",
+            f"{SHM} {there}: torch's loader moves batches through it, and a full one ends workers with a bus error. "
+            "headrace's loader does not use it; a cache shm://... does. (The setting is Docker's.)",
+        )
+    if machine.files < FILES:
+        text = f"A process may open {machine.files} files. torch's loader takes one for every tensor on its way."
+        yield Advice("ulimit -n 65536", text)
+    if machine.processes is not None and machine.processes < 16 * machine.cores:
+        yield Advice("pids limit", f"The control group allows {machine.processes} more processes and threads.")
+    if machine.gpus and not machine.cuda:
+        yield Advice("torch with CUDA", f"There are {machine.gpus} GPUs, and this torch cannot use them.")

@@ -1,6 +1,5 @@
 """Parquet files: the only module of the stores that knows pyarrow."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.core.errors import MissingDriver
+from headrace.store.files import replacing
 
 BATCH = 8192
 """Rows of a file that are in memory at once while it is read in a stream."""
@@ -52,12 +52,8 @@ def write(path: Path, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], f
         else:
             arrays[name] = arrow.array(values)
     table = arrow.table(arrays).replace_schema_metadata({**facts})
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as beside:
         parquet.write_table(table, beside, compression="zstd", write_page_checksum=True)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def facts(path: Path) -> dict[str, str]:

@@ -22,8 +22,6 @@ WORDS = {
 class Pruning:
     """What is to be removed, and why."""
 
-    rows: int
-    """In all the store."""
     keys: dict[str, str] = field(default_factory=dict)
     """The reason, by key."""
     places: dict[str, str] = field(default_factory=dict)
@@ -50,7 +48,7 @@ def pruning(rows: int, origins: Iterable[tuple[str, Origin]], named: Mapping[str
     files of all rows are looked for. ``IngestError`` where not one file of a source is there, which looks like a disk
     that is not mounted.
     """
-    found = Pruning(rows)
+    found = Pruning()
     same: dict[tuple[str, str], list[tuple[str, Origin]]] = {}
     files: dict[str, list[int]] = {}
     known = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -53,7 +54,7 @@ class StoreUrl:
         """The whole URL, password included: for opening, never for showing."""
         return self._text(self.password)
 
-    @property
+    @cached_property  # it is asked for with every row that is read
     def redacted(self) -> str:
         """The URL with stars for the password."""
         return self._text(None if self.password is None else MASK)

@@ -84,7 +84,8 @@ class Trace:
         """The rows of a table ("samples", ...) as named tuples, with names instead of their numbers."""
         columns: Table = getattr(self, table)
         fields = columns.dtype.names or ()
-        record = NamedTuple(table.capitalize().rstrip("s"), [(field, Any) for field in fields])  # type: ignore[misc]
+        called = {"batches": "Batch", "copies": "Copy"}.get(table, table.capitalize().rstrip("s"))
+        record = NamedTuple(called, [(field, Any) for field in fields])  # type: ignore[misc]
         named = fields.index("name") if "name" in fields else -1
         for row in columns.tolist():
             values = list(row)

@@ -29,11 +29,7 @@ class CassandraWriter:
         self._columns = [name for name in shape.kinds if name != "key"]
         self.schema = Schema(shape.labels, {name: shape.kinds[name] for name in self._columns})
         self._again = Perseverance(store, Retry(), None)
-        self._row: Any = None
-        self._metadata: Any = None
-        self._read: Any = None
         self._revision: Any = None
-        self._remove: list[Any] = []
 
     async def prepare(self, tables: Tables) -> None:
         """Raises what the driver raises."""

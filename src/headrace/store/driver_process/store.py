@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,26 +69,20 @@ class ServedStore(RemoteStore, RemovingStore):
 
     @contextmanager
     def writer(self) -> "Iterator[ServedWriter]":
-        background = Background()
-        try:
+        with closing(Background()) as background:
             process = background.run(_opened(self, "writer"))
             try:
                 yield ServedWriter(process, background, self.name)
             finally:
                 background.run(_closed(process))
-        finally:
-            background.close()
 
     def _listing(self, names: Sequence[str] | None) -> Listing:
         found: Listing = run_here(self._asked("columns", None if names is None else list(names)))
         return found
 
     async def _asked(self, name: str, *arguments: Any) -> Any:
-        process = DriverProcess(self)
-        try:
+        with closing(DriverProcess(self)) as process:
             return await process.call(name, *arguments)
-        finally:
-            process.close()
 
 
 async def _opened(store: ServedStore, opening: str) -> DriverProcess:

@@ -30,7 +30,7 @@ GRACE_S = 5.0
 
 
 @dataclass
-class _Portion:
+class _Chunk:
     items: Sequence[Item]
     deaths: int = 0
 
@@ -41,95 +41,95 @@ class _IngestWorker:
 
     process: SpawnProcess
     pipe: Connection
-    chunk: _Portion | None = None
+    chunk: _Chunk | None = None
 
 
-def by_processes(job: IngestJob, chunks: Iterator[Sequence[Item]], workers: int) -> Iterator[IngestTally]:
+def by_processes(job: IngestJob, chunks: Iterator[Sequence[Item]], number: int) -> Iterator[IngestTally]:
     """Tallies as they come. Its processes end with it, also when it is closed early."""
-    crew = _Crew(job, chunks)
+    workers = _Workers(job, chunks)
     try:
-        for _ in range(workers):
-            crew.hire()
-        yield from crew.tallies(workers)
+        for _ in range(number):
+            workers.start()
+        yield from workers.tallies(number)
     finally:
-        crew.dismiss()
+        workers.end()
 
 
-class _Crew:
+class _Workers:
     def __init__(self, job: IngestJob, chunks: Iterator[Sequence[Item]]) -> None:
         self._job, self._chunks = job, chunks
         self._context = multiprocessing.get_context("spawn")
-        self._hands: list[_IngestWorker] = []
-        self._again: deque[_Portion] = deque()
+        self._all: list[_IngestWorker] = []
+        self._again: deque[_Chunk] = deque()
 
-    def hire(self) -> None:
+    def start(self) -> None:
         """One more process, at work."""
         # A pipe for each: a queue's lock would stay locked when the process that holds it is killed.
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(self._job, theirs), name="headrace-ingest", daemon=True)
         process.start()
         theirs.close()  # else its death would not end the pipe
-        self._hands.append(_IngestWorker(process, ours))
-        self._give(self._hands[-1])
+        self._all.append(_IngestWorker(process, ours))
+        self._send_next(self._all[-1])
 
-    def tallies(self, workers: int) -> Iterator[IngestTally]:
+    def tallies(self, number: int) -> Iterator[IngestTally]:
         """Until nothing is left to do."""
         deaths = 0
-        while busy := [hand for hand in self._hands if hand.chunk is not None]:
-            ready = set(wait([hand.pipe for hand in busy]))
-            for hand in (each for each in busy if each.pipe in ready):
+        while busy := [worker for worker in self._all if worker.chunk is not None]:
+            ready = set(wait([worker.pipe for worker in busy]))
+            for worker in (each for each in busy if each.pipe in ready):
                 try:
-                    answer = hand.pipe.recv()
+                    answer = worker.pipe.recv()
                 except (EOFError, ConnectionResetError):
                     deaths += 1
-                    if deaths > workers + IN_A_ROW:
+                    if deaths > number + IN_A_ROW:
                         raise IngestError("processes die before they work; try without workers to see why") from None
-                    yield from self._buried(hand)
-                    self.hire()
+                    yield from self._died(worker)
+                    self.start()
                     continue
                 if isinstance(answer, HeadraceError):
                     raise answer
                 deaths = 0
                 yield answer
-                self._give(hand)
+                self._send_next(worker)
 
-    def dismiss(self) -> None:
+    def end(self) -> None:
         """Ends every process; those that do not see their pipe end in time are killed."""
-        for hand in self._hands:
-            hand.pipe.close()
+        for worker in self._all:
+            worker.pipe.close()
         deadline = time.monotonic() + GRACE_S
-        for hand in self._hands:
-            hand.process.join(max(0.0, deadline - time.monotonic()))
-            if hand.process.is_alive():
-                hand.process.kill()
-                hand.process.join()
-            hand.process.close()
-        self._hands.clear()
+        for worker in self._all:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            worker.process.close()
+        self._all.clear()
 
-    def _give(self, hand: _IngestWorker) -> None:
+    def _send_next(self, worker: _IngestWorker) -> None:
         if self._again:
-            hand.chunk = self._again.popleft()
+            worker.chunk = self._again.popleft()
         else:
             items = next(self._chunks, None)
-            hand.chunk = None if items is None else _Portion(items)
-        if hand.chunk is not None:
+            worker.chunk = None if items is None else _Chunk(items)
+        if worker.chunk is not None:
             with suppress(BrokenPipeError):  # it is dead, and its pipe will tell
-                hand.pipe.send((hand.chunk.items, hand.chunk.deaths > 0))
+                worker.pipe.send((worker.chunk.items, worker.chunk.deaths > 0))
 
-    def _buried(self, hand: _IngestWorker) -> Iterator[IngestTally]:
+    def _died(self, worker: _IngestWorker) -> Iterator[IngestTally]:
         """A process is gone. Its items are tried again, one by one if it happens again, and in the end are failures."""
-        hand.process.join()
-        code = hand.process.exitcode
-        self._hands.remove(hand)
-        hand.pipe.close()
-        hand.process.close()
-        chunk = hand.chunk
+        worker.process.join()
+        code = worker.process.exitcode
+        self._all.remove(worker)
+        worker.pipe.close()
+        worker.process.close()
+        chunk = worker.chunk
         assert chunk is not None
         chunk.deaths += 1
         if chunk.deaths < DEATHS:
             self._again.append(chunk)
         elif len(chunk.items) > 1:
-            self._again.extend(_Portion([item], deaths=1) for item in chunk.items)
+            self._again.extend(_Chunk([item], deaths=1) for item in chunk.items)
         else:
             yield IngestTally(
                 failures=[IngestFailure(chunk.items[0].ident, f"its process died twice (exit code {code})")]

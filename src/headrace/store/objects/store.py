@@ -11,7 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -69,14 +69,11 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
 
     @contextmanager
     def writer(self) -> "Iterator[ObjectWriter]":
-        background = Background()
-        try:
+        with closing(Background()) as background:
             schema = background.run(self._schema())
             there = background.run(self._keys())
             last = metadata.last_number(background.run(self._bucket.names(metadata.FOLDER)))
             yield ObjectWriter(self._bucket, schema, there, last, background, self.name)
-        finally:
-            background.close()
 
     async def _provenance(self) -> Provenance:
         again = Perseverance(self.name, Retry(), None)
@@ -224,13 +221,10 @@ class ObjectWriter:
 
     async def _remove(self, keys: Sequence[str]) -> None:
         """The objects first: what is interrupted is still listed, and can be removed again."""
-        paths = [path_of(folder, key) for key in keys for folder in self._folders]
+        folders = ("data", "labels") if self._schema.labels is LabelKind.BLOB else ("data",)
+        paths = [path_of(folder, key) for key in keys for folder in folders]
         await each(lambda path: self._again.run(None, lambda: self._bucket.delete(path)), paths)
         await self._append([{"key": key, metadata.REMOVED: None} for key in keys])
-
-    @property
-    def _folders(self) -> tuple[str, ...]:
-        return ("data", "labels") if self._schema.labels is LabelKind.BLOB else ("data",)
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One more part of the metadata."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.core.errors import SplitError
 from headrace.store import parquet
+from headrace.store.files import replacing
 from headrace.store.splits.frame import Ints
 from headrace.store.splits.report import concerns
 from headrace.store.splits.result import Splits
@@ -42,7 +43,9 @@ def write(splits: Splits, path: str | os.PathLike[str], *, force: bool = False) 
     }
     try:
         if where.suffix == ".json":
-            _write_json(where, {FACTS: facts, "key": splits.every, "split": named, "fold": fold, "label": label})
+            whole = {FACTS: facts, "key": splits.every, "split": named, "fold": fold, "label": label}
+            with replacing(where) as beside:
+                beside.write_text(json.dumps(whole), "utf-8")
         else:
             coded = (splits.parts, list(splits.names))
             columns = {"key": splits.every, "split": coded, "fold": parquet.Integers(fold), "label": label}
@@ -64,15 +67,6 @@ def _digest(keys: list[str], parts: list[Any], folds: list[Any]) -> str:
     """Of which sample is where: what was damaged, or cut off and still has its form, is noticed by it."""
     text = json.dumps([keys, parts, folds], separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _write_json(path: Path, whole: Mapping[str, Any]) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(json.dumps(whole), "utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> Splits:

@@ -40,13 +40,14 @@ class SqliteStore(UrlNamed, LocalStore, RemovingStore):
 
     def get(self, key: str) -> Row:
         try:
-            found = self._reader.get().rows("SELECT label, data FROM samples WHERE key = ?", (key,))
+            reader = self._reader.get()
+            found = reader.rows("SELECT label, data FROM samples WHERE key = ?", (key,))
         except sqlite3.Error as error:
             raise self._database.told(error, key) from error
         if not found:
             raise MissingKey(f"{self.name} has no row with the key {key!r}", server=self.name, key=key)
         label, data = found[0]
-        return soundness.checked_row(key, label, data, self._reader.get().labels, self.name)
+        return soundness.checked_row(key, label, data, reader.labels, self.name)
 
     def keys(self) -> list[str]:
         with self._reading() as connection:
