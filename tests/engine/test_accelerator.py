@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headrace.engine.device import accelerator
-from headrace.engine.device.accelerator import AMONG, Cuda
+from headrace.engine.device.accelerator import SMALL_BYTES, Cuda
 from headrace.engine.device.pieces import no_slab
 
 
@@ -74,7 +74,7 @@ def carrier(cuda):
     return carrier
 
 
-SMALL, LARGE = torch.ones(4), torch.ones(AMONG)
+SMALL, LARGE = torch.ones(4), torch.ones(SMALL_BYTES)
 
 
 def waits(cuda):

@@ -9,22 +9,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import ClassVar, Generic
 
-from headrace.sched.acts import (
-    END,
-    GO_ON,
-    SEE_AFTER_LANES,
-    WAIT,
-    Arrangement,
-    Command,
-    Deliver,
-    Draw,
-    DrawEarly,
-    Examine,
-    Failed,
-    Judge,
-    Release,
-    Ring,
-)
+from headrace.sched import acts
 from headrace.sched.book import Group, Settled
 from headrace.sched.epoch import Epoch, Source
 from headrace.sched.oversight import rouse
@@ -67,7 +52,7 @@ class EpochMachine(Generic[Source]):
         self._size = 1  # samples of a batch
         self._lost = self._examined = 0  # of the failures that the ledger counts: judged, which leave room; examined
         self._draws = True  # until as many are outstanding as may be
-        self._unjudged: list[Failed] = []
+        self._unjudged: list[acts.Failed] = []
 
     def begin_again(self, *, local: bool) -> None:
         self.epoch.begin_again(local=local)
@@ -98,7 +83,7 @@ class EpochMachine(Generic[Source]):
         """Whether nobody waits for a batch: see ``start_ahead``."""
         return self._at == _EpochStep.AHEAD
 
-    def next(self) -> Command:
+    def next(self) -> acts.Command:
         """What is to be done now."""
         if self._batch is not None:
             return self._publish(*self._batch)
@@ -122,7 +107,7 @@ class EpochMachine(Generic[Source]):
             self._at = _EpochStep.WAIT
         self._one_more = False
 
-    def _publish(self, batch: Batch, ahead: Sequence[int]) -> Command:
+    def _publish(self, batch: Batch, ahead: Sequence[int]) -> acts.Command:
         self._batch = None
         if batch.count:
             relaxed = self._early or 2 * self.epoch.lined_up >= self.epoch.share
@@ -135,10 +120,10 @@ class EpochMachine(Generic[Source]):
             return self._rings(lanes)
         return self._rings(self._ledger.publish_empty(batch.slot, batch.group, self.epoch.staff.lanes))
 
-    def _rings(self, lanes: Sequence[int]) -> Command:
-        return Ring(lanes) if lanes else GO_ON
+    def _rings(self, lanes: Sequence[int]) -> acts.Command:
+        return acts.Ring(lanes) if lanes else acts.GO_ON
 
-    def _draw(self) -> Command:
+    def _draw(self) -> acts.Command:
         """As many batches are outstanding as may be; samples that failed leave room for others.
 
         While most of them are ready, nobody waits for the next: a few are drawn one after the other, which is cheaper.
@@ -149,22 +134,22 @@ class EpochMachine(Generic[Source]):
             if room >= min(BURST, share // 4) or 2 * self.epoch.lined_up < share:
                 self._draws = True
             if self._one_more or (self._draws and room > 0):
-                return Draw(must=self._one_more or not outstanding)
+                return acts.Draw(must=self._one_more or not outstanding)
             self._draws = False
             return self._examine_then(_EpochStep.WATCH)
         self._at, self._then = _EpochStep.EXAMINE, _EpochStep.WATCH
-        return DrawEarly(share - outstanding) if share > outstanding and not self._ledger.is_local else GO_ON
+        return acts.DrawEarly(share - outstanding) if share > outstanding and not self._ledger.is_local else acts.GO_ON
 
-    def _draw_ahead(self) -> Command:
+    def _draw_ahead(self) -> acts.Command:
         if self.epoch.exhausted or len(self.epoch.open) >= self._room:
-            return WAIT
-        return Draw(must=not self._early and not self.epoch.open)
+            return acts.WAIT
+        return acts.Draw(must=not self._early and not self.epoch.open)
 
-    def _examine_then(self, then: _EpochStep) -> Command:
+    def _examine_then(self, then: _EpochStep) -> acts.Command:
         self._at, self._then = _EpochStep.EXAMINE, then
         return self._examine()
 
-    def _examine(self) -> Command:
+    def _examine(self) -> acts.Command:
         """A sample may have failed only because it cannot be sent to the worker that collates."""
         failures, self._at = self._ledger.failures, self._then
         # Read without the lock: within an epoch the count only grows, and one missed now is seen on the next round.
@@ -172,13 +157,13 @@ class EpochMachine(Generic[Source]):
             return self._steps[self._at](self)
         self._examined = failures
         with self._ledger.lock:
-            return Examine(self.epoch.named(self._ledger.failed(list(self.epoch.book.groups))))
+            return acts.Examine(self.epoch.named(self._ledger.failed(list(self.epoch.book.groups))))
 
-    def _watch(self) -> Command:
+    def _watch(self) -> acts.Command:
         self._at = _EpochStep.FAILURES
-        return SEE_AFTER_LANES
+        return acts.SEE_AFTER_LANES
 
-    def _failures(self) -> Command:
+    def _failures(self) -> acts.Command:
         """Free order: failures come out as soon as they are seen."""
         if not self.epoch.is_free or self._ledger.failures == self._lost:
             return self._look()
@@ -186,33 +171,33 @@ class EpochMachine(Generic[Source]):
             return self._examine_then(_EpochStep.FAILURES)
         with self._ledger.lock:
             if self._ledger.failures != self._examined:  # one failed meanwhile that may only not travel
-                return GO_ON
+                return acts.GO_ON
             failed = self.epoch.named(self._ledger.failed(list(self.epoch.book.groups)))
         self._unjudged = self.epoch.unhanded(failed)
         return self._judge()
 
-    def _judge(self) -> Command:
+    def _judge(self) -> acts.Command:
         self._at = _EpochStep.JUDGE if self._unjudged else _EpochStep.LOOK
         if not self._unjudged:
-            return GO_ON
+            return acts.GO_ON
         self._lost += 1
-        return Judge(self._unjudged.pop(0))
+        return acts.Judge(self._unjudged.pop(0))
 
-    def _look(self) -> Command:
+    def _look(self) -> acts.Command:
         """Whether a slot can be delivered; lanes know that they are waited for if none can."""
         if not self.epoch.open and self.epoch.exhausted:
-            return END
+            return acts.END
         # In free order batches come as they were filled: the next one is never behind the others for long.
-        waiting, any_of_them = self.epoch.open, self.epoch.arrangement is Arrangement.BATCHES
+        waiting, any_of_them = self.epoch.open, self.epoch.arrangement is acts.Arrangement.BATCHES
         candidates = list(waiting if any_of_them else islice(waiting, 1))
         if len(candidates) == 1 and self._ledger.is_ready(candidates[0]):
             self._found = candidates[0]  # it stays ready: nobody has to be kept out to see it
             return self._examine_then(_EpochStep.FOUND)
         # One visit looks and says that somebody waits: a lane that finishes before it is seen, one after it rings.
         self._found, self._at = self._ledger.look(candidates), _EpochStep.CLOSE
-        return GO_ON
+        return acts.GO_ON
 
-    def _close(self) -> Command:
+    def _close(self) -> acts.Command:
         """Free order: where samples were left out, the last batches stay short of rows.
 
         Asked after lanes know that they are waited for, or none would say that it was the last.
@@ -224,15 +209,15 @@ class EpochMachine(Generic[Source]):
         self._at = _EpochStep.LOOK_AGAIN
         with ledger.lock:
             self.epoch.close_short(dropped)
-            return Release(dropped, rouse(ledger, self.epoch.staff.lanes))
+            return acts.Release(dropped, rouse(ledger, self.epoch.staff.lanes))
 
-    def _look_again(self) -> Command:
+    def _look_again(self) -> acts.Command:
         self._at = _EpochStep.ROUSE
         if self.epoch.open:
             self._found = self._ledger.look(list(islice(self.epoch.open, 1)))
-        return GO_ON
+        return acts.GO_ON
 
-    def _rouse(self) -> Command:
+    def _rouse(self) -> acts.Command:
         self._at, self._then = _EpochStep.EXAMINE, _EpochStep.FOUND
         if self._found is not None or (not self.epoch.exhausted and self._ledger.is_taken):
             return self._examine()
@@ -240,21 +225,21 @@ class EpochMachine(Generic[Source]):
         # for: lanes took less at once than they used to.
         return self._rings(self._ledger.wake(self.epoch.staff.lanes))
 
-    def _take(self) -> Command:
+    def _take(self) -> acts.Command:
         """What was found, if anything was."""
         if self._found is not None:
             self._at = _EpochStep.DRAW
-            return Deliver(self.epoch.taken(self._found))
+            return acts.Deliver(self.epoch.taken(self._found))
         if self.epoch.is_starved():  # all that was drawn is resolved and a slot still wants rows: nobody would ring
             self._at, self._one_more = _EpochStep.DRAW, True
             return self._draw()
         return self._wait()
 
-    def _wait(self) -> Command:
+    def _wait(self) -> acts.Command:
         self._at = _EpochStep.DRAW
-        return WAIT if self.epoch.open or not self.epoch.exhausted else GO_ON
+        return acts.WAIT if self.epoch.open or not self.epoch.exhausted else acts.GO_ON
 
-    _steps: "ClassVar[tuple[Callable[[EpochMachine[Source]], Command], ...]]" = (
+    _steps: "ClassVar[tuple[Callable[[EpochMachine[Source]], acts.Command], ...]]" = (
         _draw,
         _draw_ahead,
         _examine,

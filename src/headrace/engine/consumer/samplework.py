@@ -15,21 +15,7 @@ from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
 from headrace.engine.consumer.watch import Staffing, Watch
 from headrace.engine.consumer.writing import written
 from headrace.engine.memory.slab import Slots
-from headrace.sched import oversight
-from headrace.sched.acts import (
-    Deliver,
-    Draw,
-    DrawEarly,
-    Examine,
-    Failed,
-    Judge,
-    ReadySlot,
-    Release,
-    Ring,
-    SeeAfterLanes,
-    Terms,
-    Wait,
-)
+from headrace.sched import acts, oversight
 from headrace.sched.book import Settled
 from headrace.sched.epoch import Epoch
 from headrace.sched.epochmachine import EpochMachine
@@ -65,7 +51,7 @@ class SampleWork:
         errors: Errors,
         counters: LoaderCounters,
         groups: Source,
-        terms: Terms,
+        terms: acts.Terms,
         staffing: Staffing,
         succession: Succession,
     ) -> None:
@@ -103,7 +89,7 @@ class SampleWork:
     def have_made(self, room: int | None = None) -> None:
         """As many batches as may be ahead; ``room`` of them while the epoch before, all published, is delivered."""
         self.machine.start_ahead(room)
-        while not isinstance(command := self.machine.next(), Wait):
+        while not isinstance(command := self.machine.next(), acts.Wait):
             self.do(command)
 
     def asked(self) -> None:
@@ -115,26 +101,26 @@ class SampleWork:
 
     def do(self, command: object) -> Hand[Settled] | None:
         match command:
-            case Ring(lanes=lanes):
+            case acts.Ring(lanes=lanes):
                 self.pool.ring(lanes)
-            case Draw(must=must):
+            case acts.Draw(must=must):
                 try:
                     self._draw(must=must)
                 except StoreError:
                     if not self.machine.is_ahead:
                         raise
                     self.machine.stuck()  # what a store refuses is raised where a batch is waited for
-            case SeeAfterLanes():
+            case acts.SeeAfterLanes():
                 self._watch.look(draining=self.epoch.exhausted and self._next is None)
-            case Deliver(ready=ready):
+            case acts.Deliver(ready=ready):
                 return self._finished(ready)
-            case DrawEarly(room=room):
+            case acts.DrawEarly(room=room):
                 self._draw_early(room)
-            case Judge(failed=failed):
+            case acts.Judge(failed=failed):
                 return self._failed(failed)
-            case Examine(failed=failed) if self._outcomes.cannot_travel(failed):
+            case acts.Examine(failed=failed) if self._outcomes.cannot_travel(failed):
                 self._begin_again(local=True)
-            case Release(slots=slots, lanes=lanes):
+            case acts.Release(slots=slots, lanes=lanes):
                 for slot in slots:
                     self.slots.release(slot)
                 self.pool.ring(lanes)
@@ -201,7 +187,7 @@ class SampleWork:
         if following is not None and isinstance(following.epoch.source, ArrivingGroups):
             following.epoch.source.ask()
 
-    def _failed(self, failed: Failed) -> Hand[Settled] | None:
+    def _failed(self, failed: acts.Failed) -> Hand[Settled] | None:
         """What a sample raises; None where it is only counted."""
         settled: Settled = [(failed.group, {failed.position})]
         error = self._outcomes.judged(failed)
@@ -210,7 +196,7 @@ class SampleWork:
         self.epoch.settle(settled)
         return None
 
-    def _finished(self, ready: ReadySlot) -> Hand[Settled] | None:
+    def _finished(self, ready: acts.ReadySlot) -> Hand[Settled] | None:
         """A batch, or why there is none; None where nothing is left of it."""
         epoch = self.epoch
         made = self._outcomes.batch(ready, epoch.lined_up, len(epoch.open))

@@ -11,14 +11,7 @@ from headrace.engine.memory.slab import Slots
 from headrace.sched.acts import Ring, Wait
 from headrace.sched.hand import Delivered, Hand, Hands
 from headrace.sched.resume import Note, Resume, SlotContents
-from headrace.sched.streammachine import (
-    Allow,
-    CloseStream,
-    DeliverMade,
-    Made,
-    StreamMachine,
-    StreamProgress,
-)
+from headrace.sched.streammachine import Allow, CloseStream, DeliverMade, Made, StreamMachine, StreamProgress
 from headrace.sched.streams import ConsumerStreams
 
 

@@ -9,7 +9,7 @@ from headrace.core.errors import DeviceUnavailable
 from headrace.engine.device.containers import tensors
 from headrace.engine.device.pieces import Flat, Move, moved
 
-AMONG = 256 << 10
+SMALL_BYTES = 256 << 10
 """Bytes of a batch that the consumer's own stream copies: the device takes less time for them than the host would take
 to have another stream do it and to make the two wait for each other."""
 
@@ -70,7 +70,7 @@ class Mark:
     done: Any
     began: Any
     consumer: Any
-    among: bool
+    in_turn: bool
     """It is copied by that stream itself, in its turn."""
 
 
@@ -122,9 +122,9 @@ class Cuda:
         size = 0
         for _, source in moves:
             size += source.nbytes
-        among = size <= AMONG
-        mark = Mark(self._event(), self._event() if self._timed else None, consumer, among)
-        if among:
+        in_turn = size <= SMALL_BYTES
+        mark = Mark(self._event(), self._event() if self._timed else None, consumer, in_turn)
+        if in_turn:
             if consumer not in self._consumers:
                 self._consumers.append(consumer)
             self._run(moves, mark, consumer)
@@ -169,13 +169,13 @@ class Cuda:
 
     def is_light(self, mark: Mark) -> bool:
         """See ``Carrier``."""
-        return mark.among
+        return mark.in_turn
 
     def hand_over(self, batch: Any, mark: Mark) -> Any:
         """See ``Carrier``."""
         stream = self._current()
         same = stream is mark.consumer or stream == mark.consumer  # another object after ``finish``
-        if not (same and mark.among):
+        if not (same and mark.in_turn):
             stream.wait_event(mark.done)
         if not same:
             for tensor in tensors(batch):

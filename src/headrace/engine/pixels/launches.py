@@ -14,7 +14,8 @@ import triton
 from headrace.engine.pixels import kernels
 from headrace.engine.pixels import view as V
 from headrace.engine.pixels.kernels import NUMBERS, RECORD
-from headrace.engine.pixels.recipe import Padding, Recipe
+from headrace.engine.pixels.recipe import Recipe
+from headrace.engine.pixels.view import Padding
 
 TALL, WIDE, SUM = 4, 128, 1024
 """What one program does: so many rows and columns; and pixels at once of a mean."""

@@ -1,6 +1,5 @@
 """A list of transforms as the device does it: what is drawn for each picture, and what is the same for all."""
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,31 +10,10 @@ import torch
 from headrace.core.errors import NotOnDevice
 from headrace.engine.pixels import draws
 from headrace.engine.pixels.draws import Draw
-from headrace.engine.pixels.view import MOST_OPERATIONS, View
+from headrace.engine.pixels.view import MOST_OPERATIONS, Filling, Padding, View
 from headrace.engine.staging.lists import steps
 
 OTHERWISE = "or leave on_device out, and workers do all of it"
-
-
-class Filling(enum.IntEnum):
-    """What stands where a window reaches beyond the picture."""
-
-    CONSTANT = 0
-    EDGE = 1
-    REFLECT = 2
-    SYMMETRIC = 3
-
-
-Fill = tuple[float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Padding:
-    """Of one side of the resize: before it, or after it."""
-
-    filling: Filling = Filling.CONSTANT
-    fill: Fill = (0.0, 0.0, 0.0)
-    """In levels from 0 to 255."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import torch
 
 from headrace.engine.pixels import view as V
 from headrace.engine.pixels.draws import BRIGHTNESS, CONTRAST, GREY, HUE, SATURATION
-from headrace.engine.pixels.recipe import Filling, Padding, Recipe
+from headrace.engine.pixels.recipe import Recipe
+from headrace.engine.pixels.view import Filling, Padding
 
 GREY_OF_TENSORS = (0.2989, 0.587, 0.114)
 GREY_OF_PILLOW = (19595 / 65536, 38470 / 65536, 7471 / 65536)

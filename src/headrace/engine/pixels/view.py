@@ -4,8 +4,10 @@ Everything before the resize is a window of the picture, everything after it a w
 reach beyond what is there, which is padding. Flips change places with both, so they are noted and done last.
 """
 
+import enum
 import math
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 HEIGHT, WIDTH, FROM_Y, FROM_X, FROM_H, FROM_W, FROM_TOP, FROM_LEFT, FROM_BOTTOM, FROM_RIGHT, TO_H, TO_W = range(12)
@@ -18,6 +20,24 @@ MOST_OPERATIONS: Final = 8
 COLUMNS: Final = OPERATIONS + 2 * MOST_OPERATIONS
 PACKED: Final = struct.Struct(f"{COLUMNS}f")
 """A row on its way: as bytes it is one thing to send, not forty."""
+
+
+class Filling(enum.IntEnum):
+    """What stands where a window reaches beyond the picture."""
+
+    CONSTANT = 0
+    EDGE = 1
+    REFLECT = 2
+    SYMMETRIC = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Of one side of the resize: before it, or after it."""
+
+    filling: Filling = Filling.CONSTANT
+    fill: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """In levels from 0 to 255."""
 
 
 class PictureFrame:

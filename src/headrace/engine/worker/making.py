@@ -13,21 +13,8 @@ from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.placing import Placer, Run
 from headrace.engine.worker.staged import Staged
+from headrace.sched import lanemachine as L
 from headrace.sched.acts import GO_ON
-from headrace.sched.lanemachine import (
-    STOP,
-    CollateSlot,
-    CollateWhole,
-    Failures,
-    LaneCommand,
-    LaneMachine,
-    Make,
-    MakeWhole,
-    PlaceSamples,
-    RingConsumer,
-    Sleep,
-    WriteRows,
-)
 from headrace.sched.moves import TakeRule
 from headrace.sched.pace import Pace
 
@@ -61,7 +48,7 @@ class SampleMaker:
         if bulk is not None or not task.batched:
             rule = TakeRule.EVERYTHING
         alone = bulk is not None or not task.standard_collate
-        self._machine = LaneMachine(memory.ledger, Pace(rule, job.lanes), alone=alone, story=memory.story())
+        self._machine = L.LaneMachine(memory.ledger, Pace(rule, job.lanes), alone=alone, story=memory.story())
         self._placer = Placer(self._machine, memory, self._stream, self._where, standard=task.standard_collate)
         self._collator = Collator(job, memory, observer)
         self._indices: tuple[int, int, list[Any]] = (-1, -1, [])  # group, its serial, its indices
@@ -70,22 +57,22 @@ class SampleMaker:
 
     def run(self) -> None:
         """Until the stop flag is set."""
-        doing: dict[type[LaneCommand], Callable[[Any], None]] = {
-            RingConsumer: lambda _: self._memory.consumer.ring(),
-            Sleep: self._sleep,
-            Make: self._make,
-            MakeWhole: self._make_whole,
-            PlaceSamples: lambda _: self._placer.place(),
-            WriteRows: self._placer.write,
-            CollateSlot: self._collate,
-            CollateWhole: self._collate_whole,
+        doing: dict[type[L.LaneCommand], Callable[[Any], None]] = {
+            L.RingConsumer: lambda _: self._memory.consumer.ring(),
+            L.Sleep: self._sleep,
+            L.Make: self._make,
+            L.MakeWhole: self._make_whole,
+            L.PlaceSamples: lambda _: self._placer.place(),
+            L.WriteRows: self._placer.write,
+            L.CollateSlot: self._collate,
+            L.CollateWhole: self._collate_whole,
         }
         following = self._machine.next
-        while (command := following()) is not STOP:
+        while (command := following()) is not L.STOP:
             if command is not GO_ON:
                 doing[type(command)](command)
 
-    def _sleep(self, _: Sleep) -> None:
+    def _sleep(self, _: L.Sleep) -> None:
         self._observer.settle()
         self._memory.bell.wait()
 
@@ -107,7 +94,7 @@ class SampleMaker:
             self._indices = (group, drawn.serial, found)
         return self._indices[2]
 
-    def _make(self, command: Make) -> None:
+    def _make(self, command: L.Make) -> None:
         machine, facts = self._machine, self._facts
         group, start, end, _ = command.tickets
         indices, get = self._index_list(group), self._get
@@ -115,7 +102,7 @@ class SampleMaker:
         if self._stream is not None:
             self._stream.run(facts.first_run + epoch, time.monotonic_ns())
         runs: list[Run] = []
-        failed: Failures = []
+        failed: L.Failures = []
         samples: list[Any] = []
         first = start  # of the samples in hand, which are consecutive
         clock, begin = time.monotonic_ns, machine.begin
@@ -159,7 +146,7 @@ class SampleMaker:
     def _filing(self, group: int, error: BaseException) -> Callable[[], int]:
         return self._memory.filing(group, self._refusal or failure.pack(error, self._where))
 
-    def _make_whole(self, command: MakeWhole) -> None:
+    def _make_whole(self, command: L.MakeWhole) -> None:
         """Make a batch alone: in bulk, for a user's collate_fn, or a single sample that is a batch."""
         machine = self._machine
         group, _, count, _ = command.tickets
@@ -168,7 +155,7 @@ class SampleMaker:
         if self._stream is not None:
             self._stream.run(self._facts.first_run + self._facts.group(group).epoch, began)
         machine.expect(began)
-        failed: Failures = []
+        failed: L.Failures = []
         made: list[int] = []
         samples: Any = []
         if self._bulk is not None:
@@ -209,8 +196,8 @@ class SampleMaker:
             seeding.seed_sample(self._facts.seed, self._facts.group(group).epoch, seed)
         return get(what)
 
-    def _collate_whole(self, command: CollateWhole) -> None:
-        """CollateSlot the batch that was made alone."""
+    def _collate_whole(self, command: L.CollateWhole) -> None:
+        """Collate the batch that was made alone."""
         slot, (samples, indices) = command.slot, self._whole
         self._whole, count = ([], []), len(indices)
         if self._stream is not None:
@@ -219,8 +206,8 @@ class SampleMaker:
         self._placer.size = size // count
         self._machine.collated(offset, size, bad)
 
-    def _collate(self, command: CollateSlot) -> None:
-        """CollateSlot a slot whose samples are all there."""
+    def _collate(self, command: L.CollateSlot) -> None:
+        """Collate a slot whose samples are all there."""
         facts, slot = self._facts, command.slot
         present, seed = facts.present(slot), None
         if present:
