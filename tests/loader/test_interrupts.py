@@ -291,6 +291,36 @@ def _interrupted(kind: str, event: str, numbers: Iterator[int]) -> int:
     return hits
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "failing" not in kind])
+@pytest.mark.scaled
+def test_interrupts_while_the_last_one_is_mended(kind: str) -> None:
+    """One after the other, the later ones sooner than the first: what mends is interrupted, too."""
+    with ThreadPoolExecutor(1) as thread:  # see ``interrupted_everywhere``
+        assert thread.submit(_interrupted_again_and_again, kind, scaled(10, 500)).result() > scaled(40, 2000)
+
+
+def _interrupted_again_and_again(kind: str, epochs: int) -> int:
+    chance, hits = random.Random(kind), 0
+    with made(kind) as loader:
+        for _ in range(epochs):
+            session, more = Session(loader), True
+            while more:
+                # Once all was delivered, signals are held; not in this thread, since handlers run in the main one.
+                later = 0 if len(session.rows) == SAMPLES else chance.randint(1, 5)
+                for number in range(later):
+                    done = len(session.rows)
+                    try:
+                        with at_step(chance.randint(1, 90 if number else 500), raising, "line"):
+                            session.step()
+                    except Interrupt:
+                        hits += 1
+                        assert len(session.rows) == done
+                more = session.step()
+                check_state(kind, loader.state_dict(), session, fully=hits % 7 == 0)
+            session.check(kind)
+    return hits
+
+
 @each_kind
 @pytest.mark.scaled
 def test_an_interrupt_at_any_line(kind: str) -> None:

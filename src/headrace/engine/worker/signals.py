@@ -123,7 +123,7 @@ def held(kinds: Iterable[int] = (), *, later: list[int] | None = None) -> Iterat
     handed to them. Where ``later`` is given, handlers do not run: the signals that came are added to it, to be sent
     again. But for those that came inside an outer block, whose end they wait for.
     """
-    if _guard.shut or threading.current_thread() is not threading.main_thread():  # handlers run in the main thread
+    if _guard.shut or threading.get_ident() != threading.main_thread().ident:  # handlers run in the main thread
         with _masked(kinds) as before:
             yield before
         return

@@ -153,8 +153,9 @@ class Order:
 
     def _draw_again(self, drawn: "_Drawn") -> None:
         """Start the iterator from the random state it starts from, and pass over what was drawn."""
-        self._random = self._source.read()
-        if self._promised is None or (self._promised == self._random and drawn.count == 0):
+        now = self._source.read()
+        if self._promised is None or (self._promised == now and drawn.count == 0):
+            self._random = now
             first = self._passed(drawn)
         else:
             self._random = self._promised
@@ -197,7 +198,7 @@ class Order:
             load(self._inner, state[1], "sampler")
         self._iterator = self._new()
         if not isinstance(state, tuple):
-            self._promised = self._random
+            self._promised = self._random  # nowhere else once this is interrupted: drawing again must not forget it
             self._draw_again(drawn)
             return
         if state[0] == "iterator":
