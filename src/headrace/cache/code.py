@@ -269,8 +269,7 @@ class CodeReader:
 
     def method(self, method: "Method", path: str) -> bytes:
         """One method of a class, and those of its members that are named by any code that is reached."""
-        taken = self._partial.setdefault(method.kind, set())
-        taken.add(method.name)
+        self._partial.setdefault(method.kind, set()).add(method.name)
         return self._of_class(method.kind, method.name)
 
     def _of_class(self, kind: type, name: str) -> bytes:

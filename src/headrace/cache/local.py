@@ -111,10 +111,8 @@ class LocalBackend:
         return self._locked(lambda: self._swapped(remove, add, terms, why), Swapped([], []))
 
     def _swapped(self, remove: Sequence[Entry], add: Sequence[Entry], terms: CacheTerms, why: int) -> Swapped:
-        table, records = self._fds["table"], self._directory.records()
-        slot = self._directory.slot(records, self._number)
-        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
-        removed = []
+        table, removed = self._fds["table"], []
+        slot, record, records = self._own()
         for entry in remove:
             if _word(table, entry.sample) == entry.word:
                 os.pwrite(table, bytes(8), 8 * entry.sample)
@@ -123,7 +121,6 @@ class LocalBackend:
                 removed.append(entry)
         added = []
         if add and slot >= 0:
-            record[shm.SAMPLES] = self.samples
             free = terms.limit - sum(map(memory, records))
             for entry in add:
                 field, size = _field(entry.word), W.size_of(entry.word)
@@ -140,6 +137,14 @@ class LocalBackend:
         if slot >= 0 and (removed or added):
             self._directory.write(slot, record)
         return Swapped(removed, added)
+
+    def _own(self) -> tuple[int, list[int], list[list[int]]]:
+        """The place of this dataset's record (-1: there is none, and no room for one), that record, and all of them."""
+        records = self._directory.records()
+        slot = self._directory.slot(records, self._number)
+        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
+        record[shm.SAMPLES] = self.samples
+        return slot, record, records
 
     def _locked(self, change: Callable[[], _T], otherwise: _T) -> _T:
         """What a change gives that is made under the lock; ``otherwise`` where it cannot be had."""
@@ -190,10 +195,7 @@ class LocalBackend:
 
     def room(self) -> RoomUse:
         """See ``Backend``."""
-        records = self._directory.records()
-        slot = self._directory.slot(records, self._number)
-        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
-        record[shm.SAMPLES] = self.samples
+        _, record, records = self._own()
         held, (kept, evicted, lost) = record[HELD : HELD + 4], record[shm.KEPT : shm.LOST + 1]
         others = sum(map(memory, records)) - sum(held[:3])
         return RoomUse((held[0], held[1], held[2], held[3]), others, kept, evicted, lost)
@@ -202,13 +204,11 @@ class LocalBackend:
         """See ``Backend``."""
 
         def corrected() -> None:
-            records = self._directory.records()
-            slot = self._directory.slot(records, self._number)
+            slot, record, _ = self._own()
             if slot >= 0:
-                records[slot][shm.SAMPLES] = self.samples
                 for at, more in enumerate(by, HELD):
-                    records[slot][at] += more
-                self._directory.write(slot, records[slot])
+                    record[at] += more
+                self._directory.write(slot, record)
 
         self._locked(corrected, None)
 

@@ -106,10 +106,7 @@ class RemoteBackend:
         """See ``Backend``."""
         return self.server.rests
 
-    @property
-    def barred(self) -> bool:
-        """See ``Backend``."""
-        return self.server.rests
+    barred = rests
 
     def _place(self, sample: int) -> tuple[str, int]:
         """Key and offset of a sample's word."""

@@ -39,6 +39,14 @@ class Answer(NamedTuple):
     keep: Array
 
 
+def unanswered(asked: Array, remaining: Remaining | None) -> Answer:
+    """Of which the cache says nothing: those asked for, or with ``remaining`` what there is of them, and others."""
+    if remaining is not None:
+        drawn = remaining.of(asked)
+        asked = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
+    return Answer(asked, np.zeros(len(asked), np.uint64), np.zeros(len(asked), np.int64))
+
+
 class Serving:
     """One rank's. Used by one thread of one process."""
 
@@ -125,7 +133,7 @@ class Serving:
     def _answer(self, asked: Array, remaining: Remaining | None) -> Answer:
         self._company.look()
         if self._backend.rests:
-            return self._without(asked, remaining)
+            return unanswered(asked, remaining)
         self.share.shed(-(-len(asked) // SHED))
         if remaining is None:
             return self._looked_up(asked)
@@ -134,13 +142,6 @@ class Serving:
             more = remaining.some(len(asked) - len(drawn), drawn) if len(drawn) < len(asked) else drawn[:0]
             return self._looked_up(np.concatenate([drawn, more]))
         return self._exchanged(len(asked), drawn, remaining)
-
-    def _without(self, asked: Array, remaining: Remaining | None) -> Answer:
-        chosen = asked
-        if remaining is not None:
-            drawn = remaining.of(asked)
-            chosen = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
-        return Answer(chosen, np.zeros(len(chosen), np.uint64), np.zeros(len(chosen), np.int64))
 
     def _looked_up(self, samples: Array) -> Answer:
         words = self._backend.words(samples)
