@@ -161,6 +161,7 @@ class LocalBackend:
         log = self._fds["log"]
         self._noted += 1
         with suppress(OSError):
+            # Whoever has read further than the log then goes is told to look at all of the table.
             if self._noted % 256 == 0 and os.fstat(log).st_size >= LOG:
                 os.ftruncate(log, 0)
             os.write(log, b"".join([_WORD.pack(entry.sample) for entry in added]))
@@ -169,6 +170,7 @@ class LocalBackend:
         """See ``Backend``."""
         with suppress(OSError):  # no memory
             file = open_file(".", os.O_TMPFILE | os.O_RDWR, at=self._fds["entries"])
+            # Where memory runs out in the middle, less is written, and no error is raised.
             if os.writev(file.fileno(), pieces) == sum(map(len, pieces)):
                 return LocalAside(file, self._fds["entries"], entry)
             file.close()
@@ -178,6 +180,7 @@ class LocalBackend:
         """See ``Backend``."""
         try:
             with open_file(_name(entry), os.O_RDONLY | _FLAGS, at=self._fds["entries"]) as file:
+                # A word says how many whole pages an entry takes, so never less than it has.
                 found = self._blocks.take(W.size_of(entry.word))
                 return found[: os.preadv(file.fileno(), [found], 0)]  # type: ignore[list-item]
         except OSError:
@@ -215,6 +218,7 @@ class LocalBackend:
     def saw(self, name: str, fresh: Array, mirror: Bytes) -> None:
         """See ``Backend``; ranks of a job add to what others wrote, and what gets lost is written the next time."""
         with suppress(OSError), open_file(self._path / "seen" / name, os.O_RDWR | os.O_CREAT | _FLAGS) as file:
+            # Not one step: bits of another rank that get lost here come again from its mirror, with its next batch.
             there = np.frombuffer(os.pread(file.fileno(), len(mirror), 0).ljust(len(mirror), b"\0"), np.uint8)
             os.pwrite(file.fileno(), np.bitwise_or(there, mirror), 0)  # type: ignore[arg-type]
 
@@ -250,6 +254,7 @@ class LocalBackend:
         """See ``Backend``: the kernel knows who lives."""
         try:
             if name not in self._ranks:
+                # It gets its name once it is locked: whoever sees it unlocked takes its rank for dead.
                 beside, place = self._path / "ranks" / f".{name}", self._path / "ranks" / name
                 self._ranks[name] = fd = os.open(beside, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -284,6 +289,7 @@ class LocalBackend:
         fd = self._ranks.pop(name, None)
         if fd is not None:
             with suppress(OSError):
+                # While it is still locked: nobody else then takes it for dead and clears it away too.
                 self._bury(name)
             os.close(fd)
 
@@ -339,6 +345,7 @@ class LocalBackend:
         beside = self._directory.path / f".{self._title}.{os.getpid()}"
 
         def removed() -> None:
+            # Before it is deleted, so that nobody finds a part of it; under the lock, so that no swap counts there.
             self._path.rename(beside)
             records = self._directory.records()
             for slot, each in enumerate(records):

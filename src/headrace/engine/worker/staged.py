@@ -108,6 +108,7 @@ class Staged:
         # What was to be found and is stale, or gone, is kept anew as it was: it is known to be worth its room.
         anew = form == W.NOWHERE and plan.word not in {0, W.LOOK}
         keep = W.form_of(plan.word) if anew else plan.keep
+        # Before it is read: a file that changes meanwhile is then of another state than the entry says.
         stamp = self._stamp(index) if keep else None
         sized = form == W.NOWHERE and self._times.due()
         waits, took, spent = _waits() if keep else 0, 0, 0
@@ -199,6 +200,7 @@ class Staged:
             return W.NOWHERE, index
         try:
             stamp, value = self._codec.rebuild(*found)
+            # The file may have been written to since.
             if stamp == self._stamp(index):
                 self._times.read(clock() - began, cpu_clock() - used, len(found[1]))
                 return form, value

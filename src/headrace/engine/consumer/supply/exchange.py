@@ -179,6 +179,7 @@ class ExchangedGroups:
         indices = np.array(drawn, np.int64)
         if self._exchanges:
             return self._exchanged(indices)
+        # A sampler may repeat a sample within a batch; the cache is asked once.
         samples, first = np.unique(self._numbering.samples(indices), return_index=True)
         answer = self._place.request(samples, None)
         self._place.saw(samples)
