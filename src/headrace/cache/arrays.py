@@ -67,8 +67,10 @@ def _array(value: Any, parts: Parts) -> None:
     if usual and value.flags.c_contiguous and 0 not in shape:
         content, order = value.reshape(-1), b"C"
     else:
+        # Not in C's order, but dense: memory is kept as it lies, and strides say how to read it.
         content, order = flat(value), b"D"
         if content is None:
+            # With gaps, or elements in the same place: only the elements are kept.
             content, order = np.ascontiguousarray(value).reshape(-1), b"G"
     key = (dtype, value.ndim, writeable)
     if dtype.metadata is not None or dtype.names is not None or (token := _tokens.get(key)) is None:

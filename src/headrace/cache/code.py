@@ -125,6 +125,7 @@ class CodeReader:
 
     def reached(self) -> list[bytes]:
         """Digests of all that names stand for, in the order of the names."""
+        # Each may reach further ones; their order does not count, for digests are sorted.
         while self._waiting or self._more():
             name, value, path = self._waiting.pop()
             self._done.append(self._reader.hashed("called", name.encode(), self._content(value, path)))
@@ -256,6 +257,7 @@ class CodeReader:
             return self._reader.hashed("library", value.__name__.encode())
         if id(value) in self._seen:
             return self._reader.hashed("module", value.__name__.encode())
+        # Before its members, which may lead back to it.
         self._seen.add(id(value))
         members = {name: each for name, each in vars(value).items() if not name.startswith("__")}
         libraries = [name for name, each in members.items() if self._is_library(each)]
@@ -269,8 +271,7 @@ class CodeReader:
 
     def method(self, method: "Method", path: str) -> bytes:
         """One method of a class, and those of its members that are named by any code that is reached."""
-        taken = self._partial.setdefault(method.kind, set())
-        taken.add(method.name)
+        self._partial.setdefault(method.kind, set()).add(method.name)
         return self._of_class(method.kind, method.name)
 
     def _of_class(self, kind: type, name: str) -> bytes:

@@ -83,6 +83,7 @@ class Company:
             job = unit.partition(".")[0]
             if report is None or not job or unit.startswith("."):
                 continue
+            # Before its first epoch a rank lives, and needs nothing.
             ranks.append((job, report.rank))
             if report.turn >= 0:
                 turns[unit] = max(turns.get(unit, 0), report.turn)
@@ -140,6 +141,7 @@ class Company:
             began, before = self._clock(), self._seen
             self._seen = self._backend.seen(self._names, 0, self._backend.samples)
             self._stale = time.monotonic() + self._rest(began, REMOTE_SEEN)
+            # Its bits are deleted with the end of an epoch.
             if any(had.any() and not has.any() for had, has in zip(before, self._seen, strict=False)):
                 self._again = 0.0  # an epoch is over, and another one may have begun
         return self._seen

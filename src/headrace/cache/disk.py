@@ -53,6 +53,7 @@ class Disk:
     def read(self, entry: Entry) -> Bytes | None:
         """See ``Backend``."""
         try:
+            # No more than the word says: what another put there is not read into memory.
             return np.fromfile(self._file(entry), np.uint8, W.size_of(entry.word))
         except OSError:
             return None

@@ -54,6 +54,7 @@ def seal(key: Key, maker: int, described: Described, scratch: Bytes) -> Pieces:
     So is memory of the value that was described: if that changes before it is written, what was written is no entry.
     """
     layout, begin, (place, last) = described.layout, BEGIN + _up(len(described.layout)), described.buffers[-1]
+    # Written from where it lies; its sums are of whole words, so it has to begin with one.
     direct = len(last) >= SUMMED and place % 8 == 0
     front = begin + (place if direct else described.size)
     memory = memoryview(scratch)[:front]  # type: ignore[arg-type]  # numpy does not say that its arrays are buffers
@@ -99,6 +100,7 @@ def _up(size: int) -> int:
 
 def _checksum(head: bytes, front: memoryview, rest: memoryview | bytes) -> bytes:
     """Of what an entry says of itself and of its content."""
+    # Of the content a CRC is quick; with the head it is one of this entry alone.
     return hashlib.blake2b(head + _sums(rest, _sums(front, 0)).to_bytes(4, "little"), digest_size=8).digest()
 
 

@@ -102,12 +102,14 @@ class Reader:
         if known is not None:
             return known[1]
         if key in self._open:
+            # A loop, told by how far up it leads: where it was entered does not matter.
             return self.hashed("again", str(len(self._open) - self._open[key]).encode())
         self._open[key] = len(self._open)
         try:
             found = self._digest(value, path)
         finally:
             del self._open[key]
+        # With the value: while it is held, no other one gets its id.
         self._known[key] = (value, found)
         return found
 

@@ -33,7 +33,9 @@ class Latch:
     def take(self) -> float | None:
         """What to ``give`` it back with; None: somebody else has it."""
         mine = now = time.monotonic()
+        # One step, within which no signal handler runs. The very object says who holds it, not its value.
         held = self._holder.setdefault(0, mine)
+        # This process has it already: the lock is the open file's, and would be given again.
         if held is not mine:
             if now - held < BROKEN_OFF:
                 return None

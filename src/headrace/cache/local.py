@@ -111,10 +111,8 @@ class LocalBackend:
         return self._locked(lambda: self._swapped(remove, add, terms, why), Swapped([], []))
 
     def _swapped(self, remove: Sequence[Entry], add: Sequence[Entry], terms: CacheTerms, why: int) -> Swapped:
-        table, records = self._fds["table"], self._directory.records()
-        slot = self._directory.slot(records, self._number)
-        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
-        removed = []
+        table, removed = self._fds["table"], []
+        slot, record, records = self._own()
         for entry in remove:
             if _word(table, entry.sample) == entry.word:
                 os.pwrite(table, bytes(8), 8 * entry.sample)
@@ -123,7 +121,6 @@ class LocalBackend:
                 removed.append(entry)
         added = []
         if add and slot >= 0:
-            record[shm.SAMPLES] = self.samples
             free = terms.limit - sum(map(memory, records))
             for entry in add:
                 field, size = _field(entry.word), W.size_of(entry.word)
@@ -141,6 +138,14 @@ class LocalBackend:
             self._directory.write(slot, record)
         return Swapped(removed, added)
 
+    def _own(self) -> tuple[int, list[int], list[list[int]]]:
+        """The place of this dataset's record (-1: there is none, and no room for one), that record, and all of them."""
+        records = self._directory.records()
+        slot = self._directory.slot(records, self._number)
+        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
+        record[shm.SAMPLES] = self.samples
+        return slot, record, records
+
     def _locked(self, change: Callable[[], _T], otherwise: _T) -> _T:
         """What a change gives that is made under the lock; ``otherwise`` where it cannot be had."""
         taken, latch = None, self._directory.latch
@@ -156,6 +161,7 @@ class LocalBackend:
         log = self._fds["log"]
         self._noted += 1
         with suppress(OSError):
+            # Whoever has read further than the log then goes is told to look at all of the table.
             if self._noted % 256 == 0 and os.fstat(log).st_size >= LOG:
                 os.ftruncate(log, 0)
             os.write(log, b"".join([_WORD.pack(entry.sample) for entry in added]))
@@ -164,6 +170,7 @@ class LocalBackend:
         """See ``Backend``."""
         with suppress(OSError):  # no memory
             file = open_file(".", os.O_TMPFILE | os.O_RDWR, at=self._fds["entries"])
+            # Where memory runs out in the middle, less is written, and no error is raised.
             if os.writev(file.fileno(), pieces) == sum(map(len, pieces)):
                 return LocalAside(file, self._fds["entries"], entry)
             file.close()
@@ -173,6 +180,7 @@ class LocalBackend:
         """See ``Backend``."""
         try:
             with open_file(_name(entry), os.O_RDONLY | _FLAGS, at=self._fds["entries"]) as file:
+                # A word says how many whole pages an entry takes, so never less than it has.
                 found = self._blocks.take(W.size_of(entry.word))
                 return found[: os.preadv(file.fileno(), [found], 0)]  # type: ignore[list-item]
         except OSError:
@@ -190,10 +198,7 @@ class LocalBackend:
 
     def room(self) -> RoomUse:
         """See ``Backend``."""
-        records = self._directory.records()
-        slot = self._directory.slot(records, self._number)
-        record = records[slot] if slot >= 0 else [0] * shm.FIELDS
-        record[shm.SAMPLES] = self.samples
+        _, record, records = self._own()
         held, (kept, evicted, lost) = record[HELD : HELD + 4], record[shm.KEPT : shm.LOST + 1]
         others = sum(map(memory, records)) - sum(held[:3])
         return RoomUse((held[0], held[1], held[2], held[3]), others, kept, evicted, lost)
@@ -202,19 +207,18 @@ class LocalBackend:
         """See ``Backend``."""
 
         def corrected() -> None:
-            records = self._directory.records()
-            slot = self._directory.slot(records, self._number)
+            slot, record, _ = self._own()
             if slot >= 0:
-                records[slot][shm.SAMPLES] = self.samples
                 for at, more in enumerate(by, HELD):
-                    records[slot][at] += more
-                self._directory.write(slot, records[slot])
+                    record[at] += more
+                self._directory.write(slot, record)
 
         self._locked(corrected, None)
 
     def saw(self, name: str, fresh: Array, mirror: Bytes) -> None:
         """See ``Backend``; ranks of a job add to what others wrote, and what gets lost is written the next time."""
         with suppress(OSError), open_file(self._path / "seen" / name, os.O_RDWR | os.O_CREAT | _FLAGS) as file:
+            # Not one step: bits of another rank that get lost here come again from its mirror, with its next batch.
             there = np.frombuffer(os.pread(file.fileno(), len(mirror), 0).ljust(len(mirror), b"\0"), np.uint8)
             os.pwrite(file.fileno(), np.bitwise_or(there, mirror), 0)  # type: ignore[arg-type]
 
@@ -250,6 +254,7 @@ class LocalBackend:
         """See ``Backend``: the kernel knows who lives."""
         try:
             if name not in self._ranks:
+                # It gets its name once it is locked: whoever sees it unlocked takes its rank for dead.
                 beside, place = self._path / "ranks" / f".{name}", self._path / "ranks" / name
                 self._ranks[name] = fd = os.open(beside, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -284,6 +289,7 @@ class LocalBackend:
         fd = self._ranks.pop(name, None)
         if fd is not None:
             with suppress(OSError):
+                # While it is still locked: nobody else then takes it for dead and clears it away too.
                 self._bury(name)
             os.close(fd)
 
@@ -339,6 +345,7 @@ class LocalBackend:
         beside = self._directory.path / f".{self._title}.{os.getpid()}"
 
         def removed() -> None:
+            # Before it is deleted, so that nobody finds a part of it; under the lock, so that no swap counts there.
             self._path.rename(beside)
             records = self._directory.records()
             for slot, each in enumerate(records):

@@ -57,6 +57,7 @@ class Parts:
 
     def again(self, value: Any) -> bool:
         """Whether this very object, which can be changed, stands in the sample already; then that is noted."""
+        # By identity, as long as the sample holds them all: no id is used twice meanwhile.
         number = self._seen.get(id(value))
         if number is None:
             self._seen[id(value)] = len(self._seen)

@@ -26,13 +26,16 @@ class RedisServer:
     def __init__(self, url: str, namespace: str) -> None:
         """Connect; ``CacheError`` says what is wrong with the URL, the server or the login."""
         self._driver = _driver()
+        known = self._driver.exceptions
+        # What a cluster's client raises where none of its servers answers is no error of the driver's own tree.
+        self._errors = (known.RedisError, known.RedisClusterException, OSError)
         self.where = _shown(url)
         self.prefix = f"hr:{{{namespace}}}"
         """How all keys begin that lie together on one server."""
         self._down_until, self._pause, self._told = 0.0, 0.0, set[str]()
         try:
             self.client, self.clustered = self._connect(url)
-        except (self._driver.exceptions.RedisError, OSError, TypeError) as error:  # the last for a wrong option
+        except (*self._errors, TypeError) as error:  # the last for a wrong option
             msg = f"the cache {self.where} cannot be used: {_said(error)}"
             raise CacheError(msg) from None
 
@@ -47,7 +50,14 @@ class RedisServer:
             client.close()
         if not cluster:
             return self._driver.Redis.from_url(url, **options), False
-        return self._driver.cluster.RedisCluster.from_url(url, **options), True
+        until = time.monotonic() + CONNECT
+        while True:
+            try:  # it asks its servers at once, with the time that there is for a reply
+                return self._driver.cluster.RedisCluster.from_url(url, **options), True
+            except self._errors:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     @property
     def rests(self) -> bool:
@@ -62,7 +72,7 @@ class RedisServer:
             return otherwise
         try:
             found = act()
-        except (self._driver.exceptions.RedisError, OSError) as error:
+        except self._errors as error:
             if not isinstance(error, self._driver.exceptions.ResponseError):
                 self._pause = min(LONGEST, max(FIRST, 2 * self._pause))
                 self._down_until = time.monotonic() + self._pause

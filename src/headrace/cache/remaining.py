@@ -19,6 +19,7 @@ class Remaining:
         self._left = np.ones(samples, bool) if members is None else np.zeros(samples, bool)
         if members is not None:
             self._left[members] = True
+        # Before what is done is taken out: a state asks for all that was ever served.
         self._members = np.packbits(self._left)
         self._left[done] = False
         self.count = int(np.count_nonzero(self._left))
@@ -48,6 +49,7 @@ class Remaining:
             found = len(front)
             while found < wanted and self._at < len(order):
                 more = self.of(order[self._at : self._at + 2 * wanted].astype(np.int64))
+                # The order is gone through once in an epoch, so all requests together cost what it is long.
                 self._at += 2 * wanted
                 parts.append(more)
                 found += len(more)
@@ -90,6 +92,7 @@ class RemainingPool:
             self._samples = np.concatenate([self._samples[: self.count], np.empty(end + 64, np.int64)])
         self._samples[self.count : end] = samples
         for at in range(self.count, end):
+            # To a random place among those there: the pool stays shuffled.
             other = int(self._rng.integers(at + 1))
             self._samples[[at, other]] = self._samples[[other, at]]
         self.count = end

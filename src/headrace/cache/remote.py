@@ -106,10 +106,7 @@ class RemoteBackend:
         """See ``Backend``."""
         return self.server.rests
 
-    @property
-    def barred(self) -> bool:
-        """See ``Backend``."""
-        return self.server.rests
+    barred = rests
 
     def _place(self, sample: int) -> tuple[str, int]:
         """Key and offset of a sample's word."""
@@ -131,6 +128,7 @@ class RemoteBackend:
         for part in np.unique(parts).tolist():
             chosen = np.flatnonzero(parts == part)
             gets = [word for at in (samples[chosen] % PART).tolist() for word in ("GET", "i64", f"#{at}")]
+            # One command for many words: a GETRANGE for each would cost the server as many times more.
             command = ("BITFIELD_RO", f"{self._base}:words:{part}", *gets)
             found[chosen] = self._tried(lambda command=command: self._pipelined([command])[0], 0)
         return found.byteswap().view(np.uint64)  # a server counts from the highest byte
@@ -239,6 +237,7 @@ class RemoteBackend:
         for first in range(0, len(places), 512):
             sets = [word for place in places[first : first + 512] for word in ("SET", "u1", place, 1)]
             commands.append(("BITFIELD", self._seen(name), *sets))
+        # A command for each bit would be longer than all the bits.
         if len(places) > max(
             512, self.samples // 64
         ):  # all of it at once, beside what other ranks of the job have seen
@@ -261,6 +260,7 @@ class RemoteBackend:
     def claim(self, job: str, entries: Sequence[Entry]) -> list[bool]:
         """See ``Backend``. A server that has forgotten what the job had, since it was restarted say, is not asked."""
         client, key = self.server.client, f"{self._base}:used:{job}"
+        # A mark of this job's own beside its notes: where it is gone, so are they, and nothing is known.
         if self._claims is None:
             mark = secrets.token_hex(8)
             self._claims = self._tried(lambda: (client.hsetnx(key, "mark", mark), client.hget(key, "mark"))[1], None)
@@ -320,6 +320,7 @@ class RemoteBackend:
 
     def divide(self, new: DivisionRecord, after: int | None) -> bool:
         """See ``Backend``."""
+        # The bytes are compared on the server: who wrote between is not overwritten.
         before, now = self._division(), self.division()
         if after is not None and (now is None or now.number != after):
             return False

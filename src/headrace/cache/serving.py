@@ -39,6 +39,14 @@ class Answer(NamedTuple):
     keep: Array
 
 
+def unanswered(asked: Array, remaining: Remaining | None) -> Answer:
+    """Of which the cache says nothing: those asked for, or with ``remaining`` what there is of them, and others."""
+    if remaining is not None:
+        drawn = remaining.of(asked)
+        asked = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
+    return Answer(asked, np.zeros(len(asked), np.uint64), np.zeros(len(asked), np.int64))
+
+
 class Serving:
     """One rank's. Used by one thread of one process."""
 
@@ -59,6 +67,7 @@ class Serving:
 
     def report(self, rank: Rank) -> None:
         """What this rank says of itself."""
+        # Kept, for a new epoch says it again before anything new is known.
         self._rank = rank
         if not self._backend.rests:
             self._backend.report(self._name, JobReport(self._turn, rank).packed())
@@ -125,7 +134,7 @@ class Serving:
     def _answer(self, asked: Array, remaining: Remaining | None) -> Answer:
         self._company.look()
         if self._backend.rests:
-            return self._without(asked, remaining)
+            return unanswered(asked, remaining)
         self.share.shed(-(-len(asked) // SHED))
         if remaining is None:
             return self._looked_up(asked)
@@ -134,13 +143,6 @@ class Serving:
             more = remaining.some(len(asked) - len(drawn), drawn) if len(drawn) < len(asked) else drawn[:0]
             return self._looked_up(np.concatenate([drawn, more]))
         return self._exchanged(len(asked), drawn, remaining)
-
-    def _without(self, asked: Array, remaining: Remaining | None) -> Answer:
-        chosen = asked
-        if remaining is not None:
-            drawn = remaining.of(asked)
-            chosen = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
-        return Answer(chosen, np.zeros(len(chosen), np.uint64), np.zeros(len(chosen), np.int64))
 
     def _looked_up(self, samples: Array) -> Answer:
         words = self._backend.words(samples)
@@ -167,12 +169,14 @@ class Serving:
         """Cached samples that a request may be served, as far as is known."""
         if self._most == math.inf:
             return count
+        # Rounded at random: a share of a small batch is seldom a whole number.
         return min(count, int(count * self._most * self._pool.count / remaining.count + self._rng.random()))
 
     def _others(self, count: int, besides: Array, remaining: Remaining) -> tuple[Array, Words]:
         """Up to ``count`` that are cached, and were not drawn."""
         samples, words = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         found = 0
+        # Twice as many as are lacking: some have been served or replaced since. What is left over goes back.
         while found < count and len(some := self._pool.draw(2 * (count - found))):
             left = np.unique(remaining.of(some))
             left = left[~np.isin(left, np.concatenate([besides, *samples]))]
@@ -191,6 +195,7 @@ class Serving:
         if arrived is not None:
             self._pool.add(remaining.of(arrived))
             return
+        # Few are left: to ask for their words costs less than to read the table.
         if remaining.count < self._backend.samples // 16:
             left = remaining.all()
             self._pool.fill(left[self._backend.words(left) > 0])
@@ -205,6 +210,7 @@ class Serving:
         taken = np.concatenate([besides, drawn])
         some = np.concatenate([drawn, remaining.some(AHEAD * count, taken)])
         urgency = self.share.policy.urgency(standing(self._company.need(some), self._company.units)).astype(np.float64)
+        # Need is a whole number: what was drawn wins among equals, and chance where all else is the same.
         urgency[: len(drawn)] += 0.5
         urgency += self._rng.random(len(some)) * 0.4
         return some[np.argsort(-urgency, kind="stable")[:count]]
@@ -258,6 +264,7 @@ class Serving:
         some = [form for form in W.FORMS if budget[form - 1]]
         if not some:
             return keep
+        # Full: newcomers come in the forms' own proportions, and take the place of their like.
         form = int(self._rng.choice(some, p=np.array([budget[each - 1] for each in some]) / sum(budget)))
         if need is not None:
             keep[absent & (need > 0)] = form
@@ -274,6 +281,7 @@ class Serving:
             held += W.sums(words[words > 0])
         off = tuple(int(there) - counted for there, counted in zip(held, self._backend.room().held, strict=True))
         if self._off is not None:
+            # What is on its way shows in one look and not in the other.
             both = [min(a, b, key=abs) if a * b > 0 else 0 for a, b in zip(off, self._off, strict=True)]
             if any(both):
                 self._backend.correct(both)

@@ -144,6 +144,7 @@ class Share:
         if below and (self.disk is None or form == W.AUGMENTED):
             return None
         entry = Entry(sample, W.word(form, self.disk.footprint(length) if below and self.disk else size, disk=below))
+        # Noted before anybody can find it: this job is never served what it made itself.
         if form == W.AUGMENTED and not backend.claim(self.unit.job, [entry])[0]:
             return None
         if len(self._scratch) < length:
@@ -169,6 +170,7 @@ class Share:
         """
         if not self._held:
             return
+        # Put away one by one, from the end of a list of its own: what an interrupt leaves of it is dropped.
         held, self._held = self._held[::-1], []
         victims, self._victims.going = self._victims.going, []
         try:
@@ -180,6 +182,7 @@ class Share:
                 entry, aside = held.pop()
                 if entry not in swapped.added:
                     aside.drop()
+                # Who read the new word before the entry had its name took it out again: then nothing leads to the file.
                 elif not aside.settle() or self.word(entry.sample) != entry.word:
                     self._erase([entry])
                     self.lost(entry)
@@ -198,6 +201,7 @@ class Share:
 
     def _room_for(self, sample: int, form: int, size: int) -> list[Entry] | None:
         """What has to go for a newcomer; None: it is not worth it, or nothing was found."""
+        # From hints, without a lock: the swap looks again, and refuses what does not fit after all.
         room, terms = self.room(), self.terms()
         if _fits(room, form, size, terms):
             return []
@@ -223,6 +227,7 @@ class Share:
         others = self.backend.siblings()
         try:
             alive = [each for each in others if each.reports()]
+            # What nobody uses goes first, all of it: it may be the same data before its code was changed.
             for each in others:
                 if each not in alive:
                     each.remove()
@@ -266,6 +271,7 @@ class Share:
 
     def adopt(self) -> None:
         """A disk may outlive the table of what it holds: take in what is there, if the table is new."""
+        # A table in which something was ever kept knows its disk already.
         if self.disk is None or self.backend.room().kept:
             return
         for entry in self.disk.listed():

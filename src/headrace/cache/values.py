@@ -3,7 +3,8 @@
 import array
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,23 +20,17 @@ def _none(_: None, parts: Parts) -> None:
     parts.tokens.append(b"N")
 
 
-def _bool(value: bool, parts: Parts) -> None:
-    parts.tokens.append(b"b")
+def _number(token: bytes, value: float, parts: Parts) -> None:
+    parts.tokens.append(token)
     parts.numbers.append(value)
 
 
 def _int(value: int, parts: Parts) -> None:
     if value in _INTS:
-        parts.tokens.append(b"i")
-        parts.numbers.append(value)
+        _number(b"i", value, parts)
     else:
         content = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
         _bytes_of(b"I", content, parts)
-
-
-def _float(value: float, parts: Parts) -> None:
-    parts.tokens.append(b"f")
-    parts.numbers.append(value)
 
 
 def _complex(value: complex, parts: Parts) -> None:
@@ -45,10 +40,6 @@ def _complex(value: complex, parts: Parts) -> None:
 
 def _str(value: str, parts: Parts) -> None:
     _bytes_of(b"u", value.encode("utf-8", "surrogatepass"), parts)
-
-
-def _bytes(value: bytes, parts: Parts) -> None:
-    _bytes_of(b"B", value, parts)
 
 
 def _bytearray(value: bytearray, parts: Parts) -> None:
@@ -62,26 +53,13 @@ def _bytes_of(token: bytes, content: bytes | memoryview, parts: Parts) -> None:
     parts.pieces.append((1, content))
 
 
-def _tuple(value: tuple[Any, ...], parts: Parts) -> None:
-    _members(b"t", value, parts)
+def _changeable(letter: bytes, values: list[Any] | set[Any], parts: Parts) -> None:
+    if not parts.again(values):
+        _members(letter, values, parts)
 
 
-def _list(value: list[Any], parts: Parts) -> None:
-    if not parts.again(value):
-        _members(b"l", value, parts)
-
-
-def _set(value: set[Any], parts: Parts) -> None:
-    if not parts.again(value):
-        _members(b"S", tuple(value), parts)
-
-
-def _frozenset(value: frozenset[Any], parts: Parts) -> None:
-    _members(b"F", tuple(value), parts)
-
-
-def _members(letter: bytes, values: list[Any] | tuple[Any, ...], parts: Parts) -> None:
-    if len(values) >= RUN and letter in b"tl" and _run(letter, values, parts):
+def _members(letter: bytes, values: Collection[Any], parts: Parts) -> None:
+    if len(values) >= RUN and isinstance(values, (tuple, list)) and _run(letter, values, parts):
         return
     parts.tokens.append(b"%b%d" % (letter, len(values)))
     at = 0
@@ -131,17 +109,17 @@ def _items(texts: bytes, others: bytes, value: dict[Any, Any], parts: Parts) -> 
 
 _DESCRIBERS: dict[type, Describer] = {
     type(None): _none,
-    bool: _bool,
+    bool: partial(_number, b"b"),
     int: _int,
-    float: _float,
+    float: partial(_number, b"f"),
     complex: _complex,
     str: _str,
-    bytes: _bytes,
+    bytes: partial(_bytes_of, b"B"),
     bytearray: _bytearray,
-    tuple: _tuple,
-    list: _list,
-    set: _set,
-    frozenset: _frozenset,
+    tuple: partial(_members, b"t"),
+    list: partial(_changeable, b"l"),
+    set: partial(_changeable, b"S"),
+    frozenset: partial(_members, b"F"),
     dict: _dict,
     OrderedDict: _ordered,
 }
@@ -158,21 +136,13 @@ def _made_bytearray(body: Body) -> bytearray:
     return found
 
 
-def _made_list(members: list[Builder]) -> Builder:
-    def build(body: Body) -> list[Any]:
-        found: list[Any] = []
-        body.made.append(found)
-        found.extend([member(body) for member in members])
-        return found
-
-    return build
-
-
-def _made_set(members: list[Builder]) -> Builder:
-    def build(body: Body) -> set[Any]:
-        found: set[Any] = set()
-        body.made.append(found)
-        found.update([member(body) for member in members])
+def _made_changeable(
+    kind: Callable[[], Any], fill: Callable[[Any, list[Any]], None], members: list[Builder]
+) -> Builder:
+    def build(body: Body) -> Any:
+        found = kind()
+        body.made.append(found)  # before its members, which may hold it
+        fill(found, [member(body) for member in members])
         return found
 
     return build
@@ -249,8 +219,8 @@ class PlainKind:
             return _made_dict(kind, [key for key, _ in both], [member for _, member in both])
         members = [reading.following() for _ in range(count)]
         if letter == "l":
-            return _made_list(members)
+            return _made_changeable(list, list.extend, members)
         if letter == "S":
-            return _made_set(members)
+            return _made_changeable(set, set.update, members)
         whole = tuple if letter == "t" else frozenset
         return lambda body: whole([member(body) for member in members])

@@ -48,6 +48,7 @@ class Victims:
                 self._found += [each for each in self.look(forms, worth) if each[1] not in known]
                 self._found.sort(key=lambda each: -each[0])
             else:
+                # Back to where they were taken from, the least one last again.
                 self._found += reversed(chosen)
                 self._in_vain = max(self._in_vain, worth)
                 return None
@@ -56,6 +57,7 @@ class Victims:
     def look(self, forms: Sequence[int], worth: int) -> list[tuple[int, Entry]]:
         """Entries of less worth than that among samples at random, in any order, each with its worth."""
         backend = self._backend
+        # From a whole byte of the bitmaps on.
         first = int(self._rng.integers(max(1, backend.samples - BLOCK + 1))) // 8 * 8
         words = backend.block(first, min(BLOCK, backend.samples - first))
         held = np.flatnonzero(np.isin(W.kinds(words), forms))

@@ -42,6 +42,7 @@ class Gathered:
 
     def keep(self, share: Share) -> None:
         """All of it, in the order in which it came."""
+        # Forgotten first: what fails is not kept, and not tried again with the next chunk.
         waiting, self._waiting, self._used = self._waiting, [], 0
         for sample, form, described in waiting:
             share.hold(sample, form, described)

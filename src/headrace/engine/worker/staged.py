@@ -57,9 +57,8 @@ class Staged:
         self._again, self._pause = 0.0, PAUSE
         self._times = StageTimes(self._codec)
         self._fixed = caching.options.split is not None
-        near = caching.options.url.startswith("shm:")
-        self._worth = KeepingWorth(LOCAL if near else REMOTE)
-        self._spent = cpu_clock if near else clock  # a server is waited for
+        self._near = caching.options.url.startswith("shm:")
+        self._worth = KeepingWorth(LOCAL if self._near else REMOTE)
         self._counter = counter
         self._gathered = Gathered()
         self._arena = arena
@@ -91,11 +90,12 @@ class Staged:
         self._counter.tell()
         if self._share is not None:
             keeps = self._worth.keeps
-            began = self._spent() if keeps else 0
+            timer = cpu_clock if self._near else clock
+            began = timer() if keeps else 0
             self._gathered.keep(self._share)
             self._share.settle()
             if keeps:
-                self._worth.settled((self._spent() - began) / 1e9)
+                self._worth.settled((timer() - began) / 1e9)
 
     def _made(self, share: Share, index: Any, plan: Plan, row: Arrived | None) -> Any:
         form, value = self._found(share, index, plan)
@@ -105,9 +105,10 @@ class Staged:
         # What was to be found and is stale, or gone, is kept anew as it was: it is known to be worth its room.
         anew = form == W.NOWHERE and plan.word not in {0, W.LOOK}
         keep = W.form_of(plan.word) if anew else plan.keep
+        # Before it is read: a file that changes meanwhile is then of another state than the entry says.
         stamp = self._stamp(index) if keep else None
         sized = form == W.NOWHERE and self._times.due()
-        waits, took, spent = _waits() if keep else 0, 0, 0
+        took, spent, waits = 0, 0, 0 if self._fixed or not keep else _waits()
         now, used = clock(), cpu_clock()
         for stage in self._stages.after(form):
             given, kept = value, keep == stage.form and stage.keeps
@@ -124,16 +125,19 @@ class Staged:
                 self._times.left(stage, used - before)
             if sized:
                 self._size(share, stage, None if kept else given, (stamp, value))
+            size = 0
             # What a device or a fetcher would have to do again is not seen here, and what a user has fixed is kept.
-            if kept and (anew or row is not None or stage.to_keep is not None or self._fixed):
-                self._keep(share, index, stage.form, (stamp, value))
-            elif kept:
-                # Whoever never waited was only kept from a core, which is no cost of a sample.
-                cost = took if _waits() > waits else spent
-                if self._worth.pays(cost / 1e9, self._times.latest(stage.form)):
-                    self._keep(share, index, stage.form, (stamp, value))
+            # Of the rest, one that never waited was only kept from a core, which is no cost of a sample.
+            if kept and (
+                (self._fixed or anew or row is not None or stage.to_keep is not None)
+                or self._pays(stage, took if _waits() > waits else spent)
+            ):
+                size = self._keep(share, index, stage.form, (stamp, value))
             if sized or kept:
+                last = used if self._near else now  # a server is waited for
                 now, used = clock(), cpu_clock()
+                if size and not sized and not self._fixed:
+                    self._worth.kept(((used if self._near else now) - last) / 1e9, size)
         self._times.tell(share)
         return value
 
@@ -197,6 +201,7 @@ class Staged:
             return W.NOWHERE, index
         try:
             stamp, value = self._codec.rebuild(*found)
+            # The file may have been written to since.
             if stamp == self._stamp(index):
                 self._times.read(clock() - began, cpu_clock() - used, len(found[1]))
                 return form, value
@@ -212,8 +217,11 @@ class Staged:
             return None  # fetching it will say why
         return None if found is None else list(found)
 
-    def _keep(self, share: Share, index: Any, form: int, value: Any) -> None:
-        began = self._spent()
+    def _pays(self, stage: Stage, cost: int) -> bool:
+        return self._worth.pays(cost / 1e9, self._times.latest(stage.form))
+
+    def _keep(self, share: Share, index: Any, form: int, value: Any) -> int:
+        """The bytes of its body; 0: it cannot be kept."""
         try:
             described = self._codec.describe(value)
         except NotKept as error:
@@ -221,11 +229,11 @@ class Staged:
             if error.reason not in _refused:
                 _refused.add(error.reason)
                 log.warning("what %s gives is not kept: %s", self._stages.steps[form - 1].name, str(error))
-            return
+            return 0
         sample = self._stages.origin(index)
         if not self._gathered.add(sample, form, described):
             share.hold(sample, form, described)
-        self._worth.kept((self._spent() - began) / 1e9, described.size)
+        return described.size
 
 
 def _waits() -> int:

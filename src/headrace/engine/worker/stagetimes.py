@@ -103,7 +103,9 @@ class StageTimes:
         now, self._sums["made"] = time.monotonic_ns(), self._sums["made"] + 1
         if now - self._told > TELL_NS:
             used, queued, sums = time.process_time_ns(), _queued(), Sums(**self._sums)
+            # What this process used that is none of the stages: scheduling, collating, keeping.
             others = max(0, used - self._used - sums.cpu)
+            # Also where it could not be told: a server that is away is not asked with every sample.
             self._told = now
             if share.measure(sums._replace(other_cpu=others, queued=queued - self._queued)):
                 self._used, self._queued = used, queued

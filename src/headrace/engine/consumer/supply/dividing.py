@@ -129,6 +129,7 @@ class Divider:
             promised_before=round(move.before.throughput),
             limit=splitting.LIMITS.index(move.after.limit),
         )
+        # Another rank may have planned from the same figures: one of the two is refused, and looks again.
         if self._backend.divide(new, facts.division.number):
             self._backend.fade()
             log.info("the cache is divided anew: %s", told(new))
@@ -155,6 +156,7 @@ class Spare:
         if before is None:
             return
         passed, used = now - before[0], max(0, self._before[2] - before[2]) / 1e9  # less: they were halved
+        # All that kept cores busy, less what the cache's jobs used.
         others = max(0.0, busy[0] - before[1] - used) / passed
         left = min(self._own, max(self.LEAST, busy[1] - others))
         self.cores += (left - self.cores) / 2  # of several looks: what is used is told later than it is

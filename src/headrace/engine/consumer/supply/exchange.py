@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.cache.entry import Bytes
 from headrace.cache.remaining import Remaining
-from headrace.cache.serving import Answer
+from headrace.cache.serving import Answer, unanswered
 from headrace.cache.words import LOOK, NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.saved import bitmap
@@ -27,10 +27,7 @@ class Unshared:
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
         """Of what remains."""
-        assert remaining is not None
-        drawn = remaining.of(asked)
-        served = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
-        return Answer(served, np.zeros(len(served), np.uint64), np.zeros(len(served), np.int64))
+        return unanswered(asked, remaining)
 
     def saw(self, samples: Array) -> None:
         """Nobody is told."""
@@ -182,6 +179,7 @@ class ExchangedGroups:
         indices = np.array(drawn, np.int64)
         if self._exchanges:
             return self._exchanged(indices)
+        # A sampler may repeat a sample within a batch; the cache is asked once.
         samples, first = np.unique(self._numbering.samples(indices), return_index=True)
         answer = self._place.request(samples, None)
         self._place.saw(samples)
@@ -197,11 +195,11 @@ class ExchangedGroups:
         answer = self._place.request(unique, remaining)
         extra = len(asked) - len(unique)
         if extra:
-            more = remaining.some(extra, answer.samples)
+            more = unanswered(remaining.some(extra, answer.samples), None)
             answer = Answer(
-                np.concatenate([answer.samples, more]),
-                np.concatenate([answer.words, np.zeros(len(more), np.uint64)]),
-                np.concatenate([answer.keep, np.zeros(len(more), np.int64)]),
+                np.concatenate([answer.samples, more.samples]),
+                np.concatenate([answer.words, more.words]),
+                np.concatenate([answer.keep, more.keep]),
             )
         self._place.saw(answer.samples)
         exchanged = len(set(answer.samples.tolist()).difference(asked.tolist()))
