@@ -28,14 +28,14 @@ def load(path: str) -> Any:
 
 
 def run_worlds(until: float) -> int:
-    """Whole runs with deaths and interrupts, of all arrangements; how many."""
+    """Whole runs with deaths and interrupts, of all arrangements, one of each however long it takes; how many."""
     from headrace.sched.acts import Arrangement
     from tests.sched.epochs import Plan
     from tests.sched.model import World
 
     runs = 0
     kinds = ["row"] * 6 + ["other", "object", "raises", "kills once", "misfit", "too large"]
-    while time.monotonic() < until:
+    while runs < len(Arrangement) or time.monotonic() < until:
         rng, collate = random.Random(runs), runs % 4 == 3
         behaviour = {index: rng.choice(kinds) for index in range(30)}
         batches = tuple(tuple(range(5 * first, 5 * first + 5)) for first in range(6))
@@ -80,7 +80,7 @@ def call_at_random(until: float) -> int:
         "look": lambda: [some(rng.randrange(3))],
         "is_busy": lambda: some(2),
     }
-    while time.monotonic() < until:
+    while not calls or time.monotonic() < until:
         words = memoryview(array("q", bytes(8 * dims.words)))
         twin.mutex(words).make()
         ledger = twin.NativeLane(words, dims, 0, twin.mutex(words))._native
