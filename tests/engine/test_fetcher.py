@@ -259,6 +259,23 @@ def test_whoever_waits_for_workers_goes_on_with_the_fetcher_meanwhile(fetcher_of
     groups.abandon()
 
 
+def test_an_epoch_begun_again_twice_leaves_nothing_of_the_first(fetcher_of):
+    """An interrupt may come before the second was ever asked for something; what the first had stays nobody's."""
+    fetcher = fetcher_of(RemoteNumbers(16))
+    order = Listed([list(range(8)), list(range(8, 16))])
+    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
+    while groups.head() is NOT_YET:
+        looked(fetcher)
+    last = groups.again([list(range(8))]).again([list(range(8, 16))])
+    while (head := last.head()) is NOT_YET:
+        looked(fetcher)
+    assert list(head) == list(range(8, 16))
+    assert not fetcher._asked
+    assert len(fetcher._live) == len(head)
+    last.abandon()
+    assert not fetcher._live
+
+
 def test_credentials_are_not_in_the_process_list(fetcher_of):
     store = RemoteNumbers(10)
     store.password = "visible-to-nobody"

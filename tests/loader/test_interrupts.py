@@ -18,6 +18,9 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import headrace
 from headrace.cache import shm
+from headrace.core.options import Retry
+from headrace.store.base import Row
+from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import at_step, inside
 from tests.names import new_name
 from tests.selection import scaled
@@ -46,6 +49,17 @@ class Staged(Numbers):
 
     def augment(self, decoded: int) -> torch.Tensor:
         return torch.tensor([decoded, decoded])
+
+
+class Fetched(Numbers):
+    """Rows that a process of its own brings."""
+
+    def __init__(self) -> None:
+        self.store, self.retry = RemoteNumbers(SAMPLES), Retry()
+        self.keys = self.store.keys()
+
+    def made_of(self, index: int, row: Row) -> torch.Tensor:
+        return torch.tensor([index, row.label])
 
 
 class Flaky(Numbers):
@@ -138,6 +152,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "inline stream": {"num_workers": 0, "batch_size": SIZE, "dataset": Items},
     "inline stateful": {"num_workers": 0, "batch_size": SIZE, "dataset": Counted},
 }
+FETCHED: dict[str, dict[str, Any]] = {
+    "fetched": WORKERS | {"in_order": True, "batch_size": SIZE, "dataset": Fetched},
+    "fetched free": WORKERS | {"in_order": False, "batch_size": SIZE, "dataset": Fetched, "shuffle": True},
+    "inline fetched": INLINE | {"dataset": Fetched},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +169,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def made(kind: str, **options: Any) -> headrace.DataLoader:
-    arguments = KINDS[kind] | options
+    arguments = (KINDS | FETCHED)[kind] | options
     if "sampler" in arguments:
         arguments["sampler"] = arguments["sampler"]()
     return headrace.DataLoader(arguments.pop("dataset", Numbers)(), **arguments)
@@ -291,7 +310,7 @@ def _interrupted(kind: str, event: str, numbers: Iterator[int]) -> int:
     return hits
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "failing" not in kind])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS | FETCHED if "failing" not in kind])
 @pytest.mark.scaled
 def test_interrupts_while_the_last_one_is_mended(kind: str) -> None:
     """One after the other, the later ones sooner than the first: what mends is interrupted, too."""

@@ -174,7 +174,9 @@ class ArrivingGroups:
         return following
 
     def abandon(self) -> None:
-        """Nothing of this epoch is needed any more."""
+        """Nothing of this epoch is needed any more, nor of what it took over from and has not yet abandoned."""
+        if self._before is not None:
+            self._before.abandon()
         self._arrivals.give_up()
         self._fetcher.forget(self._arrived)  # which knows more than is noted here, if an interrupt came
 
