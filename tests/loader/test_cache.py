@@ -172,6 +172,7 @@ def test_samples_that_cost_less_than_keeping_them_are_not_kept(name, workers):
             assert sorted(numbers(loader)) == list(range(samples))
         use = loader.stats().cache
     assert use.kept <= samples // 20
+    assert use.cheap + use.kept >= use.misses
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -181,7 +182,7 @@ def test_samples_that_cost_more_are_kept_at_once(name, workers, cost):
         for _ in range(2):
             assert sorted(numbers(loader)) == EVERYTHING
         use = loader.stats().cache
-    assert (use.misses, use.decoded) == (SAMPLES, SAMPLES)
+    assert (use.misses, use.decoded, use.cheap) == (SAMPLES, SAMPLES, 0)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 import headrace
 from headrace.cache import shm
 from headrace.core.options import Retry
+from headrace.engine.resources import Resources
 from headrace.store.base import Row
 from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import at_step, inside
@@ -491,3 +492,34 @@ def test_signals_at_random(kind: str) -> None:
                     except AssertionError:
                         check_state(kind, state, session, fully=False)
             session.check(kind)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("kind", ["strict", "free", "cached", "streams", "inline", "inline cached", "inline stream"])
+def test_an_epoch_whose_end_was_interrupted_is_not_finished_yet(
+    kind: str, persistent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop has not ended: who saves a state then, and goes on from it, trains no further epoch."""
+    loader = made(kind, persistent_workers=persistent and "inline" not in kind)
+    session, states, leave = Session(loader), [], Resources.leave
+    while len(session.rows) < SAMPLES:
+        session.step()
+
+    def leaving(resources: Resources) -> None:
+        leave(resources)
+        if not states:
+            states.append(loader.state_dict())  # as a handler may that does not raise
+            raise Interrupt
+
+    monkeypatch.setattr(Resources, "leave", leaving)
+    with pytest.raises(Interrupt):
+        session.step()
+    states.append(loader.state_dict())
+    assert not session.step(), "it ends all the same"
+    after = loader.state_dict()
+    loader.close()
+    session.check(kind)
+    assert [state["finished"] for state in [*states, after]] == [False, False, True]
+    for state in states:
+        assert rest(kind, state).rows == []
+    rest(kind, after).check(kind)

@@ -71,6 +71,8 @@ class CacheUse:
     """Samples that came from the store."""
     exchanged: int = 0
     """Samples served in place of others that were drawn; those come later in the epoch."""
+    cheap: int = 0
+    """Samples that were not kept because to make them takes less than to keep them and have them from here."""
     kept: int = 0
     """Entries that all jobs together have put into the cache, for this data, since it was made."""
     evicted: int = 0

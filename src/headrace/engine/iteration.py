@@ -40,7 +40,6 @@ class Iteration:
             raise LoaderClosed
         try:
             with resources.beginning():
-                resources.finished = False
                 resources.leave()
                 runs.begin(resources)
         except BaseException:
@@ -90,7 +89,10 @@ class Iteration:
             if hand is not None and load is not None and raised is not error:
                 hand.load = load
             load = error = None  # the traceback refers to this frame
+            ended = resources.over and isinstance(raised, StopIteration)
             self._leave(call)
+            if ended:
+                resources.finished = True  # from here on no handler runs
             raise
 
     def _wait_for_others(self, call: object) -> None:
@@ -139,7 +141,7 @@ class Iteration:
     def _take(self) -> Hand[Any]:
         run = self.resources.run
         if run is None or self.resources.closing:
-            if self.resources.finished:
+            if self.resources.over:
                 raise StopIteration
             raise LoaderClosed
         hands = run.hands
@@ -147,7 +149,7 @@ class Iteration:
             hand = (waiting(hands) if hands else None) or run.next()
         except StopIteration:
             self.resources.use_up()
-            self.resources.finished = True
+            self.resources.come_to_end()
             try:
                 self.resources.count()
                 self._page.show(self.resources.epoch, Delivered(), time.monotonic_ns(), finished=True)

@@ -89,13 +89,16 @@ class Resources:
         self.goes_on_from: dict[str, Any] | None = None
         """The state, until a batch of the epoch was delivered."""
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
+        self.over = False
+        """Whether no batch of the epoch is left."""
         self.finished = False
+        """Whether the caller was told so: an interrupt may come in place of that."""
         self.closing = False
         """Whether somebody asked for the end of it. It is never begun again then."""
         self.calls = OneCall()
         """Whoever is in one may use everything here; all others only ``close``."""
         self._last: dict[str, Any] = {}
-        self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun
+        self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun, or ended
         kept.watch(self)
 
     @property
@@ -107,9 +110,10 @@ class Resources:
     def standing(self, generator: torch.Generator | None) -> dict[str, Any]:
         """For a state: where the epoch stands, or the ``generator`` after it. Right whenever it is asked for.
 
-        Until the next epoch has really begun, that is where this one stood.
+        Until the next epoch has really begun, that is where this one stood; until the caller knows that there are no
+        more batches, that none is left.
         """
-        if self._before is not None:
+        if self._before is not None and not self.finished:
             return self._before()
         facts = {name: getattr(self, name) for name in ("epoch", "base_seed", "yielded", "finished")}
         if not self.finished:
@@ -121,13 +125,22 @@ class Resources:
     @contextmanager
     def beginning(self) -> Iterator[None]:
         """An epoch is begun in the block; if that fails, it was not."""
-        try:
-            before = partial(dict[str, Any], self.standing(self.settings.generator))
-        except Exception as error:  # noqa: BLE001  (of a sampler that cannot say where it stands: for whoever asks)
-            before = partial(_fail, error)
-        self._before = before
+        self._before = self._stood()
+        self.finished = self.over = False
         yield
         self._before = None
+
+    def come_to_end(self) -> None:
+        """No batch is left; a state says so, and not yet that the epoch is ``finished``."""
+        if not self.over:
+            self._before = self._stood()
+            self.over = True
+
+    def _stood(self) -> Callable[[], dict[str, Any]]:
+        try:
+            return partial(dict[str, Any], self.standing(self.settings.generator))
+        except Exception as error:  # noqa: BLE001  (of a sampler that cannot say where it stands: for whoever asks)
+            return partial(_fail, error)
 
     def progress(self) -> dict[str, Any]:
         """Where the epoch stands, or stood when it was left."""
@@ -241,7 +254,7 @@ class Resources:
             closing.callback(self._abandon_early)
             closing.callback(self.leave)
             closing.callback(self.count)
-            if not self.finished:
+            if not self.over:
                 closing.callback(self.progress)
 
     def leave(self) -> None:

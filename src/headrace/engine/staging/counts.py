@@ -3,16 +3,18 @@
 import os
 import struct
 
-_RECORD = struct.Struct("<4q")
+_RECORD = struct.Struct("<5q")
 
 
 class Counts:
-    """The loader's: it adds up. Samples made from the store, and from encoded, decoded and augmented entries."""
+    """The loader's: it adds up. Samples made from the store, and from encoded, decoded and augmented entries; and those
+    that were not kept, for they are cheap to make.
+    """
 
     def __init__(self) -> None:
         """Nothing yet."""
         self._fd, self._pid = -1, 0
-        self._before = [0, 0, 0, 0]
+        self._before = [0, 0, 0, 0, 0]
 
     def path(self) -> str:
         """Where other processes of this user find it, as long as it is not closed."""
@@ -34,6 +36,10 @@ class Counts:
             for each in _RECORD.iter_unpack(content[:whole]):
                 found = [a + b for a, b in zip(found, each, strict=True)]
         return found
+
+    def made(self) -> int:
+        """Samples of all processes, whatever they began with."""
+        return sum(self.total()[:-1])
 
     def close(self) -> None:
         """What was counted stays; idempotent."""
@@ -64,6 +70,10 @@ class Counter:
     def found(self, form: int) -> None:
         """A sample began with that; the loader knows after ``tell``."""
         self._counts[form] += 1
+
+    def cheap(self) -> None:
+        """A sample was not kept, for it is cheap to make; the loader knows after ``tell``."""
+        self._counts[-1] += 1
 
     def tell(self) -> None:
         """Before samples are handed on."""

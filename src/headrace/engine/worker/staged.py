@@ -218,7 +218,10 @@ class Staged:
         return None if found is None else list(found)
 
     def _pays(self, stage: Stage, cost: int) -> bool:
-        return self._worth.pays(cost / 1e9, self._times.latest(stage.form))
+        pays = self._worth.pays(cost / 1e9, self._times.latest(stage.form))
+        if not pays:
+            self._counter.cheap()
+        return pays
 
     def _keep(self, share: Share, index: Any, form: int, value: Any) -> int:
         """The bytes of its body; 0: it cannot be kept."""

@@ -45,7 +45,7 @@ class Hits:
         self.show()
 
     def show(self) -> None:
-        misses, encoded, decoded, augmented = self.counts.total()
+        misses, encoded, decoded, augmented, cheap = self.counts.total()
         room = self._room
         self._counters.cache = CacheUse(
             encoded,
@@ -53,6 +53,7 @@ class Hits:
             augmented,
             misses,
             self.exchanged,
+            cheap,
             kept=room.kept,
             evicted=room.evicted,
             lost=room.lost,
@@ -96,7 +97,7 @@ class Membership:
             backend.divide(new, None if now is None else now.number)
 
     def begin(self, outside: Array | None) -> None:
-        self._before = sum(self._hits.counts.total())
+        self._before = self._hits.counts.made()
         self.serving.begin(outside)
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
@@ -110,7 +111,7 @@ class Membership:
         return answer
 
     def saw(self, samples: Array) -> None:
-        self.serving.saw(samples, sum(self._hits.counts.total()) - self._before)
+        self.serving.saw(samples, self._hits.counts.made() - self._before)
 
     def count(self) -> None:
         backend = self.share.backend
