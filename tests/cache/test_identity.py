@@ -1,6 +1,7 @@
 """Which job a process belongs to, as launchers tell it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_ranks_of_one_launch_are_one_job(one, other):
 )
 def test_other_launches_are_other_jobs(one, other):
     assert launched(*one) != launched(*other)
+
+
+def test_a_launcher_may_have_a_name_that_ends_within_a_letter():
+    own = Path("/proc/self/comm").read_bytes()
+    Path("/proc/self/comm").write_bytes("тренировка".encode()[:15])
+    try:
+        assert launched(ALONE, "a", os.getpid()) is not None
+    finally:
+        Path("/proc/self/comm").write_bytes(own)
 
 
 def test_a_process_alone_is_a_job_of_its_own(monkeypatch):

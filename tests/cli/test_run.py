@@ -274,6 +274,8 @@ def test_the_first_rank_whose_time_is_over_says_when_all_end(tmp_path):
         (["--compare", "5", "--trace", "a", "--", "true"], "leave --loader and --trace out"),
         (["--trace", "/nowhere/at/all", "--", "true"], "there is no such folder"),
         (["--trace", "/", "--", "true"], "--trace /: this is a folder"),
+        (["--trace", __file__, "--", "true"], "there is a file that is not a trace"),
+        (["--trace", "/dev/null", "--", "true"], "there is a file that is not a trace"),
         (["--", "/nowhere/at/all"], "cannot run /nowhere/at/all: No such file"),
         (["--compare", "3", "--", "true"], "fewer than two batches"),
     ],

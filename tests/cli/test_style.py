@@ -132,3 +132,33 @@ def test_shells_are_told_the_commands(capsys, shell):
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(word in script for word in ("doctor", "ingest", "--compare"))
+
+
+def test_names_that_look_like_emoji_are_shown_as_they_are(tmp_path):
+    (tmp_path / ":x:").mkdir()
+    (tmp_path / ":x:" / "a.bin").write_bytes(b"a")
+    program = [sys.executable, "-m", "headrace", "store", "info", f"file://{tmp_path}"]
+    assert ":x:" in subprocess.run(program, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("arguments", [["cache", "ls"], ["cache", "ls", "--json"]])
+def test_an_output_that_is_full_is_one_line(arguments):
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-m", "headrace", *arguments]
+        done = subprocess.run(program, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "headrace cache ls: No space left on device\n")
+
+
+def test_without_an_output_all_is_done_nevertheless():
+    program = ["sh", "-c", '"$0" -m headrace cache ls --json >&-', sys.executable]
+    done = subprocess.run(program, check=False, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_while_a_command_is_imported_is_an_interrupt(monkeypatch, capsys):
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headrace.cli.__main__.parser", interrupted)
+    assert main(["ingest", "a", "b"]) == 130
+    assert capsys.readouterr().err == "headrace ingest: interrupted\n"

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,15 @@ def test_a_process_that_is_gone_counts_nothing():
     assert mine[0] > 0
     assert cores._seconds([]) == (0.0, 0.0)
     assert cores._seconds([2**22 + 1]) == (0.0, 0.0)
+
+
+def test_a_process_counts_whose_name_ends_within_a_letter():
+    own = Path("/proc/self/comm").read_bytes()
+    Path("/proc/self/comm").write_bytes("тренировка".encode()[:15])
+    try:
+        assert cores._seconds([os.getpid()])[0] > 0
+    finally:
+        Path("/proc/self/comm").write_bytes(own)
 
 
 def test_free_memory_is_the_tighter_of_machine_and_groups(monkeypatch):

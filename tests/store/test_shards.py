@@ -1,5 +1,6 @@
 """Shards other tools wrote, read as stores."""
 
+import errno
 import io
 import json
 import pickle
@@ -79,6 +80,14 @@ class TestTarNames:
         with tarfile.open(tmp_path / "a.tar", "w:gz"):
             pass
         with pytest.raises(StoreRefused, match=r"a\.tar cannot be read as a plain tar"):
+            store.open_store(f"wds://{tmp_path}").keys()
+
+    def test_a_folder_that_may_not_be_entered_is_the_stores_error(self, tmp_path, monkeypatch):
+        def denied(_):
+            raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+        monkeypatch.setattr("headrace.store.webdataset.Path.is_dir", denied)
+        with pytest.raises(StoreRefused, match=r"wds://.*Permission denied"):
             store.open_store(f"wds://{tmp_path}").keys()
 
 

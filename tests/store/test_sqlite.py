@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace import store
-from headrace.core.errors import StoreError, StoreRefused, StoreUnavailable
+from headrace.core.errors import MissingKey, StoreError, StoreRefused, StoreUnavailable
 from headrace.store import LabelKind, Record, Schema
 from headrace.store.sqlite import database
 from headrace.testing.stores import StoreConformance, WritableConformance, fill, sample_records
@@ -155,3 +155,24 @@ class TestReading:
         with made._reading() as connection:
             plan = connection.execute("EXPLAIN QUERY PLAN SELECT key, label FROM metadata ORDER BY key").fetchall()
         assert not any("samples" in str(row) for row in plan)
+
+
+def test_a_key_that_is_no_text_is_not_there(made):
+    with pytest.raises(MissingKey, match="no row with the key"):
+        made.get("\ud800")
+
+
+def test_a_store_that_another_process_makes_meanwhile_is_no_strangers(tmp_path, monkeypatch):
+    url, ours, asked = f"sqlite:///{tmp_path}/a.db", database.ours, []
+
+    def before(connection):
+        found = ours(connection)
+        if not asked:
+            asked.append(found)
+            fill(store.open_writable(url), sample_records(2))
+        return found
+
+    monkeypatch.setattr(database, "ours", before)
+    fill(store.open_writable(url), sample_records())
+    assert asked == [False]
+    assert store.open_store(url).info().rows == len(sample_records())

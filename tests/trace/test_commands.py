@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 import subprocess
 import sys
@@ -49,6 +50,19 @@ def test_report_as_a_page(trace, capsys, tmp_path):
     assert captured.out == ""
     assert "out.html" in captured.err
     assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("begin", ["nan", "inf", "1e300"])
+def test_a_page_begins_at_a_number_of_seconds(trace, capsys, tmp_path, begin):
+    assert main(["trace", "report", trace, "--html", str(tmp_path / "out.html"), "--from", begin]) == 2
+    assert "give a number of seconds" in capsys.readouterr().err
+
+
+def test_a_page_is_written_in_any_locale(trace, tmp_path):
+    plain = os.environ | {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    program = [sys.executable, "-m", "headrace", "trace", "report", trace, "--html", str(tmp_path / "out.html")]
+    assert subprocess.run(program, check=False, env=plain).returncode == 0
+    assert "\u00b5" in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
 def test_everything_is_shown(tmp_path, capsys):

@@ -75,5 +75,5 @@ def boot() -> str:
 def _started(process: int) -> str:
     """When a process was started, so that its number alone does not count."""
     with suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     return ""

@@ -1,6 +1,7 @@
 """``headrace <command>``: parse, run, and turn a user's mistake into one line and exit code 2."""
 
 import argparse
+import errno
 import importlib.metadata
 import io
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from headrace.cli import UsageError, add_commands
 from headrace.core.errors import HeadraceError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 COMMANDS = ("cache", "completion", "demo", "doctor", "ingest", "plan", "run", "split", "store", "top", "trace")
 
 
@@ -21,25 +23,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     named = next((word for word in words if not word.startswith("-")), None)
     # Only the command that is called is imported: what others need would take longer than most commands.
-    options = parser([named] if named in COMMANDS else COMMANDS).parse_args(words)
+    called = " ".join(["headrace", *([named] if named in COMMANDS else [])])
     try:
+        options = parser([named] if named in COMMANDS else COMMANDS).parse_args(words)
+        called = options.called
         code = int(options.act(options))
-        sys.stdout.flush()
+        print(end="", flush=True)  # also where there is no standard output
         return code
     except BrokenPipeError:  # whoever read our output has seen enough: `headrace ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own last flush is quiet
+        _print_no_more()
         return 141
     except (UsageError, HeadraceError) as error:
-        print(f"{options.called}: {error}", file=sys.stderr)
+        print(f"{called}: {error}", file=sys.stderr)
         return 2
-    except OSError as error:  # a file that the user named, and that no command has said more about
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:  # the file that our output goes to, say: writes name none
+            _print_no_more()
+            print(f"{called}: {error.strerror}", file=sys.stderr)
+            return 2
         if error.filename is None:
             raise
-        print(f"{options.called}: {error.filename}: {error.strerror}", file=sys.stderr)
+        # A file that the user named, and that no command has said more about.
+        print(f"{called}: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{options.called}: interrupted", file=sys.stderr)
+        print(f"{called}: interrupted", file=sys.stderr)
         return 130
+
+
+def _print_no_more() -> None:
+    """What was printed and could not be written is dropped, so that Python's own last flush is quiet."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:

@@ -218,8 +218,8 @@ def _looked_at(output: Path) -> dict[str, str]:
 
     trace = read(output / "demo.trace")
     html, timeline = output / "report.html", output / "timeline.json"
-    html.write_text(page(trace, report(trace, calibrate(), len(os.sched_getaffinity(0))), 0.0))
-    with timeline.open("w") as file:
+    html.write_text(page(trace, report(trace, calibrate(), len(os.sched_getaffinity(0))), 0.0), encoding="utf-8")
+    with timeline.open("w", encoding="utf-8") as file:
         chrome.write(trace, file, coarse=False)
     return {"trace": str(trace.path), "report": str(html), "timeline": str(timeline)}
 

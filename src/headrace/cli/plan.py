@@ -97,7 +97,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 def _read(name: str) -> dict[str, Any]:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text()
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {name}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     try:

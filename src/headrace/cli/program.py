@@ -1,8 +1,12 @@
-"""A program that a command runs: what stands behind ``--`` on the command line."""
+"""A program that a command runs: what stands behind ``--`` on the command line, and where its trace is to go."""
 
 import argparse
+from pathlib import Path
 
 from headrace.cli import UsageError
+from headrace.trace.format import MAGIC
+
+IN_THE_WAY = "there is a file that is not a trace; it is left alone, choose another name"
 
 
 def add_program(parser: argparse.ArgumentParser, about: str = "what to run, as you would start it") -> None:
@@ -22,3 +26,12 @@ def required(options: argparse.Namespace) -> list[str]:
     if not program:
         raise UsageError("nothing to run: give the program after --, as in: -- python train.py")
     return program
+
+
+def in_the_way(output: Path) -> bool:
+    """Whether something is there that no trace would replace. Nothing is read of what is no file: a FIFO would wait."""
+    if not output.is_file():
+        return output.exists()
+    with output.open("rb") as file:
+        head = file.read(len(MAGIC))
+    return head not in (b"", MAGIC)

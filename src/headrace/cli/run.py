@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import UsageError, answer
-from headrace.cli.program import add_program, required
+from headrace.cli.program import IN_THE_WAY, add_program, in_the_way, required
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,6 +66,8 @@ def _once(options: argparse.Namespace, program: list[str]) -> int:
         raise UsageError(f"--trace {trace}: there is no such folder")
     if trace is not None and Path(trace).is_dir():
         raise UsageError(f"--trace {trace}: this is a folder; name a file in it")
+    if trace is not None and in_the_way(Path(trace)):
+        raise UsageError(f"--trace {trace}: {IN_THE_WAY}")
     if trace is not None and not os.access(Path(trace).absolute().parent, os.W_OK):
         raise UsageError(f"--trace {trace}: nothing can be written in that folder; name a file in another with --trace")
     with tempfile.TemporaryDirectory(prefix="headrace-run-") as folder:

@@ -26,11 +26,11 @@ class PipeConsole(Console):
 
 
 def screen() -> Console:
-    """The standard output. Texts are printed as they are: names of a user's things may look like markup."""
-    console = PipeConsole(markup=False, highlight=False)
+    """The standard output. Texts are printed as they are: names of a user's things may look like markup, or emoji."""
+    console = PipeConsole(markup=False, emoji=False, highlight=False)
     if console.is_terminal or "COLUMNS" in os.environ:
         return console
-    return PipeConsole(markup=False, highlight=False, width=PIPE_WIDTH)
+    return PipeConsole(markup=False, emoji=False, highlight=False, width=PIPE_WIDTH)
 
 
 def table(title: str, *headings: str, left: int = 1) -> Table:

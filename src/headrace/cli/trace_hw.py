@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.cli import UsageError, answer, hw_tables, listed
-from headrace.cli.program import add_program, required
-from headrace.trace.format import MAGIC
+from headrace.cli.program import IN_THE_WAY, add_program, in_the_way, required
 from headrace.trace.hardware import callgrind_file, mapping, profile, records, runner, vendor
 from headrace.trace.hardware.events import event
 from headrace.trace.hardware.profile import Profile, beside
@@ -136,12 +135,9 @@ def _lay_beside(traces: Sequence[Path], output: Path) -> None:
 
 def _make_way(output: Path) -> None:
     """A trace that is there from before must not be taken for the new one; any other file is left alone."""
-    if not output.exists():
-        return
-    with output.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise UsageError(f"-o {output}: there is a file that is not a trace; it is left alone, choose another name")
-    output.unlink()
+    if in_the_way(output):
+        raise UsageError(f"-o {output}: {IN_THE_WAY}")
+    output.unlink(missing_ok=True)
 
 
 def _joined(path: Path) -> Profile:

@@ -15,6 +15,9 @@ from headrace.trace.reader import Trace, read
 from headrace.trace.report import report
 from headrace.trace.select import chosen
 
+LONGEST_S = 1e9
+"""Of a trace: its times are nanoseconds, and have 64 bits."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a trace that headrace wrote")
@@ -27,11 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if not abs(options.begin) < LONGEST_S:
+        raise UsageError(f"--from {options.begin}: give a number of seconds")
     trace = chosen(read(options.file), options.run, options.loader)
     found = report(trace, calibrate(), _cores(trace))
     if options.html:
         try:
-            Path(options.html).write_text(page(trace, found, options.begin))
+            Path(options.html).write_text(page(trace, found, options.begin), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--html {options.html}: cannot be written ({error.strerror})") from error
         print(f"{options.html}: open it in a browser", file=sys.stderr)

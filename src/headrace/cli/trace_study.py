@@ -108,6 +108,6 @@ def _write(options: argparse.Namespace, found: Study, command: str) -> None:
     path = Path(options.output)
     text = json.dumps(found.data(), indent=1) + "\n" if path.suffix == ".json" else chart.page(found, command)
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"-o {path}: cannot be written ({error.strerror})") from None

@@ -1,7 +1,7 @@
 """Metadata as columns: from a database's values to arrays, and what a store holds, told from them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import StoreError
@@ -81,9 +81,11 @@ def check_kinds(wanted: Mapping[str, Kind], there: Mapping[str, Kind], store: st
     return [name for name in wanted if name not in there]
 
 
-def check_record(record: Record, labels: LabelKind, columns: Collection[str], store: str) -> None:
-    """Refuses a row that the store could not give back as it is."""
-    unknown = record.metadata.keys() - set(columns)
+def check_record(record: Record, labels: LabelKind, columns: Mapping[str, Kind], store: str) -> None:
+    """Refuses a row that the store could not give back as it is, and one that would make the columns unreadable."""
+    if not isinstance(record.key, str):
+        raise StoreError.at(store, f"keys are texts, and {record.key!r:.60} is none")
+    unknown = record.metadata.keys() - columns.keys()
     if unknown:
         raise StoreError(
             f"{store} has no column {min(unknown)!r}; name it in the schema (key {record.key!r})",
@@ -102,6 +104,24 @@ def check_record(record: Record, labels: LabelKind, columns: Collection[str], st
             server=store,
             key=record.key,
         )
+    for name, value in record.metadata.items():
+        if not _keeps(columns[name], value):
+            told = f"column {name!r} holds {columns[name].value} values, and cannot take {value!r:.60}"
+            raise StoreError.at(store, f"{told} (key {record.key!r})", key=record.key)
+    if labels is LabelKind.INTEGER and not _keeps(Kind.INTEGER, record.label):
+        told = f"labels have 64 bits, and {record.label!r:.60} has more"
+        raise StoreError.at(store, f"{told} (key {record.key!r})", key=record.key)
+
+
+def _keeps(kind: Kind, value: Any) -> bool:
+    """Numbers of numpy's are none of Python's: SQLite would keep their bytes, and the column be read no more."""
+    if value is None:
+        return True
+    if kind is Kind.TRUTH:
+        return isinstance(value, int) and value in (0, 1)
+    if kind is Kind.INTEGER:
+        return isinstance(value, int) and -(1 << 63) <= value < 1 << 63
+    return isinstance(value, str if kind is Kind.TEXT else (int, float))
 
 
 def describe(store: str, columns: Columns, labels: LabelKind, kinds: Mapping[str, Kind]) -> Info:

@@ -134,8 +134,8 @@ class TarStore(UrlNamed, LocalStore):
     def _samples(self) -> TarIndex:
         """Headers are read once. A copy in another process looks whether the shards are still the same."""
         if self._index is None or self._looked != os.getpid():
-            shards = tuple(self._find())
             try:
+                shards = tuple(self._find())
                 if self._index is None or self._index.shards != shards or not self._index.is_current():
                     self._index = TarIndex(shards)
             except (BadTar, OSError) as error:

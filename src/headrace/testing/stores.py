@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -267,6 +268,23 @@ class WritableConformance(Given):
         with self.store.writer() as writer, raises(StoreError) as caught:
             writer.put([self.records[0]._replace(metadata={"surprise": 1})])
         assert "surprise" in str(caught[0])
+
+    def test_a_value_of_another_kind_is_refused_and_harms_nothing(self) -> None:
+        assert isinstance(self.store, WritableStore)
+        before = self.store.info()
+        kinds = {"a": Kind.INTEGER, "b": Kind.NUMBER, "c": Kind.TEXT, "d": Kind.TRUTH}
+        whole: list[Any] = [np.int64(1), 1.5, "1", 1 << 63]
+        others: dict[str, list[Any]] = {"a": whole, "b": [np.float32(1), "1"], "c": [1, b"1"], "d": [np.True_, 2]}
+        self.store.create(Schema(self.labels, kinds))
+        with self.store.writer() as writer:
+            for name, value in ((name, value) for name, values in others.items() for value in values):
+                with raises(StoreError) as caught:
+                    writer.put([self.records[0]._replace(key="other", metadata={name: value})])
+                assert repr(name) in str(caught[0])
+            with raises(StoreError):
+                writer.put([self.records[0]._replace(key=b"other")])  # type: ignore[arg-type]
+        assert self.store.info().rows == before.rows
+        assert "other" not in self.store.columns()["key"].tolist()
 
     def test_a_column_cannot_have_a_name_that_is_taken(self) -> None:
         assert isinstance(self.store, WritableStore)

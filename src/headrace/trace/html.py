@@ -26,7 +26,7 @@ def page(trace: Trace, report: Report, begin: float = 0.0) -> str:
         "batches": [_points(delivered(of_runs(trace, loader.runs))) for loader in loaders(trace)],
         "timeline": timeline(trace, begin),
     }
-    template = importlib.resources.files("headrace.trace").joinpath("page.html").read_text()
+    template = importlib.resources.files("headrace.trace").joinpath("page.html").read_text(encoding="utf-8")
     # A text in the data must not end the script it stands in.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return template.replace("/*DATA*/null", text)

@@ -15,6 +15,7 @@ from headrace.core.errors import StoreError, StoreRefused
 from headrace.store import Record, open_store, open_writable
 from headrace.store.ingest import ReadOptions, ingest
 from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.store import SqliteStore
 from headrace.testing.stores import fill, in_child, sample_records
 from tests.store.ingest.support import ROOT, class_folders, contents, manifest, picture
 
@@ -207,3 +208,21 @@ class TestOddRows:
         rows = [{"path": "a.bin", "grade": 10**30, "label": 1}, {"path": "a.bin", "grade": 2, "label": 1}]
         outcome = ingest(str(manifest(tmp_path / "m.csv", rows)), url, ReadOptions(columns=()))
         assert outcome.whole
+
+
+def test_classes_that_another_ingest_names_meanwhile_get_other_numbers(tmp_path, url, monkeypatch):
+    for name in ("bee", "eel"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "a.bin").write_bytes(name.encode())
+    name_classes, named = SqliteStore.name_classes, []
+
+    def second(there, numbers):
+        if not named:
+            named.append(numbers)
+            open_writable(url).name_classes({"ant": 0, "dog": 1})
+        name_classes(there, numbers)
+
+    monkeypatch.setattr(SqliteStore, "name_classes", second)
+    ingest(str(tmp_path / "in"), url)
+    assert open_writable(url).class_numbers() == {"ant": 0, "dog": 1, "bee": 2, "eel": 3}
+    assert sorted((label, row["class"]) for _, label, row in contents(url).values()) == [(2, "bee"), (3, "eel")]

@@ -112,10 +112,12 @@ def _prepared(store: WritableStore, shape: SourceShape, reading: ReadOptions) ->
     used = {str(name): int(number) for name, number in pairs.items() if name is not None}
     if not isinstance(store, NamingStore):
         return numbered(shape.classes, used, reading.classes, shape.numbers)
-    known = store.class_numbers()
-    numbers = numbered(shape.classes, {**known, **used}, reading.classes, shape.numbers)
-    if numbers != known:
-        store.name_classes(numbers)
+    known, numbers = None, dict[str, int]()
+    while (now := store.class_numbers()) != known:  # another ingest may name classes meanwhile, and take our numbers
+        known = now
+        numbers = numbered(shape.classes, {**known, **used}, reading.classes, shape.numbers)
+        if numbers != known:
+            store.name_classes(numbers)
     return numbers
 
 

@@ -91,7 +91,8 @@ class Database(UrlNamed):
         """Ready to be written through; closed where it is no store's."""
         try:
             # Both are asked before anything is set: a stranger's database must not be changed, not even its log.
-            if not ours(connection) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            # The tables first: another process may make them, and its mark with them, in between.
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] and not ours(connection):
                 raise StoreRefused.at(self.name, f"{self.path} is a database of somebody else's")
             if ours(connection):
                 self._check_format(connection)

@@ -44,10 +44,15 @@ class SqliteStore(UrlNamed, LocalStore, RemovingStore):
             found = reader.rows("SELECT label, data FROM samples WHERE key = ?", (key,))
         except sqlite3.Error as error:
             raise self._database.told(error, key) from error
+        except UnicodeEncodeError:  # what is no text was never stored
+            raise self._missing(key) from None
         if not found:
-            raise MissingKey(f"{self.name} has no row with the key {key!r}", server=self.name, key=key)
+            raise self._missing(key)
         label, data = found[0]
         return soundness.checked_row(key, label, data, reader.labels, self.name)
+
+    def _missing(self, key: str) -> MissingKey:
+        return MissingKey(f"{self.name} has no row with the key {key!r}", server=self.name, key=key)
 
     def keys(self) -> list[str]:
         with self._reading() as connection:
@@ -125,7 +130,7 @@ class SqliteStore(UrlNamed, LocalStore, RemovingStore):
         with self._writing() as connection:
             with soundness.sensible(self.name):
                 kinds, labels = kinds_of(connection), labels_of(connection)
-            yield SqliteWriter(self._database, connection, list(kinds), labels)
+            yield SqliteWriter(self._database, connection, kinds, labels)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -1,12 +1,12 @@
 """Puts rows into the tables, payload, metadata and origin together, and takes them out again."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from headrace.core.errors import StoreError
-from headrace.store.base import LabelKind, Record
+from headrace.store.base import Kind, LabelKind, Record
 from headrace.store.columns import check_record
 from headrace.store.origin import Origin, Stored
 from headrace.store.sqlite.database import Database, changed, transaction
@@ -21,17 +21,17 @@ class SqliteWriter:
     """Writes batches of rows, each in one transaction."""
 
     def __init__(
-        self, database: Database, connection: sqlite3.Connection, columns: list[str], labels: LabelKind
+        self, database: Database, connection: sqlite3.Connection, kinds: Mapping[str, Kind], labels: LabelKind
     ) -> None:
         self._database, self._name = database, database.name
         self._connection = connection
-        self._columns = columns
+        self._kinds, self._columns = kinds, list(kinds)
         self._labels = labels
         self._origins = Origins(connection)
         self._searched: dict[str, bool] = {}  # by run: whether there is anything of another one
-        names = ", ".join(map(quoted, columns))
-        marks = ", ".join("?" * len(columns))
-        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in columns[1:])
+        names = ", ".join(map(quoted, kinds))
+        marks = ", ".join("?" * len(kinds))
+        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in self._columns[1:])
         self._put_metadata = (
             f"INSERT INTO metadata ({names}) VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET {changes}"
         )
@@ -128,7 +128,7 @@ class SqliteWriter:
             ) from error
 
     def _metadata(self, record: Record) -> list[object]:
-        check_record(record, self._labels, self._columns, self._name)
+        check_record(record, self._labels, self._kinds, self._name)
         own: dict[str, object] = {"key": record.key, "label": record.label, "bytes": len(record.payload)}
         return [own[name] if name in own else record.metadata.get(name) for name in self._columns]
 
