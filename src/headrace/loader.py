@@ -155,8 +155,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
                 iteration = self._new_iteration()
             else:
                 iteration.reset()
-            self._latest, self._iterator = iteration.resources, iteration
-            return iteration
+            self._iterator = iteration
+            return self._newest(iteration)
         return self._new_iteration()
 
     def _new_iteration(self) -> Iteration:
@@ -165,8 +165,12 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if self.pin_memory:
             settings.warn_about_pinning(self.pin_memory_device)
         self._kept.recording = session.recording(self.trace)
-        iteration = Iteration(Resources(self._settings(), self._kept))
-        self._latest = iteration.resources  # until now, the state is that of the epoch before
+        return self._newest(Iteration(Resources(self._settings(), self._kept)))
+
+    def _newest(self, iteration: Iteration) -> Iteration:
+        """Until now, the state is that of the epoch before, or the one that was loaded."""
+        self._latest = iteration.resources
+        iteration.resources.take_over()
         return iteration
 
     def _settings(self) -> Settings:

@@ -414,6 +414,31 @@ def test_a_handler_that_looks_at_any_line_of_iter(kind: str, persistent: bool) -
         assert epoch > scaled(2, 9)
 
 
+@pytest.mark.scaled
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("kind", ["strict", "free", "inline"])
+def test_a_handler_that_looks_while_an_epoch_of_which_nothing_is_left_begins(kind: str, persistent: bool) -> None:
+    """The state was taken when all was delivered, and before the end of it was: no state from then on is empty."""
+    with made(kind) as loader:
+        session = Session(loader)
+        while len(session.rows) < SAMPLES:
+            session.step()
+        taken = loader.state_dict()
+    assert not taken["finished"]
+    with made(kind, persistent_workers=persistent and kind != "inline") as loader:
+        for line in itertools.count(1, scaled(41, 3)):
+            loader.load_state_dict(taken)
+            states: list[dict[str, Any]] = []
+            with at_step(line, lambda states=states: states.append(loader.state_dict()), "line") as steps:
+                iterator = iter(loader)
+            assert list(iterator) == []
+            for state in states:
+                assert (state["epoch"], state["yielded"], state["finished"]) == (0, SAMPLES // SIZE, False)
+                assert rest(kind, state).rows == []
+            if steps[0] < line:
+                break
+
+
 def test_an_interrupt_after_a_stream_has_ended() -> None:
     """Its memory is the other stream's by then, whose batches are not its own."""
     with made("streams", dataset=Uneven, prefetch_factor=1) as loader:

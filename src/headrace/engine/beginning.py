@@ -64,7 +64,7 @@ def numbered(resources: Resources) -> dict[str, Any] | None:
     Gives the state that it goes on from, or comes after, if any.
     """
     resources.epoch, saved = resources.kept.begin_epoch()
-    resources.goes_on_from = saved
+    resources.goes_on_from, resources.owes_nothing = saved, False
     resources.counted = None, saved["yielded"] if saved and not saved["finished"] else 0
     return saved
 
@@ -88,8 +88,8 @@ def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
             load(settings.dataset, saved["dataset"], "dataset")
             resources.end_workers()  # they have the dataset as it was
     resources.base_seed = seed
-    if going_on is not None and not settings.iterable and is_over(going_on, settings.index_sampler):
-        resources.use_up()  # no batch will do so; a trainer that begins an epoch only to find it over begins another
+    if going_on is not None and not settings.iterable:
+        resources.owes_nothing = is_over(going_on, settings.index_sampler)
     return Beginning(resources.epoch, seed, order, going_on)
 
 

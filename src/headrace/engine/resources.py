@@ -88,6 +88,8 @@ class Resources:
         """Drawn once for all epochs."""
         self.goes_on_from: dict[str, Any] | None = None
         """The state, until a batch of the epoch was delivered."""
+        self.owes_nothing = False
+        """Whether none will be: all that state's batches were delivered."""
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
         self.over = False
         """Whether no batch of the epoch is left."""
@@ -147,6 +149,11 @@ class Resources:
         if self.run is not None:
             self._last = self.run.progress()
         return self._last
+
+    def take_over(self) -> None:
+        """From now on the loader's state is this one's."""
+        if self.owes_nothing:
+            self.use_up()  # no batch will do so; a trainer that begins an epoch only to find it over begins another
 
     def use_up(self) -> None:
         """A batch was delivered, or there was none: the state that the epoch goes on from is used up."""
