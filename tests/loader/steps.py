@@ -69,6 +69,16 @@ def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[i
             gc.enable()
 
 
+@contextmanager
+def collecting_calls_nobody() -> Iterator[None]:
+    """Hypothesis has the collector call it, in our frames: what a handler raises on its way there, Python prints."""
+    others, gc.callbacks[:] = gc.callbacks[:], []
+    try:
+        yield
+    finally:
+        gc.callbacks[:] = others
+
+
 def is_in(thread: int, function: Callable[..., Any]) -> bool:
     """Whether a thread runs this function of Python's."""
     frame = sys._current_frames().get(thread)

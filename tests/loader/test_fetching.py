@@ -22,7 +22,7 @@ from headrace.engine.consumer.supply import arriving, fetcher_process, fetching
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.sched import arrivals
 from tests.engine.remote import RemoteNumbers
-from tests.loader.steps import inside, is_in, leaves
+from tests.loader.steps import collecting_calls_nobody, inside, is_in, leaves
 from tests.parity.support import wait_until
 from tests.selection import scaled
 
@@ -217,7 +217,8 @@ def test_interrupts_cost_no_row(workers):
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with loader_of(RemoteNumbers(400, delay=0.002), in_order=True, num_workers=workers) as loader:
+        remote = loader_of(RemoteNumbers(400, delay=0.002), in_order=True, num_workers=workers)
+        with collecting_calls_nobody(), remote as loader:
             found, iterator, interrupts = [], iter(loader), 0
             while True:
                 timer = threading.Timer(0.013 if interrupts < 25 else 60, signal.raise_signal, [signal.SIGUSR1])

@@ -22,7 +22,7 @@ from headrace.core.options import Retry
 from headrace.engine.resources import Resources
 from headrace.store.base import Row
 from tests.engine.remote import RemoteNumbers
-from tests.loader.steps import at_step, inside
+from tests.loader.steps import at_step, collecting_calls_nobody, inside
 from tests.names import new_name
 from tests.selection import scaled
 
@@ -481,7 +481,8 @@ def shooting(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
     before, thread = signal.signal(signal.SIGUSR1, handler), threading.Thread(target=shoot)
     thread.start()
     try:
-        yield
+        with collecting_calls_nobody():
+            yield
     finally:
         over.set()
         thread.join()
