@@ -47,6 +47,15 @@ def looked(fetcher):
     poll.poll(1000 * LOOK_SECONDS)
 
 
+def first_of_two_here(fetcher):
+    """Two groups of eight rows, of which the first has come."""
+    order = Listed([list(range(8)), list(range(8, 16))])
+    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
+    while groups.head() is NOT_YET:
+        looked(fetcher)
+    return groups
+
+
 def brought(fetcher, count, *, ahead=50):
     """Ask for the first ``count`` rows a few at a time, take and free each; the rows by number."""
     asked, found, rows = 0, Collected(), {}
@@ -244,10 +253,7 @@ def test_what_nobody_waits_for_any_more_is_not_brought(fetcher_of):
 def test_whoever_waits_for_workers_goes_on_with_the_fetcher_meanwhile(fetcher_of):
     """What is still to be said to it, or was not heard, would end every sleep at once."""
     fetcher = fetcher_of(RemoteNumbers(16))
-    order = Listed([list(range(8)), list(range(8, 16))])
-    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
-    while groups.head() is NOT_YET:
-        looked(fetcher)
+    groups = first_of_two_here(fetcher)
     groups.taken()  # which the fetcher is to be told; nothing more is drawn until a batch is delivered
     for _ in range(30):
         _, events = groups.waited_for()
@@ -262,10 +268,7 @@ def test_whoever_waits_for_workers_goes_on_with_the_fetcher_meanwhile(fetcher_of
 def test_an_epoch_begun_again_twice_leaves_nothing_of_the_first(fetcher_of):
     """An interrupt may come before the second was ever asked for something; what the first had stays nobody's."""
     fetcher = fetcher_of(RemoteNumbers(16))
-    order = Listed([list(range(8)), list(range(8, 16))])
-    groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
-    while groups.head() is NOT_YET:
-        looked(fetcher)
+    groups = first_of_two_here(fetcher)
     last = groups.again([list(range(8))]).again([list(range(8, 16))])
     while (head := last.head()) is NOT_YET:
         looked(fetcher)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.core.processes import stat_of
+
 _LOCAL = ("127.", "localhost", "::1")
 _own: tuple[int, str] = (0, "")
 _resumed: tuple[int, str] = (0, "")
@@ -75,5 +77,5 @@ def boot() -> str:
 def _started(process: int) -> str:
     """When a process was started, so that its number alone does not count."""
     with suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        return stat_of(process)[19]
     return ""

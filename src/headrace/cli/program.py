@@ -6,8 +6,6 @@ from pathlib import Path
 from headrace.cli import UsageError
 from headrace.trace.format import MAGIC
 
-IN_THE_WAY = "there is a file that is not a trace; it is left alone, choose another name"
-
 
 def add_program(parser: argparse.ArgumentParser, about: str = "what to run, as you would start it") -> None:
     """The last argument of a command: all that follows."""

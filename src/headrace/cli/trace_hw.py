@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.cli import UsageError, answer, hw_tables, listed
-from headrace.cli.program import IN_THE_WAY, add_program, in_the_way, required
+from headrace.cli.program import add_program, in_the_way, required
+from headrace.trace.format import IN_THE_WAY
 from headrace.trace.hardware import callgrind_file, mapping, profile, records, runner, vendor
 from headrace.trace.hardware.events import event
 from headrace.trace.hardware.profile import Profile, beside

@@ -12,7 +12,7 @@ from headrace.cache.options import Cache
 from headrace.engine.consumer.ordering.early import members
 from headrace.engine.consumer.ordering.facts import compare
 from headrace.engine.consumer.ordering.order import Order
-from headrace.engine.consumer.ordering.saved import is_over, members_of, pending
+from headrace.engine.consumer.ordering.saved import members_of, pending
 from headrace.engine.consumer.ordering.sources import unpack_random
 from headrace.engine.consumer.samplework import Source
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
@@ -64,7 +64,7 @@ def numbered(resources: Resources) -> dict[str, Any] | None:
     Gives the state that it goes on from, or comes after, if any.
     """
     resources.epoch, saved = resources.kept.begin_epoch()
-    resources.goes_on_from, resources.owes_nothing = saved, False
+    resources.goes_on_from = saved
     resources.counted = None, saved["yielded"] if saved and not saved["finished"] else 0
     return saved
 
@@ -88,8 +88,6 @@ def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
             load(settings.dataset, saved["dataset"], "dataset")
             resources.end_workers()  # they have the dataset as it was
     resources.base_seed = seed
-    if going_on is not None and not settings.iterable:
-        resources.owes_nothing = is_over(going_on, settings.index_sampler)
     return Beginning(resources.epoch, seed, order, going_on)
 
 

@@ -14,6 +14,7 @@ from headrace.engine.calls import OneCall
 from headrace.engine.consumer.cores import free_memory
 from headrace.engine.consumer.counters import summary
 from headrace.engine.consumer.ordering.early import EarlyOrder
+from headrace.engine.consumer.ordering.saved import is_over
 from headrace.engine.consumer.ordering.sources import pack_random
 from headrace.engine.consumer.processes.pool import Pool
 from headrace.engine.consumer.samplework import SampleWork
@@ -88,8 +89,6 @@ class Resources:
         """Drawn once for all epochs."""
         self.goes_on_from: dict[str, Any] | None = None
         """The state, until a batch of the epoch was delivered."""
-        self.owes_nothing = False
-        """Whether none will be: all that state's batches were delivered."""
         self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
         self.over = False
         """Whether no batch of the epoch is left."""
@@ -152,7 +151,8 @@ class Resources:
 
     def take_over(self) -> None:
         """From now on the loader's state is this one's."""
-        if self.owes_nothing:
+        saved, settings = self.goes_on_from, self.settings
+        if saved and not saved["finished"] and not settings.iterable and is_over(saved, settings.index_sampler):
             self.use_up()  # no batch will do so; a trainer that begins an epoch only to find it over begins another
 
     def use_up(self) -> None:

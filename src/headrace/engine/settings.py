@@ -181,6 +181,8 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         batched=loader._auto_collation,  # noqa: SLF001  (as they ask)
         own_batches=leeway.batches,
         own_order=leeway.order,
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
         collate_fn=collated if on_device else loader.collate_fn,
         workers=loader.num_workers,
         adaptive=leeway.workers,
@@ -189,18 +191,19 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         persistent=loader.persistent_workers and loader.num_workers > 0,
         in_order=_keeps_order(loader, leeway) if loader.in_order is None else loader.in_order,
         timeout=vars(loader)["timeout"],  # as it was given: read as an attribute it may be signed for accelerate
+        worker_init_fn=loader.worker_init_fn,
         context=loader.multiprocessing_context,
+        generator=loader.generator,
+        pin_memory=loader.pin_memory,
+        device=loader.device,
         on_device=on_device,
+        on_error=loader.on_error,
+        loading=loader.loading,
+        scheduling=loader.scheduling,
         recording=recording,
+        cache=cache,
         reported=loader._IterableDataset_len_called if iterable else None,  # noqa: SLF001  (as they warn by)
-        **{name: getattr(loader, name) for name in _AS_GIVEN},
     )
-
-
-_AS_GIVEN = (
-    *("batch_size", "drop_last", "worker_init_fn", "generator", "pin_memory", "device"),
-    *("on_error", "loading", "scheduling", "cache"),
-)
 
 
 def _keeps_order(loader: Any, leeway: Leeway) -> bool:

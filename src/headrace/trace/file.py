@@ -159,9 +159,7 @@ def _begun(file: int, path: str, join: bytes | None) -> tuple[int, int, bytes]:
         head = os.pread(file, F.HEADER.size, 0)
         ours = head.startswith(F.MAGIC) and len(head) == F.HEADER.size
         if head and not ours:
-            raise TraceError(
-                f"trace={path!r}: there is a file that is not a trace; it is left alone, choose another name"
-            )
+            raise TraceError(f"trace={path!r}: {F.IN_THE_WAY}")
         if join is None and head[_IDENTITY] not in _ours and not _in_use(file):
             _begin(file, path)
             head = os.pread(file, F.HEADER.size, 0)

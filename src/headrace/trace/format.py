@@ -28,6 +28,7 @@ import struct
 
 VERSION = 1
 MAGIC = b"headrace trace\r\n"
+IN_THE_WAY = "there is a file that is not a trace; it is left alone, choose another name"
 EXTENT = max(16384, mmap.ALLOCATIONGRANULARITY)  # of files written here; a file's header says what it is in it
 HEADER = struct.Struct("<16sIIQQ16sI64s")  # magic, version, extent, monotonic base, wall-clock base, id, state, host
 STATE_OFFSET = struct.calcsize("<16sIIQQ16s")

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.core.processes import stat_of
 from headrace.engine.consumer import cgroup
 
 CEILING = 32
@@ -107,8 +108,7 @@ def _seconds(pids: list[int]) -> tuple[float, float]:
     tick = 1 / os.sysconf("SC_CLK_TCK")
     for pid in pids:
         try:
-            # A program's name ends after 15 bytes, which may be in the middle of a letter.
-            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            fields = stat_of(pid)
             ticks = tick * (int(fields[11]) + int(fields[12]))
             # Of all threads in coarse steps, and of the first one exactly; not every kernel tells the latter.
             own, queued, *_ = Path(f"/proc/{pid}/schedstat").read_text().split()

@@ -144,7 +144,7 @@ class ArrivingGroups:
             except Exception as error:
                 if signals.is_raised_by_handler(error):
                     raise
-                unasked.append(number)
+                unasked.append(number)  # an index the dataset has not: the worker will raise what it says
         self._arrivals.arrive_at_once(unasked, None)
         self._fetcher.ask(keys, self._arrived)
 

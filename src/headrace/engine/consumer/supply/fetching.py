@@ -109,22 +109,19 @@ class Fetcher:
 
     def free(self, places: Iterable[Arrived]) -> None:
         """Nobody needs these payloads any more: they count as consumed."""
-        torn, self._torn = self._torn, True
-        offsets = [place.offset for place in places if self._live.pop(place.offset, None) is not None]
-        if offsets and self._process is not None:
-            self._process.outbox += wire.numbers(MessageKind.FREE, offsets)
-            self._waits = False
-        self._torn = torn
+        self._free([place.offset for place in places])
 
     def forget(self, by: Sink | None = None) -> None:
         """Whoever asked with this sink, or anybody, needs nothing of that any more: what came, and what did not."""
-        torn, self._torn = self._torn, True
         self.drop([number for number, (_, sink) in self._asked.items() if by in (None, sink)])
-        offsets = [offset for offset, (_, sink) in self._live.items() if by in (None, sink)]
-        if offsets and self._process is not None:
-            self._process.outbox += wire.numbers(MessageKind.FREE, offsets)
-        for offset in offsets:
-            del self._live[offset]
+        self._free([offset for offset, (_, sink) in self._live.items() if by in (None, sink)])
+
+    def _free(self, offsets: list[int]) -> None:
+        torn, self._torn = self._torn, True
+        freed = [offset for offset in offsets if self._live.pop(offset, None) is not None]
+        if freed and self._process is not None:
+            self._process.outbox += wire.numbers(MessageKind.FREE, freed)
+            self._waits = False
         self._torn = torn
 
     def waits(self) -> None:
