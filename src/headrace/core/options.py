@@ -71,11 +71,15 @@ class Loading:
     ``memory_limit`` bounds, in bytes, the shared memory that holds batches, those the user keeps included; ``None``
     is a quarter of what is free when the iteration starts. Once it is reached, batches are copied out.
     ``prefetch``: for datasets whose samples come from a store behind a network.
+    ``repeats``: of an iterable dataset, whether a worker that iterates over it anew gets the same items in the same
+    order: then one that dies is replaced, and its stream passed over again. Without it that raises ``WorkerDied``, as
+    torch raises, unless the dataset or its iterator has a state.
     """
 
     seeding: Seeding = Seeding.SAMPLE
     memory_limit: int | None = None
     prefetch: Prefetch = Prefetch()
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         seeding: object = self.seeding
@@ -86,6 +90,9 @@ class Loading:
             raise TypeError(f"Loading(prefetch=...) takes Prefetch(...), not {self.prefetch!r}")
         if self.memory_limit is not None and self.memory_limit <= 0:
             raise ValueError(f"Loading(memory_limit=...) takes a positive number of bytes, not {self.memory_limit!r}")
+        repeats: object = self.repeats
+        if not isinstance(repeats, bool):
+            raise TypeError(f"Loading(repeats=...) takes True or False, not {self.repeats!r}")
 
 
 @dataclass(frozen=True, slots=True)
