@@ -21,6 +21,7 @@ from headrace.store.keys import Keys
 from headrace.store.locate import open_store
 from headrace.store.origin import NamingStore
 from headrace.store.provenance import Identified, Provenance, Stamped
+from headrace.store.shards.formats import PreparedStore
 from headrace.store.splits.file import chosen
 from headrace.store.wrappers import Retrying
 
@@ -77,6 +78,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         self._changes = bool(parts.rest) or any((augment, augment_both, transforms, target_transform))
         self._split = split if isinstance(split, str) else None
         self._columns_in_order: dict[str, npt.NDArray[Any]] | None = None
+        if isinstance(self.store, PreparedStore):
+            self.store.prepare()
         self.keys: Sequence[str] = self._chosen(split)
         """The key of each sample."""
         if split is not None and self._reader is self.store:
