@@ -90,6 +90,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.loading = settings.chosen("loading", loading, (Loading,), Loading())
         self.scheduling = settings.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
         self.cache = settings.chosen("cache", cache, (Cache,), None)
+        if self.loading.repeats and not isinstance(dataset, IterableDataset):
+            msg = f"loading=Loading(repeats=True) speaks of an iterable dataset, and {type(dataset).__name__} is none"
+            raise ValueError(msg)
         if self.cache is not None:
             check_staged(dataset)
         self._state: Any = None

@@ -1,4 +1,4 @@
-"""What ``accelerate.Accelerator.prepare`` returns still runs on this engine.
+"""Adapter for accelerate, so that what ``Accelerator.prepare`` returns still runs on this engine.
 
 accelerate never iterates the loader it is given. It reads torch's arguments back from its attributes, shards
 the batch sampler, and makes a ``DataLoaderShard`` (or ``DataLoaderDispatcher``) that holds a new, plain torch
@@ -112,7 +112,9 @@ def _do_nothing() -> None:
 
 
 def _successor(loader: Any, build: type[Loader], dataset: Any, asked: dict[str, Any]) -> Loader:
-    """What the wrapper holds: the loader, or one like it for the data and batches accelerate made of it."""
+    """The loader for accelerate's wrapper: the given one, or one like it for the data and batches accelerate made
+    of it.
+    """
     device = asked.get("device")
     # Our copy runs ahead on a side stream; accelerate's own then finds nothing to do.
     ahead = device if device is not None and torch.device(device).type == "cuda" else None
