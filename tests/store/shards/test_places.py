@@ -287,6 +287,6 @@ def test_shards_are_ingested_from_where_they_lie(endpoint, tmp_path):
     mds_of(tmp_path / "a")
     upload(endpoint, tmp_path / "a", "source")
     outcome = ingest(url_of("mds", endpoint, "source"), f"sqlite:///{tmp_path}/a.db", ReadOptions())
-    assert (outcome.written, outcome.failures) == (10, [])
+    assert (outcome.written, outcome.failures) == (10, ())
     with reader(store.open_store(f"sqlite:///{tmp_path}/a.db")) as made:
         assert sorted(made.columns()["who"].tolist()) == [f"p{number}é" for number in range(10)]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from headrace.store.base import Kind, Label, LabelKind
-from headrace.store.shards.recent import Measured
+from headrace.store.shards.recent import Unpacked
 from headrace.store.shards.shard import Listed, Shard, Steps, Wanted
 
 
@@ -46,7 +46,7 @@ class OpenedShards(Protocol):
         """Whether a piece holds more samples than one, and is worth keeping."""
         ...
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Measured:
+    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
         """A piece, unpacked; only called where ``is_block``. Raises ``DamagedShard``. May take its time."""
         ...
 

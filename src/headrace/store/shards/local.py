@@ -7,7 +7,7 @@ from headrace.store.base import LocalStore, Row
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing
 from headrace.store.shards.folder_place import FolderPlace
 from headrace.store.shards.formats import Format, OpenedShards
-from headrace.store.shards.recent import Measured, Recent
+from headrace.store.shards.recent import Recent, Unpacked
 from headrace.store.shards.shard import Steps
 from headrace.store.url import StoreUrl
 
@@ -33,7 +33,7 @@ class LocalShards(ShardCatalogue, LocalStore):
             table = self._tables.get(shard)
             if table is None and (steps := opened.table(shard)) is not None:
                 table = self._place.run(steps)
-                self._tables.put(shard, Measured(table, getattr(table, "nbytes", 64)))
+                self._tables.put(shard, Unpacked(table, getattr(table, "nbytes", 64)))
             payload, label = opened.row(shard, position, self._piece(opened, shard, position, table), table)
         except StoreError as error:
             error.key = key

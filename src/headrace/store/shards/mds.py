@@ -19,7 +19,7 @@ from headrace.store.base import Kind, Label, LabelKind
 from headrace.store.shards import encodings
 from headrace.store.shards.codecs import unpacked
 from headrace.store.shards.numbered import numbered, position_of
-from headrace.store.shards.recent import Measured
+from headrace.store.shards.recent import Unpacked
 from headrace.store.shards.shard import Below, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, borders, whole
 from headrace.store.url import StoreUrl
 
@@ -175,11 +175,11 @@ class MdsShards:
     def is_block(self, shard: int) -> bool:
         return self.described[shard].algorithm is not None
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Measured:
+    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
         about = self.described[shard]
         assert about.algorithm is not None
         found = memoryview(unpacked(raw, about.algorithm, about.size))
-        return Measured((_table(found, about), found), len(found))
+        return Unpacked((_table(found, about), found), len(found))
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:
         about = self.described[shard]

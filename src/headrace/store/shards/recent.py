@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, NamedTuple
 
 
-class Measured(NamedTuple):
+class Unpacked(NamedTuple):
     """A value, and the bytes that it takes."""
 
     value: Any
@@ -17,7 +17,7 @@ class Recent:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._held: dict[Hashable, Measured] = {}
+        self._held: dict[Hashable, Unpacked] = {}
         self._size = 0
 
     def get(self, key: Hashable) -> Any:
@@ -28,7 +28,7 @@ class Recent:
         self._held[key] = found
         return found.value
 
-    def put(self, key: Hashable, made: Measured) -> None:
+    def put(self, key: Hashable, made: Unpacked) -> None:
         """Keeps it, unless it alone is too large."""
         if made.size > self._budget:
             return
@@ -52,7 +52,7 @@ class Shared:
         self._being_made = 0
         self._room = asyncio.Condition()
 
-    async def get(self, key: Hashable, size: int, make: Callable[[], Awaitable[Measured]]) -> Any:
+    async def get(self, key: Hashable, size: int, make: Callable[[], Awaitable[Unpacked]]) -> Any:
         """The value; ``make`` is called where nobody does already. ``size``: about what making it takes."""
         found = self._recent.get(key)
         if found is not None:
@@ -69,7 +69,7 @@ class Shared:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _make(self, key: Hashable, size: int, make: Callable[[], Awaitable[Measured]]) -> Any:
+    async def _make(self, key: Hashable, size: int, make: Callable[[], Awaitable[Unpacked]]) -> Any:
         async with self._room:
             await self._room.wait_for(lambda: not self._being_made or self._being_made + size <= self._budget)
             self._being_made += size

@@ -10,7 +10,7 @@ from headrace.store.base import RemoteStore, Row, Session
 from headrace.store.shards.bucket_place import BucketPlace
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing, one_line
 from headrace.store.shards.formats import Format, OpenedShards
-from headrace.store.shards.recent import Measured, Shared
+from headrace.store.shards.recent import Shared, Unpacked
 from headrace.store.shards.shard import Steps, Wanted
 from headrace.store.url import StoreUrl
 
@@ -78,15 +78,15 @@ class ShardSession:
         await self._tables.close()
         await self._blocks.close()
 
-    async def _table(self, steps: Steps[Any]) -> Measured:
+    async def _table(self, steps: Steps[Any]) -> Unpacked:
         table = await self._place.run(steps)
-        return Measured(table, getattr(table, "nbytes", 64))
+        return Unpacked(table, getattr(table, "nbytes", 64))
 
     async def _read(self, wanted: Wanted) -> bytes | memoryview:
         if wanted.begin == wanted.end:
             return b""
         return await self._place.bucket.read(*wanted)
 
-    async def _block(self, shard: int, wanted: Wanted) -> Measured:
+    async def _block(self, shard: int, wanted: Wanted) -> Unpacked:
         raw = await self._read(wanted)
         return await asyncio.to_thread(self._opened.block, shard, raw)

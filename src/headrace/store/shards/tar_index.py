@@ -22,7 +22,7 @@ LONGEST_TOLD = 1 << 16
 """Extensions and size of files whose content is kept with the index, since it is at hand when that is made."""
 
 
-class Piece(NamedTuple):
+class TarPiece(NamedTuple):
     """Where a file of a sample lies, in its shard."""
 
     offset: int
@@ -160,10 +160,10 @@ class TarIndex:
         rank = bisect_left(self.keys, key)
         return self.order[rank] if rank < len(self.keys) and self.keys[rank] == key else None
 
-    def files(self, number: int) -> dict[str, Piece]:
+    def files(self, number: int) -> dict[str, TarPiece]:
         """The files of a sample by extension, in their order in the shard."""
         places = range(self._upto[number - 1] if number else 0, self._upto[number])
-        return {self.extensions[self._kinds[at]]: Piece(self._offsets[at], self._sizes[at]) for at in places}
+        return {self.extensions[self._kinds[at]]: TarPiece(self._offsets[at], self._sizes[at]) for at in places}
 
     def told(self, shard: int, offset: int) -> bytes | None:
         """The content of a file, where it is known without reading it again."""

@@ -12,9 +12,9 @@ from typing import Any
 from headrace.store.base import Kind, Label, LabelKind
 from headrace.store.columns import OWN
 from headrace.store.shards.brace_lists import expanded
-from headrace.store.shards.recent import Measured
+from headrace.store.shards.recent import Unpacked
 from headrace.store.shards.shard import Below, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, whole
-from headrace.store.shards.tar_index import Piece, TarIndex, members_of
+from headrace.store.shards.tar_index import TarIndex, TarPiece, members_of
 from headrace.store.url import StoreUrl
 
 BESIDE = ("cls", "json", "txt", "id", "index", "labels", "cap")
@@ -160,8 +160,8 @@ class TarShards:
     def is_block(self, shard: int) -> bool:
         return False
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Measured:
-        return Measured(raw, len(raw))
+    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
+        return Unpacked(raw, len(raw))
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:
         payload, label = self._pieces(shard, position)
@@ -172,7 +172,7 @@ class TarShards:
         raw = bytes(piece[label.offset - first : label.offset - first + label.size])
         return content, _integer(raw) if self.labels is LabelKind.INTEGER else raw
 
-    def _pieces(self, shard: int, position: int) -> tuple[Piece, Piece | None]:
+    def _pieces(self, shard: int, position: int) -> tuple[TarPiece, TarPiece | None]:
         """Payload and label. Raises ``DamagedShard`` where one is missing."""
         files = self.index.files(self.index.starts[shard] + position)
         extension = self._payload(files)
@@ -182,13 +182,13 @@ class TarShards:
             raise DamagedShard(f"it has no .{self._label} file")
         return files[extension], None if self._label is None else files[self._label]
 
-    def _payload(self, files: dict[str, Piece]) -> str | None:
+    def _payload(self, files: dict[str, TarPiece]) -> str | None:
         if self.data is not None:
             return self.data if self.data in files else None
         others = (name for name in files if name not in BESIDE and name != self.label)
         return next(others, next((name for name in files if name not in ("cls", self.label)), None))
 
-    def _payload_of(self, number: int) -> Piece | None:
+    def _payload_of(self, number: int) -> TarPiece | None:
         files = self.index.files(number)
         extension = self._payload(files)
         return None if extension is None else files[extension]
@@ -256,7 +256,7 @@ class TarShards:
 
     def _contents_of(self, shard: int, extension: str) -> Steps[dict[int, bytes]]:
         found: dict[int, bytes] = {}
-        wanted: list[tuple[int, Piece]] = []
+        wanted: list[tuple[int, TarPiece]] = []
         for number in range(self.index.starts[shard], self.index.starts[shard + 1]):
             piece = self.index.files(number).get(extension)
             known = None if piece is None else self.index.told(shard, piece.offset)
