@@ -246,7 +246,11 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         if missing:
             shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
             of = f"{len(missing)} of {len(self.keys)} keys"
-            raise SplitError(f"{self._split or 'split'}: {of} are not in {self.store.name}: {shown}")
+            told = f"{self._split or 'split'}: {of} are not in {self.store.name}: {shown}"
+            if self._split is not None:
+                kept = f"headrace split {self.store.name} --keep {self._split.rpartition(':')[0]} -o NEW"
+                told += f"; `{kept}` leaves the others where they are, and places new ones"
+            raise SplitError(told)
 
     def close(self) -> None:
         """Lets go of this process's connections. May be called twice; the next sample connects again."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from headrace.cli import UsageError, answer
+from headrace.cli import Parser, UsageError, answer
 from headrace.cli.ending import orderly
 from headrace.cli.screen import counting
 from headrace.store.base import Store
@@ -19,7 +19,8 @@ from headrace.store.splits.filter import holds
 from headrace.store.splits.frame import framed
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
+    parser.mixed = True
     parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
     parser.add_argument("keys", nargs="*", metavar="KEY", help="rows to remove")
     parser.add_argument("--keys-from", metavar="FILE", help="a file with a key in each line; - for the standard input")
