@@ -69,7 +69,8 @@ class Loading:
     """How samples are made and held.
 
     ``memory_limit`` bounds, in bytes, the shared memory that holds batches, those the user keeps included; ``None``
-    is a quarter of what is free when the iteration starts. Once it is reached, batches are copied out.
+    is a quarter of what is free when the iteration starts, shared by the ranks of a host. Once it is reached, batches
+    are copied out.
     ``prefetch``: for datasets whose samples come from a store behind a network.
     """
 
