@@ -19,6 +19,7 @@ from headrace.store.base import RESERVED, Columns, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
 from headrace.store.keys import Keys
 from headrace.store.locate import open_store
+from headrace.store.looking import matching
 from headrace.store.origin import NamingStore
 from headrace.store.provenance import Identified, Provenance, Stamped
 from headrace.store.splits.file import chosen
@@ -29,7 +30,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     """The samples of a store, or of one split of them, for headrace's DataLoader, torch's, or your own loop.
 
     ``split``: ``"splits.parquet:train"``, or a sequence of keys; everything in the store by default, in the order of
-    its keys. A sample is a pair of data and label, or data alone where the store has no labels.
+    its keys. ``where`` keeps the samples for whose metadata a condition holds: ``"age >= 18 AND site = 'a'"``, as in
+    ``headrace split``. A sample is a pair of data and label, or data alone where the store has no labels.
 
     How data are made of the stored bytes is said in one of two ways. As torchvision's datasets have it: pictures are
     PIL images, ``transform`` is applied to them, ``target_transform`` to labels, or ``transforms`` to both. Or in
@@ -50,6 +52,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         url: str | Store,
         split: str | Sequence[str] | None = None,
         *,
+        where: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         transforms: Callable[[Any, Any], Any] | None = None,
@@ -77,7 +80,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         self._changes = bool(parts.rest) or any((augment, augment_both, transforms, target_transform))
         self._split = split if isinstance(split, str) else None
         self._columns_in_order: dict[str, npt.NDArray[Any]] | None = None
-        self.keys: Sequence[str] = self._chosen(split)
+        self.keys: Sequence[str] = self._chosen(split, where)
         """The key of each sample."""
         if split is not None and self._reader is self.store:
             self.check()
@@ -267,6 +270,10 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         with closing(self.store) as store:
             return store.keys()
 
+    def _matching(self, where: str) -> list[str]:
+        with closing(self.store) as store:
+            return matching(store, where)
+
     def _column(self, name: str) -> npt.NDArray[Any]:
         found = self.metadata
         if name not in found:
@@ -288,7 +295,14 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         with closing(self.store) as store:
             return store.columns()
 
-    def _chosen(self, split: str | Sequence[str] | None) -> Keys:
+    def _chosen(self, split: str | Sequence[str] | None, where: str | None) -> Keys:
+        if where is not None:
+            there = self._matching(where)
+            inside = set(there)
+            kept = there if split is None else [key for key in self._chosen(split, None) if key in inside]
+            if not kept:
+                raise SplitError(f"where={where!r}: no sample is left of {self._split or self.store.name}")
+            return Keys(kept)
         if split is None:
             return Keys(self._listed())
         if not isinstance(split, str):

@@ -40,6 +40,15 @@ def sources(origins: Iterable[tuple[str, Origin]]) -> dict[str, int]:
     return Counter(origin.source for _, origin in origins)
 
 
+def superseded(source: str, origins: Iterable[tuple[str, Origin]]) -> int:
+    """Rows of a source's files that were stored again since, with another content. No file is looked at."""
+    contents: dict[tuple[str, str], set[bytes]] = {}
+    for _, origin in origins:
+        if origin.source == source and origin.root is not None:
+            contents.setdefault((origin.place, origin.made), set()).add(origin.content)
+    return sum(len(different) - 1 for different in contents.values())
+
+
 def pruning(rows: int, origins: Iterable[tuple[str, Origin]], named: Mapping[str, set[str]] | None = None) -> Pruning:
     """What has lost its source. Only files of which two rows came are read: rows of an older content go, if one of the
     content that is there now is stored. Rows whose files cannot be looked at, or read, stay.
