@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace) -> str:
-    """What was done, in a line."""
+    """A line on what was done."""
     would = options.dry_run and chosen_rows
     return f"{store}: {chosen_rows} rows would be removed" if would else f"{store}: {removed} rows removed"
 
