@@ -6,7 +6,7 @@ from contextlib import closing
 from headrace.cli import UsageError, answer, listed
 from headrace.cli.screen import screen, table
 from headrace.store.locate import open_store
-from headrace.store.looking import Listing, listing
+from headrace.store.looking import RowListing, listing
 from headrace.store.wording import one_line
 
 LIMIT = 50
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(name: str, found: Listing) -> None:
+def _show(name: str, found: RowListing) -> None:
     out = screen()
     if found.samples:
         made = table("", *found.samples[0], left=len(found.samples[0]))

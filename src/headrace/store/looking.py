@@ -17,7 +17,7 @@ from headrace.store.splits.frame import framed
 
 
 @dataclass(frozen=True)
-class Listing:
+class RowListing:
     """Some rows of a store: what its metadata say of them, payloads unread."""
 
     rows: int
@@ -34,13 +34,13 @@ def matching(store: Store, where: str) -> list[str]:
     return sorted(columns["key"][holds(where, framed(columns))].tolist())
 
 
-def listing(store: Store, where: str | None, limit: int | None, names: Sequence[str] | None = None) -> Listing:
+def listing(store: Store, where: str | None, limit: int | None, names: Sequence[str] | None = None) -> RowListing:
     """The first rows by key, or of those for which a condition holds; ``names`` are the columns to tell."""
     columns = store.columns(names if where is None else None)
     there = np.arange(len(columns["key"])) if where is None else np.flatnonzero(holds(where, framed(columns)))
     wanted = chosen(names, columns, store.name)
     first = there[: len(there) if limit is None else limit]
-    return Listing(len(columns["key"]), len(there), _told({name: columns[name] for name in wanted}, first))
+    return RowListing(len(columns["key"]), len(there), _told({name: columns[name] for name in wanted}, first))
 
 
 def shown(store: Store, keys: Sequence[str]) -> list[tuple[dict[str, Any], Row]]:

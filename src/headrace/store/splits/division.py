@@ -16,7 +16,7 @@ from headrace.store.splits.file import read
 from headrace.store.splits.filter import holds
 from headrace.store.splits.frame import OTHER, Frame, Ints, framed
 from headrace.store.splits.groups import Cells, assigned
-from headrace.store.splits.keeping import Kept, of_groups
+from headrace.store.splits.keeping import KeptPlaces, of_groups
 from headrace.store.splits.report import counted, empty
 from headrace.store.splits.request import Request, request
 from headrace.store.splits.result import Splits
@@ -116,7 +116,7 @@ class _Table:
         self.groups: Coded | None = None if request.group_by is None else groups_of(frame, request.group_by)
         self.wanted = wanted(request.balance, list(request.fractions), self.classes.names)
         self.ranks = ranks(keys, request.seed, "rows")
-        self.kept = Kept.of(before, keys, list(request.fractions), request.folds)
+        self.kept = KeptPlaces.of(before, keys, list(request.fractions), request.folds)
 
     def parted(self) -> Ints:
         """The part of each row."""

@@ -54,7 +54,7 @@ def changes(before: Splits, now: Splits) -> Changes:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptPlaces:
     """The part and the fold that an earlier division gave to each row, ``FREE`` where none."""
 
     parts: Ints
@@ -63,7 +63,7 @@ class Kept:
     """Keys of rows that are not there any more."""
 
     @classmethod
-    def of(cls, before: Splits | None, keys: Sequence[str], names: Sequence[str], folds: int | None) -> "Kept":
+    def of(cls, before: Splits | None, keys: Sequence[str], names: Sequence[str], folds: int | None) -> "KeptPlaces":
         """What is kept of a division for the rows with these keys. Raises ``SplitError`` where that cannot be."""
         nowhere = np.full(len(keys), FREE, np.int64)
         if before is None:
