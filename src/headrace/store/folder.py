@@ -73,9 +73,9 @@ class FolderStore(UrlNamed, LocalStore):
         tops = [self._root + name for name in classes] if classes else [self._root]
         self._left_out = []
         found = sorted(path[len(self._root) :] for top in tops for path in self._files(top, set()))
-        if found and recognised.format_of(found[: recognised.ENOUGH]) and recognised.format_of(found):
+        if not self._flat and recognised.format_of(found[: recognised.ENOUGH]) and recognised.format_of(found):
             hint = recognised.told(found, self._index(), self.name)
-            raise StoreRefused.at(self.name, f"its files are no samples: {hint}")
+            raise StoreRefused.at(self.name, f"its files are no samples: {hint}; ?labels=none takes the files themselves")
         return found
 
     def left_out(self) -> list[str]:
