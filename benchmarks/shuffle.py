@@ -81,7 +81,9 @@ def run(report: Report, scope: Scope) -> None:
     for arm, values in found.items():
         table.add(arm, *(f"{value:.3f}" for value in values))
     report.tables.append(table)
-    report.raw["entropy"] = {arm: dict(zip((case.name for case in cases), values, strict=True)) for arm, values in found.items()}
+    report.raw["entropy"] = {
+        arm: dict(zip((case.name for case in cases), values, strict=True)) for arm, values in found.items()
+    }
     for case, ours in zip(cases, found["headrace"], strict=True):
         if case.memory == GIB:
             report.checks.append(Check(case.name, ours, GOAL, False))
