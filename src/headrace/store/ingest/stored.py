@@ -24,7 +24,8 @@ class StoredSource:
     """A store as a source. Classes are taken by name where it has names for them."""
 
     def __init__(self, url: str, reading: ReadOptions) -> None:
-        reading.refuse(("label", "label_files", "root", "types"), f"stores: {StoreUrl.parse(url)} is no manifest")
+        other = ("label", "label_files", "root", "types", "path_column")
+        reading.refuse(other, f"stores: {StoreUrl.parse(url)} is no manifest")
         parsed = StoreUrl.parse(url)
         if reading.extensions:
             if parsed.scheme != "file":

@@ -47,7 +47,7 @@ class Tars(IngestSource):
     """
 
     def __init__(self, text: str, reading: ReadOptions) -> None:
-        reading.refuse(("root", "extensions"), "tars")
+        reading.refuse(("root", "extensions", "path_column"), "tars")
         self.name = text
         self.where = Where(str(Path(text).absolute()), threads=True)
         self._reading = reading
