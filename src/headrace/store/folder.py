@@ -75,7 +75,8 @@ class FolderStore(UrlNamed, LocalStore):
         found = sorted(path[len(self._root) :] for top in tops for path in self._files(top, set()))
         if not self._flat and recognised.format_of(found[: recognised.ENOUGH]) and recognised.format_of(found):
             hint = recognised.told(found, self._index(), self.name)
-            raise StoreRefused.at(self.name, f"its files are no samples: {hint}; ?labels=none takes the files themselves")
+            files = "?labels=none takes the files themselves"
+            raise StoreRefused.at(self.name, f"its files are no samples: {hint}; {files}")
         return found
 
     def left_out(self) -> list[str]:
