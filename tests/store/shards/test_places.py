@@ -378,6 +378,8 @@ class TestAddresses:
             store.open_store(url_of("mds", endpoint, "nowhere")).keys()
         with pytest.raises(StoreRefused, match="there are no tar files"):
             store.open_store(url_of("wds", endpoint, "nowhere")).keys()
+        with pytest.raises(StoreRefused, match="there is no such bucket"):
+            store.open_store(f"wds+s3://key:secret@nobucket/x?endpoint={endpoint}").keys()
 
 
 class TestWhatIsThere:
