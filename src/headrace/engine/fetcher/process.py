@@ -14,6 +14,7 @@ import socket
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Prefetch, Retry
@@ -53,6 +54,24 @@ class Orders:
     live: list[tuple[int, int]] = field(default_factory=list)
     """(offset, bytes) in the arena that an earlier fetcher wrote and somebody still needs."""
 
+    def begun(self, connection: socket.socket, arena: Arena) -> "FetchLoop":
+        """The loop that follows them."""
+        return FetchLoop(connection, arena, self)
+
+
+class Told(Protocol):
+    """A loop that brings what the training process asks for."""
+
+    def told(self, kind: MessageKind, body: bytes) -> None:
+        """What the training process says."""
+
+
+class Beginning(Protocol):
+    """What a fetcher is told first: it says what it does."""
+
+    def begun(self, connection: socket.socket, arena: Arena) -> Told:
+        """The loop, which runs until the process ends."""
+
 
 def main(connection: int, arena: int) -> None:
     """Run until the socket ``connection`` is closed. ``arena``: where to put what arrives."""
@@ -69,16 +88,16 @@ def main(connection: int, arena: int) -> None:
 async def _serve(connection: socket.socket, arena: Arena) -> None:
     connection.setblocking(False)
     loop, frames = asyncio.get_running_loop(), wire.Frames()
-    fetching: FetchLoop | None = None
+    fetching: Told | None = None
     while data := await loop.sock_recv(connection, 1 << 18):
         for kind, body in frames.feed(data):
             if kind is MessageKind.OPEN:
                 try:
-                    orders: Orders = unpacked(body)
+                    orders: Beginning = unpacked(body)
                 except StoreError as error:
                     await loop.sock_sendall(connection, wire.facts(MessageKind.FATAL, failures.described(error)))
                     continue
-                fetching = FetchLoop(connection, arena, orders)
+                fetching = orders.begun(connection, arena)
                 _live(loop, arena)  # not before: to load a program may take longer than a pulse may be missed
             elif fetching is not None:
                 fetching.told(kind, body)

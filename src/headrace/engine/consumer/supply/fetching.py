@@ -50,6 +50,8 @@ class Fetcher:
         self._numbers = 0
         self._group = 1
         self.network = self._before = before
+        self.facts: dict[str, Any] = {}
+        """What the process said of itself last."""
         self.ask_for = 2 * self.batch
         """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
 
@@ -179,7 +181,7 @@ class Fetcher:
                     sink(place)
                     self._asked.pop(place.number, None)
         elif kind is MessageKind.FACTS:
-            facts = json.loads(body)
+            facts = self.facts = json.loads(body)
             self.ask_for = int(facts["ask_for"])
             self.network = _added(self._before, facts)
         elif kind is MessageKind.FATAL:
