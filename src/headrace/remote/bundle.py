@@ -1,5 +1,6 @@
 """The dataset on its way to other hosts, and what must be the same there for its samples to be the same."""
 
+import contextlib
 import importlib
 import io
 import pickle
@@ -95,15 +96,11 @@ def packed(dataset: Any, worker_init_fn: Callable[[int], Any] | None, by_value: 
     """
     stream = io.BytesIO()
     pickler = _Noting(stream)
-    try:
+    with contextlib.suppress(Exception):  # a closure, say: tried in the other way
         pickler.dump((dataset, worker_init_fn))
-        content = stream.getvalue()
-    except Exception as error:  # noqa: BLE001  (a closure, say: tried in the other way)
-        content, reason = b"", error
-    else:
-        reason = None
+    content = stream.getvalue()
     own = [name for name in pickler.named if name.partition(":")[0] in {"__main__", "__mp_main__"}]
-    if reason is not None or own:
+    if own or not content.endswith(pickle.STOP):
         try:
             content = by_value((dataset, worker_init_fn))
         except Exception as error:

@@ -65,7 +65,7 @@ class Carried:
     def _take(self, answer: memoryview) -> None:
         self._reader.heard(self._lane)
         head = Head.read(answer[: messages.HEAD.size])
-        begin = messages.HEAD.size + messages.table_size(head.count)
+        begin = messages.HEAD.size + messages.table_size(head.samples)
         if head.kind != Kind.ANSWER:
             self.close()
             self._reader.refused(self._lane, bytes(answer[messages.HEAD.size :]).decode("utf-8", "replace"))

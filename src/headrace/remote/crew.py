@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from headrace.core.errors import RemoteError
 from headrace.remote import messages
 from headrace.remote.carried import Carried
-from headrace.remote.driver import Driver, Place, Started, joined
+from headrace.remote.driver import Driver, Started, joined
 from headrace.remote.messages import Head
-from headrace.remote.placement import Placed
+from headrace.remote.placement import Place, Placed
 from headrace.remote.stream import Stream, Table, opened
 
 JOIN_SECONDS = 60.0

@@ -11,7 +11,6 @@ import os
 import pickle
 import socket
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from headrace.core.errors import RemoteError
 from headrace.remote import messages, placement
-from headrace.remote.placement import Placed
+from headrace.remote.placement import Place, Placed
 from headrace.remote.told import SIZE, HostOrders
 from headrace.store.interpreter import started
 
@@ -33,18 +32,8 @@ _BOOT = "import sys; from headrace.remote.host import main; main(int(sys.argv[1]
 
 def by_value(value: Any) -> bytes:
     """A pickle with the code of what only this program defines."""
-    packed: bytes = ray.cloudpickle.dumps(value)
+    packed: bytes = ray.cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
     return packed
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The cluster, and what of it is to be used."""
-
-    address: str
-    resources: Mapping[str, float]
-    labels: Mapping[str, str]
-    runtime_env: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +58,7 @@ class HostActor:
 
     def start(self, bundle: bytes, token: bytes, lanes: int, first: int, total: int) -> dict[str, Any]:
         """Where it listens, or an error in words."""
-        address = ray.util.get_node_ip_address()
+        address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = started(_BOOT, theirs.fileno())
@@ -80,8 +69,10 @@ class HostActor:
             ours.sendall(SIZE.pack(len(packed)) + packed)
             with ours.makefile("rb") as file:
                 told = file.readline()
-        answer = json.loads(told) if told else {"error": f"the process ended with code {self._process.wait()}"}
-        self._address = (address, answer.get("port", 0))
+        answer: dict[str, Any] = (
+            json.loads(told) if told else {"error": f"the process ended with code {self._process.wait()}"}
+        )
+        self._address = address, int(answer.get("port", 0))
         node = ray.get_runtime_context().get_node_id()
         return {**answer, "address": address, "node": node}
 
@@ -134,7 +125,7 @@ class Driver:
 
     def placed(self, cpus: int) -> list[Placed]:
         """Processes for so many lanes."""
-        among, place = placement.nodes(ray.nodes()), self._place
+        among, place = placement.nodes(ray.nodes()), self._place  # type: ignore[no-untyped-call]
         own = ray.get_runtime_context().get_node_id()
         return placement.placed(cpus, among, place.resources, place.labels, own)
 
@@ -165,7 +156,7 @@ class Driver:
             options["label_selector"] = dict(self._place.labels)
         elif where.node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(where.node, soft=True)
-        actor = ray.remote(HostActor).options(**options).remote()
+        actor: Any = ray.remote(HostActor).options(**options).remote()
         try:
             told = await actor.start.remote(bundle, token, where.lanes, first, total)
         except BaseException:

@@ -79,9 +79,9 @@ class _Host:
                 poll.unregister(lane)
                 self._reap(lane)
             if self._listener.fileno() in ready:
-                lane = self._accept(own)
-                if lane is not None:
-                    poll.register(lane, select.POLLIN)
+                forked = self._accept(own)
+                if forked is not None:
+                    poll.register(forked, select.POLLIN)
         for fd in list(self._lanes):
             with suppress(OSError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)

@@ -8,18 +8,16 @@ import heapq
 import socket
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.options import Prefetch
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.extents import Extents
 from headrace.engine.fetcher.wire import NUMBER_LABEL, Arrived, MessageKind
 from headrace.remote import messages
 from headrace.remote.crew import Crew
-from headrace.remote.driver import Place
 from headrace.remote.messages import EntryKind, Head, Key, Request
+from headrace.remote.orders import RemoteOrders
 from headrace.remote.owing import Owing
 from headrace.remote.stream import Table
 
@@ -31,36 +29,6 @@ second, unless one call of the dataset keeps the interpreter's lock."""
 UNIT_SECONDS = 0.05
 """A lane is asked for about so much work at once."""
 SMOOTH = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """What an error calls where the samples come from."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteOrders:
-    """What a fetcher is told first, in place of ``Orders``."""
-
-    place: Place
-    cpus: int
-    bundle: bytes
-    own: int
-    """Lanes beside the trainer."""
-    prefetch: Prefetch
-    batch: int
-    live: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def store(self) -> Named:
-        """A name, for errors."""
-        return Named(f"remote workers at {self.place.address}")
-
-    def begun(self, connection: socket.socket, arena: Arena) -> "RemoteLoop":
-        """The loop that follows them."""
-        return RemoteLoop(connection, arena, self)
 
 
 class RemoteLoop:
@@ -114,18 +82,17 @@ class RemoteLoop:
         if self._gone:
             self._give_back(self._keys, self._gone)
             return
-        unit = self._unit()
-        alike: list[int] = []
+        alike: dict[tuple[int, int], list[int]] = {}
         for number, key in wanted:
-            if alike and (len(alike) >= unit or self._keys[alike[0]][:2] != key[:2]):
-                self._owing.want(alike)
-                alike = []
-            alike.append(number)
-        if alike:
-            self._owing.want(alike)
+            alike.setdefault(key[:2], []).append(number)
+        unit = self._unit()
+        for numbers in alike.values():
+            parts = -(-len(numbers) // unit)  # of one size, as far as that goes
+            for part in range(parts):
+                self._owing.want(numbers[len(numbers) * part // parts : len(numbers) * (part + 1) // parts])
 
     def _unit(self) -> int:
-        """Samples in a group."""
+        """Samples that a lane is asked for at once, at most."""
         return 4 if not self._made else max(1, min(self._group, round(UNIT_SECONDS / self._made)))
 
     def _free(self, offsets: Iterable[int]) -> None:
@@ -175,7 +142,7 @@ class RemoteLoop:
                     continue
                 keys = [self._keys[number] for number in asked.samples]
                 self._sent[lane, asked.number] = time.monotonic_ns()
-                link.send(messages.request(asked.number, Request(*keys[0][:2], [key.index for key in keys])))
+                link.send(messages.request(asked.number, Request(*keys[0][:2], [key.sample for key in keys])))
 
     def ready(self, lane: int) -> None:
         """A lane is there."""
@@ -312,6 +279,7 @@ class RemoteLoop:
             "remote": {
                 "lanes": lanes,
                 "made": self._made,
+                "unit": self._unit(),
                 "trip": self._trip,
                 "size": self._size,
                 "nodes": self._by_node,

@@ -53,8 +53,8 @@ class Head(NamedTuple):
     """The beginning of every message."""
 
     kind: int
-    count: int = 0
-    """Samples in an answer."""
+    samples: int = 0
+    """So many are in an answer."""
     number: int = 0
     """Of the group."""
     took: int = 0
@@ -70,7 +70,7 @@ class Head(NamedTuple):
     def read(cls, data: bytes | bytearray | memoryview) -> "Head":
         """What was ``packed``. Raises ``ValueError`` for what is none."""
         head = cls(*HEAD.unpack(data))
-        table = table_size(head.count) if head.kind == Kind.ANSWER else 0
+        table = table_size(head.samples) if head.kind == Kind.ANSWER else 0
         if head.kind not in _KINDS or head.size > LARGEST or table > head.size:
             raise ValueError("what came over the stream is no message")
         return head
@@ -100,7 +100,7 @@ def request(number: int, wanted: Request) -> bytes:
     return Head(Kind.REQUEST, len(wanted.indices), number, 0, len(body)).packed() + body
 
 
-def read_request(body: bytes) -> Request:
+def read_request(body: bytes | bytearray) -> Request:
     """The body of one."""
     seed, epoch, indices = json.loads(body)
     return Request(int(seed), int(epoch), list(indices))
@@ -166,7 +166,8 @@ class Key(NamedTuple):
 
     seed: int
     epoch: int
-    index: Any
+    sample: Any
+    """Its index."""
 
     def text(self) -> str:
         """One line that says it, equal for equal keys."""

@@ -28,25 +28,20 @@ class Ray:
     compare: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.cpus, bool) or not isinstance(self.cpus, int) or self.cpus < 1:
-            raise ValueError(f"Ray(cpus=...) takes a positive number of CPUs, not {self.cpus!r}")
-        if self.address is not None and not (isinstance(self.address, str) and _ADDRESS.fullmatch(self.address)):
+        given: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}  # whatever it is
+        cpus, address, environment = given["cpus"], given["address"], given["runtime_env"]
+        if isinstance(cpus, bool) or not isinstance(cpus, int) or cpus < 1:
+            raise ValueError(f"Ray(cpus=...) takes a positive number of CPUs, not {cpus!r}")
+        if address is not None and not (isinstance(address, str) and _ADDRESS.fullmatch(address)):
             msg = "Ray(address=...) takes host:port of the cluster's GCS, as `ray start --head` prints it, not "
-            raise ValueError(msg + repr(self.address))
-        for name, amount in self.resources.items():
-            if (
-                not isinstance(name, str)
-                or isinstance(amount, bool)
-                or not isinstance(amount, (int, float))
-                or amount <= 0
-            ):
+            raise ValueError(msg + repr(address))
+        for name, amount in given["resources"].items():
+            if isinstance(amount, bool) or not isinstance(amount, (int, float)) or amount <= 0:
                 raise ValueError(f"Ray(resources=...) takes names and positive amounts, not {name!r}: {amount!r}")
             if name in {"CPU", "GPU", "memory"}:
                 raise ValueError(f"Ray(resources=...) takes custom resources, not {name!r}: cpus= says how many CPUs")
-        for name, value in self.labels.items():
-            if not isinstance(name, str) or not isinstance(value, str):
+        for name, value in given["labels"].items():
+            if not isinstance(value, str):
                 raise TypeError(f"Ray(labels=...) takes names and texts, not {name!r}: {value!r}")
-        if self.runtime_env is not None and not isinstance(self.runtime_env, Mapping):
-            raise TypeError(
-                f"Ray(runtime_env=...) takes a dict as ray.init does, not {type(self.runtime_env).__name__}"
-            )
+        if environment is not None and not isinstance(environment, Mapping):
+            raise TypeError(f"Ray(runtime_env=...) takes a dict as ray.init does, not {type(environment).__name__}")

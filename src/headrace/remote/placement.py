@@ -1,10 +1,21 @@
 """How many processes that make samples go to which nodes. Pure: nodes in, sizes out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 LANES = 8
 """At most so many lanes share a process that they are forked from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cluster, and what of it is to be used."""
+
+    address: str
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+    runtime_env: Mapping[str, Any] | None = field(repr=False)
 
 
 class Node(NamedTuple):

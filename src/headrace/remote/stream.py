@@ -126,7 +126,7 @@ class Stream:
         """What was expected is here."""
         if self._head is None:
             self._head = head = Head.read(self._small)
-            self._expect(messages.table_size(head.count) if head.kind == Kind.ANSWER else head.size)
+            self._expect(messages.table_size(head.samples) if head.kind == Kind.ANSWER else head.size)
         elif self._head.kind == Kind.ANSWER and self._table is None:
             self._table = messages.read_table(self._small, self._head)
             self.resume()

@@ -42,23 +42,6 @@ SLACK = 4
 """So small a share of the memory may lie unused, beyond what is allowed, before it is given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What a fetcher is told first."""
-
-    store: RemoteStore
-    prefetch: Prefetch
-    retry: Retry
-    batch: int
-    """Rows in a batch."""
-    live: list[tuple[int, int]] = field(default_factory=list)
-    """(offset, bytes) in the arena that an earlier fetcher wrote and somebody still needs."""
-
-    def begun(self, connection: socket.socket, arena: Arena) -> "FetchLoop":
-        """The loop that follows them."""
-        return FetchLoop(connection, arena, self)
-
-
 class Told(Protocol):
     """A loop that brings what the training process asks for."""
 
@@ -66,11 +49,39 @@ class Told(Protocol):
         """What the training process says."""
 
 
-class Beginning(Protocol):
-    """What a fetcher is told first: it says what it does."""
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """What a fetcher is told first."""
+
+    prefetch: Prefetch
+    batch: int
+    """Rows in a batch."""
+    live: list[tuple[int, int]] = field(default_factory=list)
+    """(offset, bytes) in the arena that an earlier fetcher wrote and somebody still needs."""
+
+    @property
+    def name(self) -> str:
+        """Where rows come from, as errors call it."""
+        raise NotImplementedError
 
     def begun(self, connection: socket.socket, arena: Arena) -> Told:
-        """The loop, which runs until the process ends."""
+        """The loop that follows them, which runs until the process ends."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOrders(Orders):
+    """Rows of a store are wanted."""
+
+    store: RemoteStore
+    retry: Retry
+
+    @property
+    def name(self) -> str:
+        return self.store.name
+
+    def begun(self, connection: socket.socket, arena: Arena) -> "FetchLoop":
+        return FetchLoop(connection, arena, self)
 
 
 def main(connection: int, arena: int) -> None:
@@ -93,7 +104,7 @@ async def _serve(connection: socket.socket, arena: Arena) -> None:
         for kind, body in frames.feed(data):
             if kind is MessageKind.OPEN:
                 try:
-                    orders: Beginning = unpacked(body)
+                    orders: Orders = unpacked(body)
                 except StoreError as error:
                     await loop.sock_sendall(connection, wire.facts(MessageKind.FATAL, failures.described(error)))
                     continue
@@ -111,7 +122,7 @@ def _live(loop: asyncio.AbstractEventLoop, arena: Arena) -> None:
 class FetchLoop:
     """Asks for rows as far as the window and the memory allow, puts them into the arena, tells where they lie."""
 
-    def __init__(self, connection: socket.socket, arena: Arena, orders: Orders) -> None:
+    def __init__(self, connection: socket.socket, arena: Arena, orders: StoreOrders) -> None:
         """Connects at once."""
         self._connection, self._arena = connection, arena
         self._extents, self._memory = Extents(arena.size, orders.live), orders.prefetch.memory

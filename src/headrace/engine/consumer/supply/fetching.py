@@ -196,7 +196,7 @@ class Fetcher:
     def _start(self) -> FetcherProcess:
         with held():
             orders = replace(self._orders, live=[(offset, size) for offset, (size, _) in self._live.items()])
-            told = packed(orders, orders.store.name)
+            told = packed(orders, orders.name)
             asked = ((number, key) for number, (key, _) in self._asked.items())
             first = wire.frame(MessageKind.OPEN, told) + wire.asks(asked, self._group)
             self._process = FetcherProcess(self.arena, first)
@@ -209,7 +209,7 @@ class Fetcher:
         code = self._end()
         self._deaths += 1
         if self._deaths > DEATHS_ALLOWED:
-            server = self._orders.store.name
+            server = self._orders.name
             msg = f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, " + (
                 "the last time because it hung and was killed" if hung else f"the last time with exit code {code}"
             )
