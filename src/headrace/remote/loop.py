@@ -191,7 +191,8 @@ class RemoteLoop:
             mean = sum(size for _, size in table) / len(table)
             self._size += (mean - self._size) / SMOOTH if self._size else mean
             if sent is not None:
-                self._trip = max(0.0, (now - sent - 2 * head.took) / 1e9) / 2
+                trip = max(0.0, (now - sent - 2 * head.took) / 1e9)  # behind another one, which takes as long
+                self._trip += (trip - self._trip) / SMOOTH
         unwanted = []
         for number, offset, (kind, size) in zip(samples, offsets, table, strict=False):
             if self._keys.pop(number, None) is None:

@@ -69,6 +69,11 @@ class RayHosts:
         self.brings = Remade if options.compare else Unquestioned
         self._crowd = Crowd(loading.prefetch.memory, workers)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody makes samples elsewhere any more."""
+        return self._crowd.is_gone
+
     def orders(self, dataset: Any, worker_init_fn: Any, workers: int, batch: int) -> RemoteOrders:
         """What a fetcher that has samples made there is told. Raises ``RemoteError`` for what cannot travel."""
         told = pickle.dumps(bundle.packed(dataset, worker_init_fn, _by_value))

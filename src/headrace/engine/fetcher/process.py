@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
@@ -50,7 +51,7 @@ class Told(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Orders:
+class Orders(ABC):
     """What a fetcher is told first."""
 
     prefetch: Prefetch
@@ -60,13 +61,13 @@ class Orders:
     """(offset, bytes) in the arena that an earlier fetcher wrote and somebody still needs."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Where rows come from, as errors call it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begun(self, connection: socket.socket, arena: Arena) -> Told:
         """The loop that follows them, which runs until the process ends."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
