@@ -187,7 +187,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def cache_fingerprint(self) -> dict[str, Any]:
         """What a cache tells each stage's results by."""
         return {
-            "fetch": (_StoredRows(self.store, self.keys), self._added),
+            "fetch": (_StoredRows(self.store, self.keys), self._added, self._about),
             "decode": (self._decode, list(steps(self.transform))[: self._kept], self.transforms is not None),
             "augment": (
                 *(self._augment, self._augment_both, self.transforms, self.target_transform),
@@ -198,6 +198,15 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def revision(self) -> Provenance | None:
         """In which state the store is, where it says so."""
         return _provenance(self.store) if isinstance(self.store, Identified) else None
+
+    def store_standing(self) -> Provenance | None:
+        """In which state a store is that is read right here, in whatever process this is, and stays open.
+
+        None where that says nothing, or takes a round trip: each row has a stamp, or lies behind a network.
+        """
+        store: Any = self.store
+        plain = self._reader is self.store and isinstance(store, Identified) and not isinstance(store, Stamped)
+        return store.provenance() if plain else None
 
     def stamp(self, index: int) -> tuple[int, ...] | None:
         """What tells one state of a row from another, where the store says so of each; see ``Stamped``."""
@@ -303,6 +312,9 @@ def _check_ways(known: dict[str, Any], own: dict[str, Any]) -> None:
 
 class _StoredRows:
     """Rows of a store, told apart by what the store says of itself when an epoch begins: not by its URL."""
+
+    asked_seldom = True
+    """Stores may lie behind a network."""
 
     def __init__(self, store: Store, keys: Sequence[str]) -> None:
         self._store, self._keys = store, keys

@@ -56,6 +56,10 @@ class TarIndex:
                 self._offsets.append(offset)
                 self._sizes.append(size)
 
+    def is_shard_current(self, number: int) -> bool:
+        """Whether one of them is; what lies at its offsets would be anything else."""
+        return self._stamps[number] == stamp_of(self.shards[number])
+
     def is_current(self) -> bool:
         """Whether the shards are those that were read."""
         return self._stamps == _stamps(self.shards)
@@ -73,5 +77,10 @@ class TarIndex:
 
 
 def _stamps(shards: Sequence[Path]) -> tuple[tuple[int, int], ...]:
-    found = (path.stat() for path in shards)
-    return tuple((stat.st_size, stat.st_mtime_ns) for stat in found)
+    return tuple(map(stamp_of, shards))
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    """A file's size and time."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns

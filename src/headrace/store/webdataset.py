@@ -11,7 +11,7 @@ from headrace.store.columns import OWN, chosen, column, describe, own_columns
 from headrace.store.files import read_at
 from headrace.store.provenance import Provenance, of_files
 from headrace.store.tar import BadTar
-from headrace.store.tar_index import Piece, TarIndex
+from headrace.store.tar_index import Piece, TarIndex, stamp_of
 from headrace.store.url import StoreUrl, UrlNamed
 
 BESIDE = ("cls", "json", "txt", "id", "index", "labels", "cap")
@@ -64,6 +64,14 @@ class TarStore(UrlNamed, LocalStore):
         """The shards' place, which of their files are samples, and the shards' sizes and times."""
         identity = f"wds:{os.path.realpath(self._url.path)}:data={self._data}:label={self._label}"
         return of_files(identity, self._find())
+
+    def stamp(self, key: str) -> tuple[int, ...]:
+        """The size and time of the sample's shard."""
+        index = self._samples()
+        files = index.find(key)
+        if not files:
+            raise FileNotFoundError(key)
+        return stamp_of(index.shards[next(iter(files.values())).shard])
 
     def close(self) -> None:
         """Shards are opened for each read. The index is kept, and made again where a shard has changed since."""
@@ -156,11 +164,16 @@ class TarStore(UrlNamed, LocalStore):
         return found
 
     def _read(self, piece: Piece) -> bytes:
-        path = self._samples().shards[piece.shard]
+        index = self._samples()
+        path = index.shards[piece.shard]
         try:
-            return read_at(path, piece.offset, piece.size)
+            found = read_at(path, piece.offset, piece.size)
+            current = index.is_shard_current(piece.shard)
         except OSError as error:
             raise StoreError.at(self.name, f"{path}: {error}") from error
+        if not current:
+            raise StoreError.at(self.name, f"{path} was written again since its headers were read: begin another epoch")
+        return found
 
 
 def _kind(values: Sequence[object]) -> Kind:

@@ -62,7 +62,7 @@ def _is_little(value: torch.Tensor) -> bool:
     """Whether it is memory that nobody shares yet, and little of it."""
     if value.layout is not torch.strided or value.device.type != "cpu" or value.is_quantized or not value.is_leaf:
         return False
-    plain = value.is_contiguous() and not (value.is_conj() or value.is_neg() or value.is_shared())
+    plain = value.is_contiguous() and not (value.is_conj() or value.is_neg() or value.untyped_storage().is_shared())
     return plain and value.untyped_storage().nbytes() <= SMALL
 
 

@@ -82,6 +82,13 @@ class MdsStore(UrlNamed, LocalStore):
         except (DamagedShard, OSError) as error:
             raise StoreRefused.at(self.name, f"its shards cannot be looked at: {error}") from error
 
+    def stamp(self, key: str) -> tuple[int, ...]:
+        """The size and time of the sample's shard."""
+        if not key.isdecimal() or not int(key) < self._count():
+            raise FileNotFoundError(key)
+        found = self._locate(int(key))[0].path.stat()
+        return found.st_size, found.st_mtime_ns
+
     def close(self) -> None:
         """Shards are opened for each read. The index is read again where it has changed."""
         self._looked = False
