@@ -70,8 +70,7 @@ class Hooked(Data):
 
     @staticmethod
     def change(monkeypatch, tmp_path):
-        hook = torch.nn.modules.module.register_module_forward_hook(lambda module, given, made: made + 5)
-        monkeypatch.setattr(Hooked, "remove", hook.remove, raising=False)
+        HOOKS.append(torch.nn.modules.module.register_module_forward_hook(lambda module, given, made: made + 5))
 
 
 class Inherited(Data):
@@ -91,6 +90,7 @@ class Inherited(Data):
         monkeypatch.setitem(FACTS, "more", 7)
 
 
+HOOKS = []
 FACTS = {"more": 1}
 
 
@@ -156,8 +156,8 @@ def made_good(tmp_path):
     codecs.register_error("headrace-test", replaced("x"))
     (tmp_path / "table").write_text("2")
     yield
-    if hasattr(Hooked, "remove"):
-        Hooked.remove()
+    while HOOKS:
+        HOOKS.pop().remove()
 
 
 def new(kind, tmp_path):

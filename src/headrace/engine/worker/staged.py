@@ -75,13 +75,13 @@ class Staged:
 
     @property
     def observer(self) -> Observer | None:
-        """Who is told what samples are made of; put something into the dataset for it, a moment ago."""
+        """Who is told what samples are made of. What was put into the dataset for it changes with each sample."""
         return self._observer
 
     @observer.setter
     def observer(self, observer: Observer | None) -> None:
         self._observer = observer
-        self._told = Told(self._dataset, self._caching.standing, here=self._here)
+        self._told = Told(self._dataset, self._caching.standing, here=self._here and observer is None)
         if self._share is not None:
             self._share.use(self._told.holds)
 
