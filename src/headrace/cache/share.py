@@ -56,7 +56,7 @@ class Share:
         self._asked = 0.0  # other datasets are not asked for room before
         self._held: list[tuple[Entry, Aside]] = []
         self._holds: Callable[[], bool] = lambda: True
-        self._left = backend.spoilt()
+        self._left = self.is_spoilt()
 
     def key(self, entry: Entry) -> E.Key:
         """What an entry of that name must say of itself."""
@@ -107,7 +107,11 @@ class Share:
 
         ``holds``: whether what makes samples is still what the scopes stand for: asked before entries can be found.
         """
-        self._holds, self._left = holds, self.backend.spoilt()
+        self._holds, self._left = holds, self.is_spoilt()
+
+    def is_spoilt(self) -> bool:
+        """Whether somebody found that what is kept is not what is made; it may be left for other reasons."""
+        return self.backend.spoilt() or (self.disk is not None and self.disk.spoilt())
 
     def leave(self) -> None:
         """Use the cache no more here: what is made is of something else than the scopes stand for."""
@@ -117,6 +121,8 @@ class Share:
     def spoil(self) -> None:
         """Have nobody use what is kept of this data: it is not what is made of it. All of it goes."""
         self.backend.spoil()
+        if self.disk is not None:
+            self.disk.spoil()
         self.leave()
         for first, words in blocks(self.backend):
             there = np.flatnonzero(words).tolist()

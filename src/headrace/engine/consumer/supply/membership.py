@@ -50,7 +50,7 @@ class Hits:
         if self._warned:
             return
         found = self.counts.difference()
-        if found is None and not (share.is_left and share.backend.spoilt()):  # it may be left for another reason
+        if found is None and not (share.is_left and share.is_spoilt()):
             return
         self._warned = True
         share.leave()
