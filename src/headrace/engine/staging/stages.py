@@ -159,10 +159,13 @@ def quick(dataset: Any, remembered: Remembered) -> str:
     return Reader(asks=False, remembered=remembered).whole(_parts(dataset))
 
 
-def standing(dataset: Any) -> tuple[Any, ...]:
-    """What each dataset that is read says of the state of its data at this moment, where that takes next to nothing."""
+def standing(dataset: Any, *, afresh: bool = False) -> tuple[Any, ...]:
+    """What each dataset that is read says of the state of its data at this moment, where that takes next to nothing.
+
+    ``afresh``: whatever it has looked at before.
+    """
     told = (getattr(each, "store_standing", None) for each in _leaves(dataset))
-    return tuple(each() if callable(each) else None for each in told)
+    return tuple(each(afresh=afresh) if callable(each) else None for each in told)
 
 
 def revision(dataset: Any) -> tuple[Any, ...]:

@@ -181,7 +181,7 @@ def _taken(dataset: str) -> tuple[int, str, int]:
 
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
     """What is kept of a dataset, as it is now; ``CacheError`` if it has no stages, or cannot be told from others."""
-    now = standing(dataset)  # before it is told apart: of what changes in between nothing is kept
+    now = standing(dataset, afresh=True)  # before it is told apart: of what changes in between nothing is kept
     stages = staged(dataset)
     there = any(stage.to_keep is not None for stage in stages.steps)
     return Caching(
