@@ -240,6 +240,50 @@ def test_augmented_samples_are_served_to_another_job_once(name):
     assert int(served) > 0 or set(found) & set(theirs), "some in both"
 
 
+class Drawn(Stages):
+    """Of each sample, a number that was drawn for it."""
+
+    def augment(self, decoded):
+        return decoded[0], int(torch.randint(1 << 40, ()))
+
+
+SEEDED = """
+import sys
+import torch
+from tests.loader.test_cache import Drawn, cache, loader_of
+torch.manual_seed(5)
+with loader_of(Drawn(), cache(sys.argv[1], split=(0, 0, 100)), num_workers=1) as loader:
+    for line in sys.stdin:
+        print(len(list(loader)), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("seed", "in_order", "served"), [(5, False, False), (6, False, True), (6, True, False)])
+def test_random_numbers_are_a_jobs_own(name, seed, in_order, served):
+    """Of a job with the same seed none are served, and none at all where a run shall be the same again."""
+
+    def run(where):
+        torch.manual_seed(seed)
+        with loader_of(Drawn(), where, num_workers=1, in_order=in_order) as loader:
+            return [batch[1].tolist() for batch in loader], loader.stats().cache
+
+    where = cache(name, split=(0, 0, 100))
+    torch.manual_seed(99)
+    with subprocess.Popen(
+        [sys.executable, "-c", SEEDED, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        with loader_of(Drawn(), where) as waiting:
+            epoch = iter(waiting)  # so that somebody else is there
+            next(epoch)
+            print("epoch", file=other.stdin, flush=True)
+            assert other.stdout.readline()
+            found, use = run(where)
+        other.stdin.close()
+    assert (use.augmented > 0) is served
+    if in_order:
+        assert found == run(None)[0]
+
+
 def test_persistent_workers_and_a_small_cache(name):
     where = cache(name, size="1MiB")
     with loader_of(Stages(size=4000), where, persistent_workers=True) as loader:
