@@ -21,7 +21,7 @@ from headrace.store.keys import Keys
 from headrace.store.locate import open_store
 from headrace.store.looking import matching
 from headrace.store.origin import NamingStore
-from headrace.store.provenance import Identified, Provenance, Stamped, Standing
+from headrace.store.provenance import Identified, LookedAt, Provenance, Stamped
 from headrace.store.shards.formats import PreparedStore
 from headrace.store.splits.file import chosen
 from headrace.store.wrappers import Retrying
@@ -220,7 +220,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         store: Any = self.store
         if self._reader is not store or isinstance(store, Stamped) or not isinstance(store, Identified):
             return None
-        return store.standing() if isinstance(store, Standing) and not afresh else store.provenance()
+        return store.standing() if isinstance(store, LookedAt) and not afresh else store.provenance()
 
     def stamp(self, index: int) -> tuple[int, ...] | None:
         """What tells one state of a row from another, where the store says so of each; see ``Stamped``."""

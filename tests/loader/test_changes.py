@@ -18,8 +18,11 @@ import torch
 import headrace
 from headrace.cache.shm import remove
 from headrace.store import Kind, Record, Schema, open_writable
+from headrace.store.base import Row
+from headrace.store.provenance import Provenance
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
+from tests.engine.remote import RemoteNumbers, _Session
 from tests.names import new_name
 from tests.selection import scaled
 from tests.store.test_shards import write_mds
@@ -296,3 +299,48 @@ def test_metadata_are_those_that_a_dataset_has_read(caches, workers, tmp_path):
 
     assert values(first) == [{1}, {1}]
     assert values(headrace.StoreDataset(url, **options)) == [{5}, {5}]
+
+
+class Edited(RemoteNumbers):
+    """A store behind a network whose rows say which version of it they are of."""
+
+    def __init__(self, path):
+        super().__init__(SAMPLES)
+        self.path = path
+
+    def provenance(self):
+        return Provenance("edited", self.path.read_text())
+
+    async def connect(self):
+        return EditedSession(self)
+
+
+class EditedSession(_Session):
+    async def get(self, key):
+        version = int(self.store.path.read_text())
+        return Row(key, payload(int(key), version), version)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_store_behind_a_network_that_is_restored(caches, workers, tmp_path):
+    """What was read of it after it was written to goes when the loader learns of that."""
+    path, cache = tmp_path / "version", caches.new()
+    path.write_text("1")
+    options = {"cache": cache, "collate_fn": list, "num_workers": workers}
+    if workers:
+        options["prefetch_factor"] = 1
+
+    def versions(batches):
+        return [int(data[1]) for batch in batches for data, _ in batch]
+
+    def loading():
+        return headrace.DataLoader(headrace.StoreDataset(Edited(path), decode=parsed), BATCH, **options)
+
+    with loading() as loader, loader.dataset:
+        assert versions(changed(loader, lambda: path.write_text("2"), 2))[-1] == 2
+        assert versions(loader) == [2] * SAMPLES
+    path.write_text("1")
+    for _ in range(2):
+        with loading() as loader, loader.dataset:
+            assert versions(loader) == [1] * SAMPLES
+            assert versions(loader) == [1] * SAMPLES

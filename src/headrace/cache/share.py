@@ -124,6 +124,10 @@ class Share:
         if self.disk is not None:
             self.disk.spoil()
         self.leave()
+        self.clear()
+
+    def clear(self) -> None:
+        """Have all that is kept of this data go."""
         for first, words in blocks(self.backend):
             there = np.flatnonzero(words).tolist()
             for at in range(0, len(there), BLOCK):
@@ -209,7 +213,7 @@ class Share:
         """
         if not self._held:
             return
-        if self.is_left or not self._holds():
+        if self._left or self.backend.spoilt() or not self._holds():
             self.leave()
             return
         # Put away one by one, from the end of a list of its own: what an interrupt leaves of it is dropped.

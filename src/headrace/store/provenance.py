@@ -29,7 +29,7 @@ class Identified(Protocol):
 
 
 @runtime_checkable
-class Standing(Protocol):
+class LookedAt(Protocol):
     """A store that reads nothing but what it has looked at once."""
 
     def standing(self) -> Provenance:

@@ -28,6 +28,8 @@ class Caching:
     """Where to count what was found, see ``Counts``."""
     standing: tuple[Any, ...] = ()
     """In which state data were that are read right here, see ``stages.standing``."""
+    beside: str = ""
+    """A fingerprint of the dataset without its store, where that lies behind a network."""
     seed: int = 0
     """What the random numbers of samples come from."""
     in_order: bool = False

@@ -23,7 +23,8 @@ from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.supply.dividing import Divider, shown
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.counts import Counts
-from headrace.engine.staging.stages import OwnNumber, Stages, staged, standing
+from headrace.engine.staging.stages import OwnNumber, Stages, staged, standing, unasked
+from headrace.engine.worker.brought import Rows
 from headrace.plan.splitting import LEFT_TO_DEVICE
 
 _places: set[tuple[int, str, int]] = set()
@@ -144,7 +145,13 @@ class Membership:
 
     def is_for(self, caching: Caching) -> bool:
         """Whether it is this process's, of this job, and for that data."""
-        return self._pid == os.getpid() and self.caching == caching and self.share.unit.job == identity.job()
+        own = self.caching
+        if self._pid != os.getpid():
+            return False
+        if own.beside and own.beside == caching.beside and own.scopes != caching.scopes:
+            # The store was written to, nobody knows when: what was read since then was kept as of before.
+            self.share.clear()
+        return own == caching and self.share.unit.job == identity.job()
 
     def close(self) -> None:
         """Leave; idempotent. A process forked from the one that joined leaves nothing."""
@@ -184,9 +191,9 @@ def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
     now = standing(dataset, afresh=True)  # before it is told apart: of what changes in between nothing is kept
     stages = staged(dataset)
     there = any(stage.to_keep is not None for stage in stages.steps)
-    return Caching(
-        options, stages.scopes, stages.samples, standing=now, start=LEFT_TO_DEVICE if there else START
-    ), stages
+    beside = "" if Rows.of(dataset) is None else unasked(dataset)
+    start = LEFT_TO_DEVICE if there else START
+    return Caching(options, stages.scopes, stages.samples, standing=now, beside=beside, start=start), stages
 
 
 def origins(stages: Stages, length: int) -> Array | None:
