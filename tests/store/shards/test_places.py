@@ -118,7 +118,13 @@ def parquet_of(folder):
             picture = {"bytes": payload, "path": f"{number}.bin"}
             rows.append({"image": picture, "label": number % 3, "dose": number / 4, "who": who, "tags": [number, 2]})
         table = pa.Table.from_pylist(rows)
-        pq.write_table(table, folder / f"part-{file}.parquet", row_group_size=4, compression=["snappy", "zstd"][file])
+        pq.write_table(
+            table,
+            folder / f"part-{file}.parquet",
+            row_group_size=4,
+            compression=["snappy", "zstd"][file],
+            write_page_index=bool(file),
+        )
     return records
 
 

@@ -125,7 +125,7 @@ class Files:
     def is_block(self, shard: int) -> bool:
         return False
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
+    def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         return Unpacked(raw, len(raw))
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:

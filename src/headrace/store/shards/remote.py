@@ -59,7 +59,9 @@ class ShardSession:
             wanted = opened.piece(shard, position, table)
             piece: Any
             if opened.is_block(shard):
-                piece = await self._blocks.get(wanted, wanted.end - wanted.begin, lambda: self._block(shard, wanted))
+                piece = await self._blocks.get(
+                    wanted, wanted.end - wanted.begin, lambda: self._block(shard, wanted, table)
+                )
             else:
                 piece = await self._read(wanted)
             payload, label = opened.row(shard, position, piece, table)
@@ -87,6 +89,6 @@ class ShardSession:
             return b""
         return await self._place.bucket.read(*wanted)
 
-    async def _block(self, shard: int, wanted: Wanted) -> Unpacked:
+    async def _block(self, shard: int, wanted: Wanted, table: Any) -> Unpacked:
         raw = await self._read(wanted)
-        return await asyncio.to_thread(self._opened.block, shard, raw)
+        return await asyncio.to_thread(self._opened.block, shard, raw, wanted.begin, table)
