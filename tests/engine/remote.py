@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.core.errors import MissingKey, StoreRefused
-from headrace.store.base import Info, LabelKind, Lost, Row
+from headrace.core.errors import BadRow, MissingKey, StoreRefused
+from headrace.store.base import Info, LabelKind, Row
 from headrace.store.neighbours import Lying
 
 
@@ -127,14 +127,14 @@ class _ShardSession(_Session):
         return await super().get(key)
 
     async def around(self, key, before, after):
-        shard = int(key) // self.store.per
-        first, last = max(int(key) - before, shard * self.store.per), (shard + 1) * self.store.per - 1
-        numbers = range(first, min(int(key) + after, last, self.store.rows - 1) + 1)
-        self._noted(key, len(numbers))
-        return list(await asyncio.gather(*(self._one(str(number)) for number in numbers)))
+        first, last, shard = int(key) - before, int(key) + after, int(key) // self.store.per
+        if first < shard * self.store.per or last >= min(self.store.rows, (shard + 1) * self.store.per):
+            raise BadRow(f"{key} has no such neighbours")
+        self._noted(key, last - first + 1)
+        return await asyncio.gather(*(self._one(str(number)) for number in range(first, last + 1)))
 
     async def _one(self, key):
         try:
-            return await super().get(key)
-        except MissingKey as error:
-            return Lost(key, error)
+            return (await super().get(key))._replace(key="")
+        except MissingKey:
+            return None

@@ -31,29 +31,28 @@ def test_what_was_kept_longest_gives_way():
     pool = Pool(1000, freed.append)
     for number in range(8):
         assert pool.makes_room(100)
-        pool.keep(str(number), kept(number))
+        pool.keep(number, kept(number))
     assert freed == []
     assert pool.bytes == KEPT * 1000
     assert pool.makes_room(150)
     assert freed == [0, 1]
     assert not pool.makes_room(801)
-    assert pool.take("1") is None
-    assert pool.take("7").offset == 7
-    assert pool.take("7") is None  # it is somebody's now
+    assert pool.take(1) is None
+    assert pool.take(7).offset == 7
+    assert pool.take(7) is None  # it is somebody's now
 
 
 def test_a_block_is_read_once():
     pool = Pool(1000, lambda _: None)
-    block = Block(3, 1, 1)
-    assert pool.rows("5", block) == 3
-    pool.begin(block, Waiting(0, "5", 0))
+    assert pool.rows(Block(5, 1, 1)) == 3
+    assert pool.join(Block(5, 1, 1), Waiting(0, "5", 5))
     assert pool.others == 2
-    assert pool.rows("6", block) == 0
-    assert pool.joins(block, Waiting(1, "6", 0))
-    assert not pool.joins(Block(4, 1, 1), Waiting(2, "9", 0))
+    assert pool.rows(Block(6, 2, 0)) == 0
+    assert not pool.join(Block(6, 2, 0), Waiting(1, "6", 6))
+    assert pool.join(Block(9, 1, 1), Waiting(2, "9", 9))
     pool.drop([0])
-    assert [waiting.number for waiting in pool.end(block)] == [1]
-    assert pool.others == 0
+    assert [waiting.number for waiting in pool.end(Block(4, 0, 2))] == [1]
+    assert pool.others == 2
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def text_of(number, size, rows):
     """The key of a sample with the block of ``size`` that it lies in, none beyond ``rows``."""
     first = number - number % size
     last = min(first + size, rows) - 1
-    return marked(str(number), Block(first, number - first, last - number))
+    return marked(str(number), Block(number, number - first, last - number))
 
 
 def brought(fetcher, order, text, ahead=40):
@@ -154,7 +153,7 @@ def test_a_store_that_reads_one_by_one_is_asked_so(fetcher_of):
 
 def test_a_block_that_was_promised_wrongly_costs_a_request(fetcher_of, tmp_path):
     store = RemoteShards(40, per=10, log=str(tmp_path / "log"))
-    rows = brought(fetcher_of(store), list(range(40)), lambda number: marked(str(number), Block(0, 20, 20)))
+    rows = brought(fetcher_of(store), list(range(40)), lambda number: marked(str(number), Block(number, 20, 20)))
     assert rows == wanted(range(40))
 
 

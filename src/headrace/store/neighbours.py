@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from headrace.store.base import Fetched, RemoteStore, Session
+from headrace.store.base import RemoteStore, Row, Session
 
 if TYPE_CHECKING:  # a fetcher starts in half the time without numpy
     import numpy as np
@@ -20,19 +20,24 @@ _MARK = "\0"
 
 
 class Block(NamedTuple):
-    """The place of a sample among its neighbours in a shard: so many ``before`` and ``after`` it are read with it.
+    """The neighbours of a sample in its shard that are read with it: so many ``before`` and ``after`` it.
 
-    ``number`` is the same for all samples of a block, and for no other block that is read at the same time.
+    ``place`` is the number of the sample, as a store counts all that lie in its shards, one shard behind the other.
     """
 
-    number: int
+    place: int
     before: int
     after: int
+
+    @property
+    def samples(self) -> range:
+        """The places of all its samples."""
+        return range(self.place - self.before, self.place + self.after + 1)
 
 
 def marked(key: str, block: Block) -> str:
     """The key, and the block to read it in, as one text."""
-    return f"{key}{_MARK}{block.number} {block.before} {block.after}"
+    return f"{key}{_MARK}{block.place} {block.before} {block.after}"
 
 
 def unmarked(text: str) -> tuple[str, Block | None]:
@@ -44,10 +49,11 @@ def unmarked(text: str) -> tuple[str, Block | None]:
 class NeighbourSession(Session, Protocol):
     """Connections that can read neighbours in one request."""
 
-    async def around(self, key: str, before: int, after: int) -> Sequence[Fetched]:
-        """The row under that key and its neighbours in the same shard, as far as there are so many, in any order.
+    async def around(self, key: str, before: int, after: int) -> Sequence[Row | None]:
+        """The row under that key with so many before and after it in the same shard, in the order of the shard.
 
-        Raises a ``StoreError`` where none can be had.
+        None stands for one that cannot be had this way: ``get`` says why. Neighbours have an empty key. Raises a
+        ``StoreError`` where none can be had, or there are not so many.
         """
         ...
 

@@ -28,7 +28,7 @@ class Waiting(NamedTuple):
 
     number: int
     key: str
-    began: int
+    place: int
 
 
 @dataclass(frozen=True)
@@ -47,41 +47,40 @@ class Pool:
 
     def __init__(self, memory: int, free: Callable[[int], None]) -> None:
         self._most, self._free = int(KEPT * memory), free
-        self._kept: dict[str, Keeping] = {}
-        self._coming: dict[int, _Coming] = {}
+        self._kept: dict[int, Keeping] = {}
+        self._coming: dict[range, _Coming] = {}
         self.bytes = 0
         """Of kept rows."""
 
-    def rows(self, key: str, block: Block) -> int:
-        """How many rows have to be read for this one: none where it is kept or on its way."""
-        return 0 if key in self._kept or block.number in self._coming else 1 + block.before + block.after
+    def rows(self, block: Block) -> int:
+        """How many rows have to be read for this sample: none where it is kept or on its way."""
+        samples = block.samples
+        return 0 if block.place in self._kept or samples in self._coming else len(samples)
 
     @property
     def others(self) -> int:
         """How many rows are on their way that nobody asked for."""
         return sum(each.others for each in self._coming.values())
 
-    def take(self, key: str) -> Keeping | None:
-        """The kept row with this key, which is the caller's from now on."""
-        kept = self._kept.pop(key, None)
+    def take(self, place: int) -> Keeping | None:
+        """The kept row of that sample, which is the caller's from now on."""
+        kept = self._kept.pop(place, None)
         if kept is not None:
             self.bytes -= kept.room
         return kept
 
-    def joins(self, block: Block, waiting: Waiting) -> bool:
-        """Whether the block is on its way; the sample is given with it then."""
-        coming = self._coming.get(block.number)
+    def join(self, block: Block, waiting: Waiting) -> bool:
+        """Wait for the block. True where it is on nobody's way: the caller has it read."""
+        coming = self._coming.get(block.samples)
         if coming is not None:
             coming.waiting.append(waiting)
-        return coming is not None
-
-    def begin(self, block: Block, first: Waiting) -> None:
-        """The block is asked for, for this sample first."""
-        self._coming[block.number] = _Coming([first], block.before + block.after)
+            return False
+        self._coming[block.samples] = _Coming([waiting], block.before + block.after)
+        return True
 
     def end(self, block: Block) -> list[Waiting]:
         """The block came, or will not come: who waits for a sample of it."""
-        return self._coming.pop(block.number).waiting
+        return self._coming.pop(block.samples).waiting
 
     def makes_room(self, size: int) -> bool:
         """Whether a row of that size may be kept: those that were kept longest give way."""
@@ -91,16 +90,16 @@ class Pool:
             self._let_go(next(iter(self._kept)))
         return True
 
-    def keep(self, key: str, kept: Keeping) -> None:
-        """The row is here, and nobody asked for it."""
-        self._let_go(key)  # it came before, with another block
-        self._kept[key] = kept
+    def keep(self, place: int, kept: Keeping) -> None:
+        """The row of that sample is here, and nobody asked for it."""
+        self._let_go(place)  # it came before, with another block
+        self._kept[place] = kept
         self.bytes += kept.room
 
     def forget(self) -> None:
         """Nobody needs any of it; what is on its way still comes."""
-        for key in tuple(self._kept):
-            self._let_go(key)
+        for place in tuple(self._kept):
+            self._let_go(place)
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more."""
@@ -108,7 +107,7 @@ class Pool:
         for coming in self._coming.values():
             coming.waiting[:] = [each for each in coming.waiting if each.number not in gone]
 
-    def _let_go(self, key: str) -> None:
-        kept = self.take(key)
+    def _let_go(self, place: int) -> None:
+        kept = self.take(place)
         if kept is not None:
             self._free(kept.offset)

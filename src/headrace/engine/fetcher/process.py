@@ -25,7 +25,7 @@ from headrace.engine.fetcher.pool import Keeping, Pool, Waiting
 from headrace.engine.fetcher.room import Room
 from headrace.engine.fetcher.wire import Arrived, MessageKind
 from headrace.store import disposable, failures
-from headrace.store.base import Fetched, RemoteStore, Row, Session
+from headrace.store.base import RemoteStore, Row, Session
 from headrace.store.events import Event, Retried, Tally
 from headrace.store.interpreter import unpacked
 from headrace.store.neighbours import Block, NeighbourSession, NeighbourStore, unmarked
@@ -186,12 +186,14 @@ class FetchLoop:
             while self._queue:
                 number, text = self._queue[0]
                 key, block = unmarked(text)
-                rows = 1 if block is None else self._pool.rows(key, block)
+                if not self._reads_blocks:
+                    block = None
+                rows = 1 if block is None else self._pool.rows(block)
                 fits = not rows or self._room.allows(number, self._extents.used, rows, self._pool.others)
                 if not self._may_ask(number, fits=fits):
                     break
                 heapq.heappop(self._queue)
-                self._ask(session, Waiting(number, key, time.monotonic_ns()), block if fits else None)
+                self._ask(session, number, key, block if fits else None)
             await self._wake.wait()
 
     def _may_ask(self, number: int, *, fits: bool) -> bool:
@@ -203,50 +205,46 @@ class FetchLoop:
         is_short = coming < group and self._window.outstanding < 2 * group
         return is_short or self._room.owes(number) or (fits and bool(self._window.room))
 
-    def _ask(self, session: Session, wanted: Waiting, block: Block | None) -> None:
+    def _ask(self, session: Session, number: int, key: str, block: Block | None) -> None:
         """Have a row brought: it was brought already, comes with its block, or by itself."""
         self._window.requested()
-        self._room.asked(wanted.number)
-        kept = self._pool.take(wanted.key)
-        if kept is not None:
-            self._give(wanted.number, kept)
-        elif block is None or not self._reads_blocks or not block.before + block.after:
-            self._flying[wanted.number] = asyncio.create_task(self._fetch(session, wanted.number, wanted.key))
+        self._room.asked(number)
+        if block is None:
+            self._flying[number] = asyncio.create_task(self._fetch(session, number, key))
+        elif (kept := self._pool.take(block.place)) is not None:
+            self._give(number, kept)
         else:
-            self._flying[wanted.number] = None
-            if not self._pool.joins(block, wanted):
-                self._pool.begin(block, wanted)
-                task = asyncio.create_task(self._fetch_block(session, wanted.key, block))
+            self._flying[number] = None
+            if self._pool.join(block, Waiting(number, key, block.place)):
+                task = asyncio.create_task(self._fetch_block(session, key, block))
                 self._blocks.add(task)
                 task.add_done_callback(self._blocks.discard)
 
     async def _fetch_block(self, session: Session, key: str, block: Block) -> None:
         """Read a block: who waits for a sample of it is given it, and the others are kept."""
-        began, rows = time.monotonic_ns(), dict[str, Fetched]()
+        began, rows = time.monotonic_ns(), dict[int, Row | None]()
         try:
             found = await cast(NeighbourSession, session).around(key, block.before, block.after)
-            rows = {fetched.key: fetched for fetched in found}
+            rows = dict(zip(block.samples, found, strict=True))
         except (StoreUnavailable, StoreRefused) as error:
             for wanted in self._pool.end(block):
                 self._fail(wanted.number, began, wanted.key, error)
             return
-        except Exception:  # noqa: BLE001  (whatever it is: each sample is asked for by itself, and has its own fate)
-            rows = {}
+        except Exception:  # noqa: BLE001, S110  (whatever it is: each sample is asked for by itself, and says it then)
+            pass
         for wanted in self._pool.end(block):
-            fetched = rows.pop(wanted.key, None)
-            if isinstance(fetched, Row):
-                self._place(wanted.number, began, fetched, failed=False)
-            elif fetched is not None:
-                self._fail(wanted.number, began, wanted.key, fetched.error)
-            else:
+            row = rows.pop(wanted.place, None)
+            if row is None:
                 self._flying[wanted.number] = asyncio.create_task(self._fetch(session, wanted.number, wanted.key))
+            else:
+                self._place(wanted.number, began, row._replace(key=wanted.key), failed=False)
         took = time.monotonic_ns() - began
-        for fetched in rows.values():
-            if isinstance(fetched, Row):
-                self._keep(fetched, began, took)
+        for place, row in rows.items():
+            if row is not None:
+                self._keep(place, row, began, took)
         self._wake.set()
 
-    def _keep(self, row: Row, began: int, took: int) -> None:
+    def _keep(self, place: int, row: Row, began: int, took: int) -> None:
         """Nobody asked for this row yet. Without room for it, it is read again when somebody does."""
         kind, label, blob = _label_of(row)
         size = len(row.payload) + len(blob)
@@ -255,7 +253,7 @@ class FetchLoop:
         offset = self._extents.allocate(size)
         if offset is not None:
             self._arena.write(offset, row.payload, blob)
-            self._pool.keep(row.key, Keeping(offset, kind, len(row.payload), label, size, began, took))
+            self._pool.keep(place, Keeping(offset, kind, len(row.payload), label, size, began, took))
 
     def _give(self, number: int, kept: Keeping) -> None:
         """Tell of a row that is here: it took as long as its block, as far as the path is concerned."""
