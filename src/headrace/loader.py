@@ -3,7 +3,8 @@
 import copy
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -11,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
-from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
+from headrace.core.options import Loading, OnError, Raise, Ranks, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.core.story import StoryEvent
 from headrace.engine import settings
@@ -21,6 +22,8 @@ from headrace.engine.iteration import Iteration
 from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
 from headrace.engine.resources import Resources
+from headrace.engine.sampling.choice import planned
+from headrace.engine.sampling.planned import planned_in
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import check_staged, revision
 from headrace.engine.worker.brought import Rows
@@ -59,7 +62,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self,
         dataset: Dataset[T_co],
         batch_size: int | None = 1,
-        shuffle: bool | None = None,
+        shuffle: bool | Literal["global"] | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
         num_workers: int | None = None,
@@ -82,6 +85,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         scheduling: Scheduling | None = None,
         trace: str | os.PathLike[str] | None = None,
         cache: Cache | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
         self.trace = None if trace is None else session.checked(trace, "trace")
@@ -95,6 +99,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             raise ValueError(msg)
         if self.cache is not None:
             check_staged(dataset)
+        self.ranks = settings.chosen("ranks", ranks, (Ranks,), None)
+        memory = self.loading.prefetch.memory
+        order = None
+        if sampler is None and batch_sampler is None:
+            order = planned(dataset, shuffle, self.ranks, memory=memory, generator=generator)
+        elif self.ranks is not None:
+            raise ValueError("DataLoader(ranks=...) divides an order of the loader's own: leave sampler out")
         self._state: Any = None
         self._leeway = settings.Leeway(
             workers=num_workers is None,
@@ -106,8 +117,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         super().__init__(
             dataset,
             batch_size,
-            shuffle,
-            sampler,
+            bool(shuffle) if order is None and shuffle is not None else None,
+            sampler if order is None else order,
             batch_sampler,
             automatic_workers() if num_workers is None else num_workers,
             collate_fn,
@@ -218,7 +229,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         """What was counted since the loader was made."""
         if self._latest is not None:
             self._latest.count()
-        return self._kept.counters.snapshot()
+        found, order = self._kept.counters.snapshot(), planned_in(self._index_sampler)
+        if order is None:
+            return found
+        return replace(found, network=replace(found.network, order=order.arranged.words))
 
     def story(self, index: Any = None) -> list[StoryEvent]:
         """What happened to the sample of this index, and why, oldest first; without one, all that is remembered.

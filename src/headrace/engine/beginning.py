@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering,
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.consumer.supply.membership import Membership, caching, origins
 from headrace.engine.resources import Resources
+from headrace.engine.sampling.planned import PlannedSampler, planned_in
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
 from headrace.engine.worker.brought import Brought, Rows
@@ -174,9 +176,17 @@ def _arriving(resources: Resources, groups: Groups | ExchangedGroups) -> Source:
         with held():
             fetcher = resources.kept.fetchers.take(lambda fetcher: fetcher.serves(orders) and fetcher.works())
             resources.fetcher = fetcher or Fetcher(orders, resources.counters.network)
+    order, key = planned_in(settings.index_sampler), rows.key
+    if order is not None:
+        key = partial(_marked, order, rows)
     displacement = settings.scheduling.max_displacement or 0
     arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
-    return ArrivingGroups(groups, resources.fetcher, rows.key, arrangement, displacement)
+    return ArrivingGroups(groups, resources.fetcher, key, arrangement, displacement)
+
+
+def _marked(order: PlannedSampler, rows: Rows, index: Any) -> str:
+    """The key of a sample, with the block that it is to be read in."""
+    return order.marked(index, rows.key(index))
 
 
 def samples(resources: Resources) -> Any:
