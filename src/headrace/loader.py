@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar
 
@@ -22,6 +22,7 @@ from headrace.engine.iteration import Iteration
 from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
 from headrace.engine.resources import Resources
+from headrace.engine.sampling import elastic
 from headrace.engine.sampling.choice import planned
 from headrace.engine.sampling.planned import planned_in
 from headrace.engine.settings import Settings
@@ -207,8 +208,11 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
         return saved.sealed(state)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Take up where ``state`` was taken, at the next ``iter()``. An empty state starts over.
+
+        With ``ranks=``, it may be the states of all ranks of one moment, of any number of them and in any order: every
+        rank that goes on, of any number, is given the same ones.
 
         Raises ``StateMismatch`` for whatever is not a state of a loader like this one, and is then as it was. The
         state stays loaded until the epoch that goes on from it has delivered a batch.
@@ -218,11 +222,17 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if state == {}:
             self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
-        checked = saved.checked(state)
+        order = planned_in(self._index_sampler)
+        if isinstance(state, dict):
+            checked = dict(elastic.divided(order, saved.checked(state)))
+        else:
+            checked = elastic.taken_up(order, state)
         facts.compare(self._settings().facts, checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
             checked = saved.sealed({**checked, "finished": True})
+        if order is not None and checked["finished"]:
+            order.set_epoch(checked["epoch"] + 1)
         self._kept.saved = checked
 
     def stats(self) -> Stats:

@@ -11,7 +11,7 @@ from torch.utils.data import RandomSampler
 from headrace.blocks.deal import Rest, deal, union
 from headrace.blocks.draws import Draws, pool_bytes
 from headrace.blocks.plan import Plan
-from headrace.blocks.remainder import Remainder
+from headrace.blocks.remainder import Progression, Remainder
 from headrace.core.errors import StateMismatch
 from headrace.engine.sampling.arranged import Arranged
 from headrace.store.neighbours import Block, marked
@@ -28,6 +28,18 @@ class Part:
     world: int = 1
     rest: Rest = Rest.PAD
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one rank has left of an epoch: its sampler's state, and the indices that were drawn and not delivered.
+
+    ``is_drawn``: all was drawn, and only those are left.
+    """
+
+    state: Mapping[str, Any]
+    pending: Sequence[int]
+    is_drawn: bool = False
 
 
 class PlannedSampler(RandomSampler):
@@ -105,42 +117,58 @@ class PlannedSampler(RandomSampler):
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands, in plain data: in the middle of an epoch, or before the next."""
-        return (self._running or self._begun()).state(self._identity)
+        return (self._running or self._begun()).state(self.identity)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass go on from there. Raises ``StateMismatch`` where another sampler's order would be meant."""
-        here, there = self._identity, state.get("of")
+        here, there = self.identity, state.get("of")
         if there != here:
             raise StateMismatch(f"it is the state of samples {there!r:.300}, and these are {here!r:.300}")
         Remainder.decoded(self._plan(state), state["left"])
         self._loaded, self._running = dict(state), None
 
-    def take_up(self, parts: Sequence[tuple[Mapping[str, Any], Sequence[int]]]) -> dict[str, Any]:
+    def take_up(self, parts: "Sequence[Left]", *, finished: int = 0) -> dict[str, Any]:
         """The state of this rank in the epoch that all ranks of one moment left, whatever their number.
 
-        ``parts``: the state of each, and the indices that were drawn there and not delivered. Raises ``StateMismatch``.
+        ``parts``: what is left of each; ``finished`` more ranks had nothing left. Raises ``StateMismatch``.
         """
-        states = [state for state, _ in parts]
-        if any(state["of"][:-2] != self._identity[:-2] for state in states):
+        self._check(parts, finished)
+        plan, left, pending = self._plan(parts[0].state), [], [np.zeros(0, np.int64)]
+        for part in parts:
+            undelivered = self.arranged.samples(np.array(part.pending, np.int64))
+            if part.is_drawn:
+                pending.append(undelivered)
+                continue
+            pool, (rank, *_) = part.state["of"][-2:]
+            resumed = _Pass(plan, part.state, int(pool), int(rank))
+            left.append(resumed.rest().with_samples(np.setdiff1d(undelivered, resumed.again)))
+        nothing = Remainder(Progression(plan.count, 1, plan.count))
+        whole = union(plan, left, finished + len(pending) - 1) if left else nothing
+        mine, waiting = self._part or Part(), np.unique(np.concatenate(pending))
+        waiting = waiting[~whole.has(plan, waiting)]  # of a sample that was to be delivered twice, once is enough
+        share = deal(plan, whole.with_samples(waiting), mine.world, mine.rest)[mine.rank]
+        return {**parts[0].state, "of": self.identity, "left": share.encoded(plan), "before": 0, "yielded": 0}
+
+    def _check(self, parts: "Sequence[Left]", finished: int) -> None:
+        """Raise ``StateMismatch`` unless these are all ranks of one moment, over the same samples."""
+        states = [part.state for part in parts]
+        if any(state["of"][:-2] != self.identity[:-2] for state in states):
             raise StateMismatch(
                 "load_state_dict(states): they are not of this dataset, its shards and this kind of order"
             )
         if len({(state["seed"], state["epoch"]) for state in states}) > 1:
             raise StateMismatch("load_state_dict(states): they are not all of one moment: epochs or seeds differ")
-        if len({tuple(state["of"][-1]) for state in states}) < len(states):
+        ranks = {int(state["of"][-1][0]) for state in states}
+        if len(ranks) < len(states):
             raise StateMismatch("load_state_dict(states): one rank's state is among them twice")
-        plan, left = self._plan(states[0]), []
-        for state, pending in parts:
-            pool, (rank, *_) = state["of"][-2:]
-            resumed = _Pass(plan, state, int(pool), int(rank))
-            undelivered = np.setdiff1d(self.arranged.samples(np.array(pending, np.int64)), resumed.again)
-            left.append(resumed.rest().with_samples(undelivered))
-        part = self._part or Part()
-        mine = deal(plan, union(plan, left), part.world, part.rest)[part.rank]
-        return {**states[0], "of": self._identity, "left": mine.encoded(plan), "before": 0, "yielded": 0}
+        if {int(state["of"][-1][1]) for state in states} != {len(parts) + finished}:
+            raise StateMismatch(
+                "load_state_dict(states): these are not the states of all ranks of one moment: there are "
+                f"{len(parts) + finished}, and they are of {states[0]['of'][-1][1]} ranks"
+            )
 
     @property
-    def _identity(self) -> list[Any]:
+    def identity(self) -> list[Any]:
         """What must be the same for a state to be gone on from; the last two may differ where states are taken up."""
         part, layout = self._part or Part(), self.arranged.layout
         pool = 0 if layout.is_single else self._pool
