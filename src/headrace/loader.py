@@ -223,10 +223,10 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
         order = planned_in(self._index_sampler)
-        if isinstance(state, dict):
-            checked = dict(elastic.divided(order, saved.checked(state)))
-        else:
+        if isinstance(state, (list, tuple)):
             checked = elastic.taken_up(order, state)
+        else:
+            checked = elastic.divided(order, saved.checked(state))
         facts.compare(self._settings().facts, checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from headrace import DataLoader, Ranks, StateMismatch
+from headrace.engine.consumer.ordering.saved import sealed
 from tests.parity.datasets import Squares
 
 COUNT, BATCH = 103, 8
@@ -163,6 +164,18 @@ def test_states_that_are_not_all_are_refused():
         other = plain.state_dict()
     with loader_of(0, 2) as loader, pytest.raises(StateMismatch, match="divide their epochs"):
         loader.load_state_dict([*states[:2], other])
+
+
+@pytest.mark.parametrize(
+    "damage", [{"of": 3}, {"of": []}, {"seed": "x"}, {"left": {}}, {"yielded": None}, {"epoch": []}]
+)
+def test_states_that_make_no_sense_are_refused(damage):
+    with loader_of(0, 1) as loader:
+        delivered(loader, 1)
+        state = loader.state_dict()
+        state["order"]["sampler"].update(damage)
+        with pytest.raises(StateMismatch):
+            loader.load_state_dict([sealed({name: value for name, value in state.items() if name != "checksum"})])
 
 
 def test_states_of_another_dataset_are_refused():

@@ -33,15 +33,19 @@ def taken_up(sampler: PlannedSampler | None, states: Sequence[Mapping[str, Any]]
         )
     if len({state["epoch"] for state in going}) > 1:
         raise StateMismatch("load_state_dict(states): they are not all of one epoch")
-    parts = [_left(state) for state in going]
-    order = sampler.take_up(parts, finished=len(every) - len(going))
+    try:
+        order = sampler.take_up([_left(state) for state in going], finished=len(every) - len(going))
+    except StateMismatch:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StateMismatch(f"load_state_dict(states): the order in one of them makes no sense: {error!r}") from error
     first = min(going, key=lambda state: state["order"]["sampler"]["of"][-1])  # the same for all who are given these
     fresh = {"drawn": 0, "digest": 0, "sampler": order, "exhausted": False}
     kept = {name: value for name, value in first.items() if name != "checksum"}
     return sealed({**kept, "yielded": 0, "pending": [], "order": fresh})
 
 
-def divided(sampler: PlannedSampler | None, state: Mapping[str, Any]) -> Mapping[str, Any]:
+def divided(sampler: PlannedSampler | None, state: dict[str, Any]) -> dict[str, Any]:
     """One state, for a loader that divides its epochs: another's part cannot be gone on from, and all of an epoch can.
 
     Raises ``StateMismatch``.
