@@ -8,7 +8,7 @@ from headrace.core.errors import MissingKey
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.pool import KEPT, Keeping, Pool, Waiting
-from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.process import StoreOrders
 from headrace.store.neighbours import Block, marked, unmarked
 from tests.engine.remote import RemoteNumbers, RemoteShards
 from tests.engine.test_fetcher import Collected, looked
@@ -60,7 +60,14 @@ def fetcher_of(tmp_path):
     made = []
 
     def make(store, memory=64 * MIB, batch=8, **options):
-        fetcher = Fetcher(Orders(store, Prefetch(memory=memory, **options), Retry(attempts=2, first=0.01), batch))
+        fetcher = Fetcher(
+            StoreOrders(
+                store=store,
+                prefetch=Prefetch(memory=memory, **options),
+                retry=Retry(attempts=2, first=0.01),
+                batch=batch,
+            )
+        )
         made.append(fetcher)
         return fetcher
 
