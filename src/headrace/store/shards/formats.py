@@ -46,6 +46,14 @@ class OpenedShards(Protocol):
         """Whether a piece holds more samples than one, and is worth keeping."""
         ...
 
+    def is_whole(self, shard: int) -> bool:
+        """Whether all samples of the shard lie in the same piece."""
+        ...
+
+    def room(self, shard: int) -> int:
+        """Bytes that all samples of the shard take where they lie."""
+        ...
+
     def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         """The piece from ``begin``, unpacked, where ``is_block``. Raises ``DamagedShard``. May take its time."""
         ...

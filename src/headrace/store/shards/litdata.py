@@ -150,6 +150,12 @@ class Chunks:
     def is_block(self, shard: int) -> bool:
         return self.about.packed
 
+    def is_whole(self, shard: int) -> bool:
+        return self.is_block(shard)
+
+    def room(self, shard: int) -> int:
+        return self.shards[shard].size
+
     def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         found = memoryview(unpacked(raw, "zstd", zstd_size(raw)))
         return Unpacked((_table(found, self.about.chunks[shard]), found), len(found))

@@ -174,6 +174,12 @@ class MdsShards:
     def is_block(self, shard: int) -> bool:
         return self.described[shard].algorithm is not None
 
+    def is_whole(self, shard: int) -> bool:
+        return self.is_block(shard)
+
+    def room(self, shard: int) -> int:
+        return self.shards[shard].size
+
     def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         about = self.described[shard]
         assert about.algorithm is not None

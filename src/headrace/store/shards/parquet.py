@@ -179,6 +179,13 @@ class RowGroups:
     def is_block(self, shard: int) -> bool:
         return True
 
+    def is_whole(self, shard: int) -> bool:
+        return self._pages_of(shard) is None
+
+    def room(self, shard: int) -> int:
+        about = self._groups[shard]
+        return sum(end - begin for begin, end in self._footer(about.file).range(about.group, [self._data]))
+
     def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         about, pages = self._groups[shard], self._pages_of(shard)
         if pages is None:
@@ -191,6 +198,8 @@ class RowGroups:
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:
         values, first = piece
+        if not first <= position < first + len(values):
+            raise DamagedShard("it does not lie in that page")
         payload = payload_at(values, position - first)
         if self._label is None:
             return payload, None

@@ -134,6 +134,12 @@ class TarShards:
     def is_block(self, shard: int) -> bool:
         return False
 
+    def is_whole(self, shard: int) -> bool:
+        return False
+
+    def room(self, shard: int) -> int:
+        return self.shards[shard].size
+
     def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         return Unpacked(raw, len(raw))
 
