@@ -22,6 +22,7 @@ from headrace.store.locate import open_store
 from headrace.store.looking import matching
 from headrace.store.origin import NamingStore
 from headrace.store.provenance import Identified, Provenance, Stamped
+from headrace.store.shards.formats import PreparedStore
 from headrace.store.splits.file import chosen
 from headrace.store.wrappers import Retrying
 
@@ -76,6 +77,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         self._decode, self._augment, self._augment_both = decode, augment, augment_both
         self._split = split if isinstance(split, str) else None
         self._columns_in_order: dict[str, npt.NDArray[Any]] | None = None
+        if isinstance(self.store, PreparedStore):
+            self.store.prepare()
         self.keys: Sequence[str] = self._chosen(split, where)
         """The key of each sample."""
         if split is not None and self._reader is self.store:

@@ -127,7 +127,7 @@ class TestShards:
         code, _, err = run(capsys, "ingest", tmp_path / "set", target)
         assert code == 2
         assert f"shards of MosaicML Streaming in it: write mds://{tmp_path}/set for the samples" in err
-        assert f"file://{tmp_path}/set for the files themselves" in err
+        assert f"file://{tmp_path}/set?labels=none for the files themselves" in err
         assert not (tmp_path / "s.db").exists()
         assert run(capsys, "ingest", f"mds://{tmp_path}/set?data=image", target)[0] == 0
 

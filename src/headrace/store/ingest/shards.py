@@ -24,7 +24,7 @@ class ShardFolder:
         """What a user who named the folder ``text`` may have meant, as an error says it."""
         where = quote(str(self.place.resolve()))
         inside = "" if self.place.resolve() == Path(text).resolve() else f" ({self.place.name})"
-        files = f"file://{quote(str(Path(text).resolve()))} for the files themselves as samples"
+        files = f"file://{quote(str(Path(text).resolve()))}?labels=none for the files themselves as samples"
         samples = f"write {self.scheme}://{where} for the samples in them, or {files}"
         if self.scheme not in SCHEMES:
             samples = f"they have to be read by {self.library}; write {files}"
