@@ -66,7 +66,7 @@ class Staged:
         self._near = caching.options.url.startswith("shm:")
         self._worth = KeepingWorth(LOCAL if self._near else REMOTE)
         self._counter = counter
-        self._checks = SpotChecks(counter, self._codec)
+        self._checks = SpotChecks(counter, self._codec, here=share is not None)
         self._gathered = Gathered()
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
