@@ -66,6 +66,26 @@ class Arrivals(Generic[T]):
         here = len(self._here) - len(self._here.keys() & at.gone)
         return sum(len(group.numbers) for group in at.groups) - len(at.gone) - here
 
+    def here(self, payload: T) -> int:
+        """Samples that have arrived as ``payload`` itself, and are not published."""
+        gone = self._at.gone
+        return sum(found is payload and number not in gone for number, found in self._here.items())
+
+    def all_missing(self) -> list[int]:
+        """Numbers that have not arrived."""
+        at = self._at
+        drawn = (number for group in at.groups for number in group.numbers)
+        return [number for number in drawn if number not in self._here and number not in at.gone]
+
+    def first_missing(self) -> list[int]:
+        """Numbers that have not arrived, of the first group that lacks some."""
+        at = self._at
+        for group in at.groups:
+            missing = [number for number in group.numbers if number not in self._here and number not in at.gone]
+            if missing:
+                return missing
+        return []
+
     @property
     def is_empty(self) -> bool:
         """Whether everything that was drawn is published."""
