@@ -14,6 +14,7 @@ from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
 from headrace.engine.staging.caching import Allotted
+from headrace.engine.staging.members import bulk_of
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collation import COLLATION
@@ -62,7 +63,7 @@ class InlineRun:
         self.hands: Hands[list[Any]] = deque()
         self._placed = dataset if isinstance(dataset, Staged | Brought) else None
         self._get: Callable[[Any], Any] = self._placed or partial(getitem, dataset)
-        self._bulk = getattr(dataset, "__getitems__", None) if batched else None
+        self._bulk = bulk_of(dataset) if batched else None
         if observer is not None:
             self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
             self._get = observer.samples(self._get)

@@ -242,7 +242,7 @@ class SampleWork:
         """Workers may be replaced as long as they make something."""
         if not self.epoch.is_hopeless:
             return None
-        return f"{how}. Workers end before they make a sample; does worker_init_fn end them?"
+        return f"{self.pool.unimportable()}{how}. Workers end before they make a sample; does worker_init_fn end them?"
 
     def mend(self) -> None:
         """What was drawn and not delivered is known, so it is begun again."""

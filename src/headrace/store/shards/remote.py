@@ -10,6 +10,7 @@ import numpy as np
 from headrace.core.errors import StoreError, StoreRefused
 from headrace.store.background import run_here
 from headrace.store.base import Row, Session
+from headrace.store.hedge import Hedging
 from headrace.store.neighbours import Lying, NeighbourStore
 from headrace.store.shards.bucket_place import GAP, BucketPlace
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing, one_line
@@ -64,6 +65,7 @@ class ShardSession:
         self._opened, self._place, self._store = opened, place, store
         self._tables, self._blocks = Shared(TABLES), Shared(BLOCKS)
         self._counts = opened.counts()
+        self._hedging = Hedging()
 
     async def get(self, key: str) -> Row:
         opened = self._opened
@@ -162,7 +164,7 @@ class ShardSession:
     async def _read(self, wanted: Wanted) -> bytes | memoryview:
         if wanted.begin == wanted.end:
             return b""
-        return await self._place.bucket.read(*wanted)
+        return await self._hedging.read(wanted.end - wanted.begin, lambda: self._place.bucket.read(*wanted))
 
     async def _block(self, shard: int, wanted: Wanted, table: Any) -> Unpacked:
         raw = await self._read(wanted)
