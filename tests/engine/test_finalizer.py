@@ -15,7 +15,10 @@ import pytest
 from headrace.engine import finalizer
 from headrace.engine.finalizer import Finalizer
 from tests.engine.test_signals import Interrupt, elsewhere
-from tests.loader.steps import at_step
+from tests.loader.steps import at_check
+
+UNGUARDED = 40
+"""So often Python looks for signals before handlers wait."""
 
 
 class Owner:
@@ -23,12 +26,11 @@ class Owner:
 
 
 @pytest.fixture(autouse=True)
-def nothing_printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+def nothing_printed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was raised where nobody but Python sees it."""
     printed: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda said: printed.append(said.exc_value))
-    yield printed
-    assert not finalizer._soon
+    return printed
 
 
 @pytest.fixture
@@ -86,18 +88,20 @@ def test_it_is_done_by_the_cycle_collector() -> None:
     assert done == [1]
 
 
-def test_what_comes_meanwhile_is_raised_afterwards(handled: list[int], nothing_printed: list[object]) -> None:
+@pytest.mark.parametrize("raising", [signal.raise_signal, lambda kind: elsewhere(lambda: signal.raise_signal(kind))])
+def test_what_comes_meanwhile_is_raised_afterwards(
+    handled: list[int], nothing_printed: list[object], raising: Callable[[int], None]
+) -> None:
     done: list[int] = []
 
     def act() -> None:
-        signal.raise_signal(signal.SIGUSR1)
-        elsewhere(lambda: signal.raise_signal(signal.SIGUSR2))
+        raising(signal.SIGUSR1)
         assert not handled
         done.append(1)
 
     with pytest.raises(Interrupt):
         drop(act)
-    assert sorted(handled) == sorted([signal.SIGUSR1, signal.SIGUSR2])
+    assert handled == [signal.SIGUSR1]
     assert done == [1]
     assert not nothing_printed
 
@@ -144,13 +148,13 @@ def test_an_interrupt_at_any_line(handled: list[int], nothing_printed: list[obje
         owners = [Owner()]
         Finalizer(owners[0], lambda done=done: done.append(1))
         try:
-            with at_step(line, lambda: signal.raise_signal(signal.SIGUSR1), "line") as steps:
+            with at_check(line, lambda: signal.raise_signal(signal.SIGUSR1)) as steps:
                 owners.clear()
                 pass_by()
         except Interrupt:
             hits += 1
         except KeyboardInterrupt:  # what it was is not known
-            assert line == 1
+            assert line <= UNGUARDED
             nothing_printed.clear()
             hits += 1
         assert done

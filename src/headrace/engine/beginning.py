@@ -22,9 +22,9 @@ from headrace.engine.consumer.supply.membership import Membership, caching, orig
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
+from headrace.engine.step import held
 from headrace.engine.worker.brought import Brought, Rows
 from headrace.engine.worker.generators import unpacked
-from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
 from headrace.sched.acts import Arrangement
@@ -80,10 +80,12 @@ def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
             settings.generator.set_state(unpack_random(saved["generator"]))
         # The seed comes after a new order, as in torch; before one that goes on, since what was drawn is drawn again
         # from where the generator stood after the seed.
-        order = None if settings.iterable or going_on is not None else Order(settings.index_sampler)
+        order = (
+            None if settings.iterable or going_on is not None else Order(settings.index_sampler, step=resources.step)
+        )
         seed = _seed(settings, resources.base_seed, saved)
         if going_on is not None and not settings.iterable:
-            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
+            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True), resources.step)
         if saved and "dataset" in saved and not settings.iterable:
             load(settings.dataset, saved["dataset"], "dataset")
             resources.end_workers()  # they have the dataset as it was

@@ -150,12 +150,6 @@ class Errors:
         self._seen += samples
         self._counters.samples += samples
 
-    def failed(self, index: Any, raised: BaseException, original: BaseException | None) -> None:
-        """A sample failed: count it, or raise what the policy says."""
-        error = self.judged(index, raised, original)
-        if error is not None:
-            raise error
-
     def judged(self, index: Any, raised: BaseException, original: BaseException | None) -> BaseException | None:
         """A sample failed: what is to be raised, or None where it is only counted."""
         if not isinstance(self._policy, Skip):

@@ -14,6 +14,7 @@ from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
 from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
 from headrace.engine.staging.caching import Allotted
+from headrace.engine.step import Step
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collation import COLLATION
@@ -49,11 +50,14 @@ class InlineRun:
         seed: tuple[int, int] | None,
         errors: Errors,
         observer: Observer | None,
+        step: Step,
     ) -> None:
         """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
 
         ``seed``: (seed, epoch) for random numbers that belong to the sample; None leaves them to the process.
+        ``step``: in windows of which the user's code runs.
         """
+        self._step = step
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
         self._seed = seed
         self.errors = errors
@@ -96,10 +100,7 @@ class InlineRun:
                 continue
             if indices is None:
                 raise StopIteration
-            try:
-                made = self._batch(indices)
-            except Exception as error:  # noqa: BLE001  (the user's dataset: the batch is given up, as torch does)
-                made = Hand(error, indices, Delivered())
+            made = self._made(indices)
             if made is not None:
                 self.hands.append(made)
             self._groups.taken()
@@ -111,31 +112,53 @@ class InlineRun:
         """Until rows may have come."""
         poll = select.poll()
         poll.register(*self._groups.waited_for())
-        poll.poll(1000 * LOOK_SECONDS)
+        self._step.opened(poll.poll, 1000 * LOOK_SECONDS)
 
-    def _batch(self, indices: list[Any]) -> Hand[list[Any]] | None:
+    def _made(self, indices: list[Any]) -> Hand[list[Any]] | None:
+        """The batch of these, or an error; None where nothing of it is left. What failed is counted here, afterwards:
+        the user's code may be broken off anywhere.
+        """
+        failed: list[tuple[Any, BaseException]] = []
+        batch: tuple[Any, int] | Exception
+        try:
+            batch = self._step.opened(self._batch, indices, failed)
+        except Exception as error:  # noqa: BLE001  (the user's dataset: the batch is given up, as torch does)
+            batch = error
+        for index, why in failed:
+            raised = self.errors.judged(index, why, why)
+            if raised is not None:
+                return Hand(raised, indices, Delivered())
+        if isinstance(batch, Exception):
+            return Hand(batch, indices, Delivered())
+        made, samples = batch
+        if not samples and indices:
+            return None
+        self.errors.passed(samples)
+        self._number += 1
+        return Hand((made,), indices, Delivered(self._number, samples))
+
+    def _batch(self, indices: list[Any], failed: list[tuple[Any, BaseException]]) -> tuple[Any, int]:
+        """The batch, and its samples; those that are left out are added to ``failed``. In a window."""
         with seeding.untouched() if self._seed is not None else nullcontext():
-            samples, made = self._samples(indices)
-            if made or not indices:
-                delivered = Delivered(self._number + 1, len(made))
-                batch = self._collated(samples, made, delivered)
-                if isinstance(batch, LeftOut):
-                    batch, delivered = self._without(batch)
-                    if not delivered.samples:
-                        return None
-                self._number += 1
-                return Hand((batch,), indices, delivered)
-        return None
+            samples, made = self._samples(indices, failed)
+            if not made and indices:
+                return None, 0
+            batch = self._collated(samples, made, Delivered(self._number + 1, len(made)))
+        if isinstance(batch, LeftOut):
+            failed += batch.unfit
+            return batch.batch, batch.samples
+        return batch, len(made)
 
-    def _samples(self, indices: list[Any]) -> tuple[Any, list[Any]]:
+    def _samples(self, indices: list[Any], failed: list[tuple[Any, BaseException]]) -> tuple[Any, list[Any]]:
         """The samples, and the indices that did not fail: as many, unless they were made in bulk and others came."""
         made = indices
         if self._bulk is not None:
             try:
-                samples = self._made(self._bulk, indices, indices[0] if indices else 0)
-            except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
-                for index in indices:
-                    self.errors.failed(index, error, error)
+                samples = self._sample(self._bulk, indices, indices[0] if indices else 0)
+            except Exception as error:
+                if not self.errors.skips:
+                    raise
+                failed += [(index, error) for index in indices]
                 return [], []
         else:
             samples, made = [], []
@@ -143,16 +166,17 @@ class InlineRun:
                 try:
                     if self._placed is not None:
                         self._placed.place = place
-                    samples.append(self._made(self._get, index, index))
+                    samples.append(self._sample(self._get, index, index))
                     made.append(index)
-                except Exception as error:  # noqa: BLE001  (as above)
-                    self.errors.failed(index, error, error)
+                except Exception as error:
+                    if not self.errors.skips:
+                        raise
+                    failed.append((index, error))
             if self._placed is not None:
                 self._placed.settle()
-        self.errors.passed(len(made))
         return samples, made
 
-    def _made(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
+    def _sample(self, get: Callable[[Any], Any], what: Any, seed: Any) -> Any:
         if self._seed is not None:
             seeding.seed_sample(*self._seed, seed)
         try:
@@ -172,13 +196,6 @@ class InlineRun:
             skips=self.errors.skips,
         )
         return collated(collate_fn, samples, self._observer, delivered)
-
-    def _without(self, left: LeftOut) -> tuple[Any, Delivered]:
-        """The batch, the samples that did not fit counted as failures."""
-        self.errors.passed(-len(left.unfit))
-        for index, why in left.unfit:
-            self.errors.failed(index, why, why)
-        return left.batch, Delivered(self._number + 1, left.samples)
 
 
 def _places(indices: list[Any]) -> Sequence[Any]:

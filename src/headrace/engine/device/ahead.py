@@ -7,6 +7,7 @@ from typing import Any
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.accelerator import Carrier
 from headrace.engine.device.pieces import Flat, nbytes, no_slab
+from headrace.engine.step import Step
 from headrace.sched.hand import NOT_YET, Hand, Hands
 
 AHEAD = 2
@@ -40,9 +41,20 @@ class Ahead:
     """
 
     def __init__(
-        self, run: Any, carrier: Carrier, flat: Flat = no_slab, *, trace: RunTrace | None = None, ahead: int = AHEAD
+        self,
+        run: Any,
+        carrier: Carrier,
+        step: Step,
+        flat: Flat = no_slab,
+        *,
+        trace: RunTrace | None = None,
+        ahead: int = AHEAD,
     ) -> None:
-        """``run``: where host batches come from; ``flat``: the slab they lie in; ``ahead``: how many to take early."""
+        """``run``: where host batches come from; ``flat``: the slab they lie in; ``ahead``: how many to take early.
+
+        ``step``: in windows of which the carrier is waited for.
+        """
+        self._step = step
         self._run, self._carrier, self._flat, self._trace, self._ahead = run, carrier, flat, trace, ahead
         self._light = False  # batches are small
         self._parcels: deque[Parcel] = deque()  # of hands not delivered, or copies not done; oldest first
@@ -77,6 +89,9 @@ class Ahead:
             hand = hands[-1 if isinstance(last, BaseException) and not isinstance(last, Exception) else 0]
             if isinstance(hand.load, tuple):
                 there, parcel = hand.load
+                wait = self._carrier.waits_for(parcel.mark)
+                if wait is not None:
+                    self._step.opened(wait)
                 made = self._carrier.hand_over(there, parcel.mark)
                 if made is GONE:
                     hand.load = None

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler
 from headrace.core.errors import LoaderClosed, StateMismatch
 from headrace.engine.consumer.ordering import indices
 from headrace.engine.consumer.ordering.sources import source
-from headrace.engine.worker import signals
+from headrace.engine.step import Step
 from headrace.engine.worker.stateful import is_stateful, load
 
 
@@ -22,13 +22,17 @@ class Order:
     Where an epoch goes on and the sampler has no state of its own, what was drawn is drawn again at once.
     """
 
-    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = ()) -> None:
+    def __init__(
+        self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = (), step: Step | None = None
+    ) -> None:
         """``saved``: what ``state`` returned, to go on from there; ``pending``: batches of indices that were drawn.
+
+        ``step``: in windows of which the sampler runs.
 
         Raises ``StateMismatch``, also when pending ones are none of those drawn.
         """
         self._sampler, self._inner = index_sampler, _innermost(index_sampler)
-        self._saved = saved or {}
+        self._saved, self._step = saved or {}, step or Step()
         self._source = source(index_sampler, self._inner)
         self._promised: str | None = self._saved.get("random")
         self._random: str | None = None
@@ -54,11 +58,11 @@ class Order:
         self._iterator = self._new()
         self._repeats = _repeats(self._sampler, self._inner) or is_stateful(self._iterator)
         if self._saved.get("drawn") or self._owed:
-            self._start()
+            self._step.opened(self._start)
 
     def _new(self) -> Iterator[Any]:
         with self._source.set_to(self._saved.get("began")):
-            return iter(self._sampler)
+            return self._step.opened(lambda: iter(self._sampler))
 
     def item(self, number: int) -> Any:
         """The index, or batch of indices, drawn as the one of that number; the sampler's own exceptions come through.
@@ -89,8 +93,8 @@ class Order:
             self._recover()
         try:
             self._next()
-        except Exception as error:
-            self._drawing = signals.is_raised_by_handler(error)  # then where the sampler stands is unknown
+        except Exception:
+            self._drawing = self._step.interrupted  # then where the sampler stands is unknown
             raise
         if interrupted and not self._repeats and not self._given and inspect.isgenerator(self._iterator):
             raise LoaderClosed(_BROKEN_OFF)
@@ -103,10 +107,10 @@ class Order:
 
     def _next(self) -> None:
         if not self._started:
-            self._start()
+            self._step.opened(self._start)
         self._given.clear()
         # In C, so that no interrupt comes between the sampler's giving it and its being kept here.
-        self._given.extend(zip((self._last[0].count + 1,), self._further(1), strict=False))
+        self._step.opened(self._given.extend, zip((self._last[0].count + 1,), self._further(1), strict=False))
 
     @property
     def first(self) -> int:

@@ -11,7 +11,6 @@ from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.staging.caching import Allotted, Plan, pack_plans
-from headrace.engine.worker import signals
 from headrace.sched.acts import Arrangement
 from headrace.sched.arrivals import Arrivals, ArrivedGroup
 from headrace.sched.groups import Groups
@@ -141,9 +140,7 @@ class ArrivingGroups:
                 continue
             try:
                 keys[number] = self._key(index)
-            except Exception as error:
-                if signals.is_raised_by_handler(error):
-                    raise
+            except Exception:  # noqa: BLE001  (whatever the dataset says of it)
                 unasked.append(number)  # an index the dataset has not: the worker will raise what it says
         self._arrivals.arrive_at_once(unasked, None)
         self._fetcher.ask(keys, self._arrived)

@@ -17,7 +17,7 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived, MessageKind
-from headrace.engine.worker.signals import held
+from headrace.engine.step import held
 from headrace.store import failures
 from headrace.store.interpreter import packed
 
