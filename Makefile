@@ -8,17 +8,18 @@ SPARK := $(VENV)/.spark-done
 JAX   := $(VENV)/.jax-done
 DEMO  := $(VENV)/.demo-done
 PEERS := $(VENV)/.bench-done
+RELEASE := $(VENV)/.release-done
 STREAMERS := .venv-peers/.done
 
 # Tried by running, not by name: version managers put launchers on PATH for versions that are not active.
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-	"$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null \
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	"$$p" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
 # Where it is set, every process that a test starts would compile torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs help setup native tools ready check lint types test soak wheel services services-stop demo bench bench-peers \
+.PHONY: docs help setup native tools ready check lint types test soak wheel release services services-stop demo bench bench-peers \
 	figures clean
 .DEFAULT_GOAL := help
 
@@ -33,7 +34,7 @@ INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint con
 define new_venv
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 		python="$(PYTHON)"; \
-		test -n "$$python" || { echo "no Python 3.11, 3.12 or 3.13 found; set PYTHON=" >&2; exit 1; }; \
+		test -n "$$python" || { echo "no Python from 3.11 on found; set PYTHON=" >&2; exit 1; }; \
 		echo "making $(VENV) with $$("$$python" --version)"; \
 		"$$python" -m venv --clear $(VENV); \
 	fi
@@ -104,9 +105,15 @@ soak: ready  ## every case, opcode and example that test leaves out, for so long
 	@$(MAKE) --silent --no-print-directory $(SPARK) $(JAX)
 	$(PYTEST) --soak --minutes $(MINUTES) $(ARGS)
 
-wheel: setup  ## build dist/headrace-*.whl: the package and its native part, for every Python it runs on
+wheel: setup  ## build dist/headrace-*.whl for this machine: the package and its native part, for every Python it runs on
 	$(BIN)/uv build --quiet --wheel --out-dir dist
-	$(BIN)/python -m tests.wheel dist/headrace-*.whl
+
+$(RELEASE): $(STAMP)
+	$(INSTALL) --group release
+	@touch $@
+
+release: $(RELEASE)  ## make all an index takes, for x86-64 and aarch64, and try it on every Python here; uploads nothing
+	$(BIN)/python -m tests.release dist
 
 services: setup  ## get and start Cassandra, Redis and toxiproxy on loopback; tests do so by themselves
 	@$(BIN)/python -m tests.services start

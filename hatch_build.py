@@ -1,6 +1,8 @@
 """Builds the ledger's native twin where there is a compiler; without one the package is complete, only slower."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -10,6 +12,10 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 SCHED = ROOT / "src" / "headrace" / "sched"
+MACHINES = {62: "x86_64", 183: "aarch64"}
+"""Processors as ELF numbers them."""
+OLDEST = 17
+"""glibc 2.17: no older one has a tag."""
 
 
 def header() -> str:
@@ -21,26 +27,25 @@ def header() -> str:
     return "\n".join([*lines, ""])
 
 
+def compilers() -> list[list[str]]:
+    """Commands to try, in order: ``CC`` alone where it is set, which may compile for another processor."""
+    if chosen := os.environ.get("CC"):
+        return [shlex.split(chosen)]
+    configured = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    return [[name] for name in dict.fromkeys([configured, "cc", "gcc", "clang"])]
+
+
 def compiled(into: Path, *flags: str) -> bool:
     """The module, as ``into``; False where there is no compiler, or no headers."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "words.h").write_text(header())
         include = {sysconfig.get_paths()[name] for name in ("include", "platinclude")}
-        for name in dict.fromkeys([compiler, "cc", "gcc", "clang"]):
-            command = [
-                name,
-                "-O2",
-                "-fPIC",
-                "-shared",
-                "-pthread",
-                "-Wall",
-                "-Wextra",
-                "-Wno-missing-field-initializers",
-            ]
-            command += ["-fwrapv", *flags]  # amounts may be anything: they wrap
-            command += [f"-I{folder}", *(f"-I{path}" for path in include)]
-            command += [str(SCHED / "native.c"), "-o", f"{folder}/made.so"]
+        options = ["-O2", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Wno-missing-field-initializers"]
+        options += ["-fwrapv", *flags]  # amounts may be anything: they wrap
+        options += [f"-I{folder}", *(f"-I{path}" for path in include)]
+        options += [str(SCHED / "native.c"), "-o", f"{folder}/made.so"]
+        for compiler in compilers():
+            command = [*compiler, *options]
             try:
                 done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  (a compiler)
             except OSError:
@@ -57,12 +62,24 @@ def compiled(into: Path, *flags: str) -> bool:
 def build() -> Path | None:
     """The module, compiled beside its source for every version of Python; None where that cannot be done."""
     made = SCHED / "native.abi3.so"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None  # free-threaded builds have no stable interface, and load no module made for it
     if not compiled(made):
         return None
     for other in SCHED.glob("native.*.so"):  # one for a single version would be preferred
         if other != made:
             other.unlink()
     return made
+
+
+def platform(module: Path) -> str:
+    """A tag of the machines that can load it: its processor, and the newest glibc whose symbols it asks for."""
+    content = module.read_bytes()
+    machine = MACHINES.get(int.from_bytes(content[18:20], "little")) if content.startswith(b"\x7fELF") else None
+    asked = [int(minor) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", content)]
+    if machine is None or not asked:
+        return re.sub("[^a-z0-9]", "_", sysconfig.get_platform().lower())
+    return f"manylinux_2_{max(OLDEST, *asked)}_{machine}"
 
 
 try:
@@ -75,14 +92,13 @@ else:
         """Called by hatchling for wheels and editable installs."""
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            """A wheel with the module in it is one for this platform, and for every version of Python we support."""
+            """A wheel with the module in it is for machines that can load it, and for every version of Python."""
             made = build()
             if made is not None:
-                platform = re.sub("[^a-z0-9]", "_", sysconfig.get_platform().lower())
                 build_data["pure_python"] = False
-                build_data["tag"] = f"cp311-abi3-{platform}"
+                build_data["tag"] = f"cp311-abi3-{platform(made)}"
                 build_data["artifacts"].append(str(made.relative_to(ROOT)))
 
 
 if __name__ == "__main__":
-    print(build() or "no compiler, or no headers: the ledger stays in Python")  # noqa: T201
+    print(build() or "no compiler, no headers, or no stable interface: the ledger stays in Python")  # noqa: T201

@@ -1,78 +1,44 @@
-"""What people install: complete, without tests, and working with nothing but its plain dependencies."""
+"""What people install: complete, without tests, for machines that can load it, and working with nothing else there."""
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.wheel import faults
-
-ROOT = Path(__file__).parents[1]
-UV = Path(sys.executable).with_name("uv")
-VERSIONS = ("3.11", "3.12", "3.13")
-PROGRAM = """
-import torch, headrace
-from headrace.sched import twin
-assert twin.module is not None, "its native part is not used"
-def main():
-    dataset = [torch.full((8,), float(index)) for index in range(64)]
-    loader = headrace.DataLoader(dataset, batch_size=8, num_workers=2, shuffle=True)
-    rows = torch.cat(list(loader))[:, 0]
-    assert sorted(rows.tolist()) == list(range(64)), rows
-    print("ok", headrace.__file__)
-if __name__ == "__main__":
-    main()
-"""
-
-
-def _run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def _interpreter(version: str) -> Path | None:
-    """One that runs: version managers put launchers on PATH for versions that are not active."""
-    named = [Path(found)] if (found := shutil.which(f"python{version}")) else []
-    managed = Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
-    for python in [*named, *managed]:
-        if subprocess.run([python, "-c", "import venv"], capture_output=True, check=False).returncode == 0:
-            return python
-    return None
+from tests import wheel
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    if not UV.exists():
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    if not wheel.UV.exists():
         pytest.skip("uv is not installed: make setup")
-    _run(UV, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT, cwd=folder)
-    (made,) = folder.glob("*.whl")
+    wheel.run(wheel.UV, "build", "--quiet", "--sdist", "--out-dir", folder, wheel.ROOT, cwd=folder)
+    (made,) = folder.glob("*.tar.gz")
     return made
 
 
-@pytest.mark.soak
-def test_it_has_the_native_part_and_the_types_and_no_tests(wheel: Path) -> None:
-    assert faults(wheel) == []
+def test_what_the_source_makes_without_a_compiler_is_complete(source: Path, tmp_path: Path) -> None:
+    made = wheel.built(source, tmp_path, native=False)
+    assert made.name.endswith("-py3-none-any.whl")
+    assert wheel.faults(made) == []
+
+
+def test_what_it_makes_with_one_is_for_every_machine_that_has_what_it_asks_for(source: Path, tmp_path: Path) -> None:
+    made = wheel.built(source, tmp_path)
+    assert "-cp311-abi3-manylinux_2_" in made.name
+    assert wheel.faults(made) == []
+    older = made.rename(tmp_path / "headrace-0.1.0-cp311-abi3-manylinux_2_5_x86_64.whl")
+    (fault,) = wheel.faults(older)
+    assert fault.startswith("it says manylinux_2_5_x86_64 and is for manylinux_2_")
+    linux = older.rename(tmp_path / "headrace-0.1.0-cp311-cp311-linux_x86_64.whl")
+    assert wheel.faults(linux) == ["its name is not one for every version of Python from 3.11 on"]
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("version", VERSIONS)
-def test_it_installs_without_extras_and_runs(wheel: Path, version: str, tmp_path: Path) -> None:
-    python = _interpreter(version)
+@pytest.mark.parametrize("version", wheel.VERSIONS)
+def test_it_installs_without_extras_and_runs(source: Path, version: str, tmp_path: Path) -> None:
+    python = wheel.interpreter(version)
     if python is None:
         pytest.skip(f"there is no Python {version} here")
-    venv = tmp_path / "venv"
-    try:
-        _run(UV, "venv", "--quiet", "--python", python, venv, cwd=tmp_path)
-        _run(UV, "pip", "install", "--quiet", "--python", venv / "bin" / "python", wheel, cwd=tmp_path)
-        _run(UV, "pip", "check", "--quiet", "--python", venv / "bin" / "python", cwd=tmp_path)
-        (tmp_path / "program.py").write_text(PROGRAM)
-        said = _run(venv / "bin" / "python", "-W", "error", "program.py", cwd=tmp_path)
-        assert said.startswith(f"ok {venv}")
-        assert "usage" in _run(venv / "bin" / "headrace", "--help", cwd=tmp_path).lower()
-    finally:
-        shutil.rmtree(venv, ignore_errors=True)  # it has gigabytes
+    wheel.tried(wheel.built(source, tmp_path), python, tmp_path)

@@ -1,4 +1,4 @@
-"""Who the samples of a dataset are: their keys, and what their store knows of them."""
+"""Names of a dataset's samples: their keys, and what their store knows of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def in_order(columns: Columns, keys: Sequence[str]) -> dict[str, npt.NDArray[Any
 
 
 class About:
-    """What is added to every sample: its key, and some of its metadata.
+    """Additions to every sample: its key, and some of its metadata.
 
     Held in arrays and one text for each column, so that forked workers share it without copying.
     """
@@ -34,7 +34,9 @@ class About:
             self._columns[name] = _held(name, values, store)
 
     def of(self, index: int) -> dict[str, Any]:
-        """Of one sample, in values that torch's collation takes: texts, and Python's numbers and truth values."""
+        """The additions to a sample, in values that torch's collation takes: texts, and Python's numbers and truth
+        values.
+        """
         found = {name: values[index] for name, values in self._columns.items()}
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
 

@@ -26,7 +26,8 @@ from headrace.engine.staging.stages import check_staged, revision
 from headrace.engine.step import held
 from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.stateful import is_stateful
-from headrace.integrations import accelerate, lightning
+from headrace.integrations import accelerate, lightning, ray_train
+from headrace.integrations.signature import Signed
 from headrace.trace import session
 
 T_co = TypeVar("T_co", covariant=True)
@@ -52,7 +53,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     """
 
     _is_accelerate_prepared = accelerate.Asked()
-    timeout = accelerate.Signed()
+    timeout = Signed(accelerate.taught, ray_train.taught)
 
     def __init__(  # noqa: PLR0913, PLR0917  (torch's signature)
         self,
@@ -89,6 +90,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.loading = settings.chosen("loading", loading, (Loading,), Loading())
         self.scheduling = settings.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
         self.cache = settings.chosen("cache", cache, (Cache,), None)
+        if self.loading.repeats and not isinstance(dataset, IterableDataset):
+            msg = f"loading=Loading(repeats=True) speaks of an iterable dataset, and {type(dataset).__name__} is none"
+            raise ValueError(msg)
         if self.cache is not None:
             check_staged(dataset)
         self._state: Any = None

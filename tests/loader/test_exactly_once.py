@@ -1,7 +1,9 @@
 """Every sample exactly once per epoch, whoever dies, whenever."""
 
+import fcntl
 import os
 import signal
+from functools import partial
 
 import pytest
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -190,6 +192,12 @@ def torch_order(dataset, **options):
 
 STREAMS = {"plain": Numbers, "stateful dataset": StatefulNumbers, "stateful iterator": StatefulIterators}
 each_stream = pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+REPEATS = headrace.Loading(repeats=True)
+
+
+def repeating(stream):
+    """What a stream without a state needs to be taken up again."""
+    return REPEATS if stream is Numbers else headrace.Loading()
 
 
 @each_order
@@ -197,7 +205,11 @@ each_stream = pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 def test_a_stream_killed_inside_an_item_goes_on(stream, in_order, tmp_path):
     expected = torch_order(stream(41), batch_size=3, num_workers=2)
     loader = headrace.DataLoader(
-        stream(41, Once(tmp_path / "killed", 20)), batch_size=3, num_workers=2, in_order=in_order
+        stream(41, Once(tmp_path / "killed", 20)),
+        batch_size=3,
+        num_workers=2,
+        in_order=in_order,
+        loading=repeating(stream),
     )
     found = [batch.tolist() for batch in loader]
     assert (found if in_order else sorted(found)) == (expected if in_order else sorted(expected))
@@ -210,7 +222,7 @@ def test_streams_killed_from_outside(stream, in_order, workers):
     expected = torch_order(stream(120), batch_size=3, num_workers=2)
     dataset = stream(120)
     dataset.seconds = 0.0005
-    loader = headrace.DataLoader(dataset, batch_size=3, num_workers=2, in_order=in_order)
+    loader = headrace.DataLoader(dataset, batch_size=3, num_workers=2, in_order=in_order, loading=repeating(stream))
     found = []
     with Killer(workers, times=3, seed=in_order) as killer:
         for batch in loader:
@@ -220,9 +232,72 @@ def test_streams_killed_from_outside(stream, in_order, workers):
     assert killer.killed
 
 
+class Shared(Numbers):
+    """A stream that does not repeat itself: what one process took from its file, nobody gets again."""
+
+    def __init__(self, n, path, hook):
+        super().__init__(n, hook)
+        self.path = path
+        path.write_bytes(bytes(range(n)))
+
+    def __iter__(self):
+        with self.path.open("r+b") as file:
+            while left := (fcntl.flock(file, fcntl.LOCK_EX), file.seek(0), file.read())[2]:
+                file.seek(0)
+                file.write(left[1:])
+                file.truncate()
+                file.flush()
+                fcntl.flock(file, fcntl.LOCK_UN)
+                self.hook(left[0])
+                yield left[0]
+
+
+@each_order
+@pytest.mark.parametrize("at", [0, 7, 30])
+def test_a_stream_that_may_not_repeat_itself_raises_as_torch_does(at, in_order, tmp_path):
+    loader = headrace.DataLoader(
+        Shared(41, tmp_path / "items", Once(tmp_path / "killed", at)), batch_size=3, num_workers=2, in_order=in_order
+    )
+    iterator, found = iter(loader), []
+    message = (
+        r"^DataLoader worker \(pid\(s\) \d+\) exited unexpectedly: DataLoader worker \(pid \d+\) is killed by "
+        r"signal: SIGKILL .*cannot be had again.*Loading\(repeats=True\)"
+    )
+    with raises(RuntimeError, match=message) as caught:
+        for batch in iterator:
+            found += batch.tolist()
+    assert isinstance(caught.value, headrace.WorkerDied)
+    with raises(headrace.WorkerDied, match="cannot be had again"):  # and asking again does not hang
+        next(iterator)
+    assert len(set(found)) == len(found)
+    assert at not in found
+    assert loader.stats().restarts == 0
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_stream_that_had_ended_needs_no_other_worker(persistent, workers):
+    """Nothing of it is lost with its worker, neither at the end of an epoch nor before the next one."""
+    loader = headrace.DataLoader(Numbers(6), num_workers=1, persistent_workers=persistent, timeout=PATIENCE)
+    for _ in range(2):
+        iterator = iter(loader)
+        found = [next(iterator) for _ in range(6)]
+        (victim,) = workers()
+        assert wait_until(partial(iterator.resources.run.machine._streams.ended, 0))
+        assert kill(victim)
+        assert samples([*found, *iterator]) == list(range(6))
+    loader.close()
+
+
+def test_only_of_an_iterable_dataset_it_is_said_that_it_repeats_itself():
+    with raises(ValueError, match="iterable dataset, and Pairs is none"):
+        headrace.DataLoader(Pairs(3), loading=REPEATS)
+    with raises(TypeError, match="True or False"):
+        headrace.Loading(repeats="yes")
+
+
 @each_stream
 def test_a_stream_that_always_kills(stream):
-    loader = headrace.DataLoader(stream(9, Always(5)), num_workers=1)
+    loader = headrace.DataLoader(stream(9, Always(5)), num_workers=1, loading=repeating(stream))
     iterator = iter(loader)
     assert samples([next(iterator) for _ in range(5)]) == [0, 1, 2, 3, 4]
     for _ in range(2):  # and asking again does not hang
@@ -233,7 +308,7 @@ def test_a_stream_that_always_kills(stream):
 def test_a_stream_that_had_failed_before_its_worker_died(tmp_path):
     """The error was delivered: reading the stream again passes over it."""
     dataset = FailsOnce(10, at=2, hook=Once(tmp_path / "killed", 6))
-    batches, errors = outcomes(iter(headrace.DataLoader(dataset, num_workers=1, timeout=PATIENCE)))
+    batches, errors = outcomes(iter(headrace.DataLoader(dataset, num_workers=1, timeout=PATIENCE, loading=REPEATS)))
     assert samples(batches) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
     assert [type(error) for error in errors] == [ValueError]
 
@@ -241,7 +316,7 @@ def test_a_stream_that_had_failed_before_its_worker_died(tmp_path):
 def test_a_stream_may_lose_its_worker_once_in_every_batch(tmp_path):
     """Two deaths over two batches, neither of them delivered in between."""
     hook = TwoDeaths(tmp_path, 3, 4)
-    iterator = iter(headrace.DataLoader(Numbers(12, hook), num_workers=1, prefetch_factor=6))
+    iterator = iter(headrace.DataLoader(Numbers(12, hook), num_workers=1, prefetch_factor=6, loading=REPEATS))
     assert samples(iterator) == list(range(12))
 
 
@@ -257,7 +332,8 @@ class TwoDeaths:
 @each_stream
 def test_a_batch_that_was_finished_but_not_counted_is_not_made_twice(stream, workers):
     """The worker dies between the two stores that finish a batch and count it."""
-    iterator = iter(headrace.DataLoader(stream(30), batch_size=3, num_workers=1, prefetch_factor=2))
+    loader = headrace.DataLoader(stream(30), batch_size=3, num_workers=1, prefetch_factor=2, loading=repeating(stream))
+    iterator = iter(loader)
     found = [next(iterator).tolist()]
     run = iterator.resources.run
     lane, words = run._ledger.dims.lane(0), run._ledger.w

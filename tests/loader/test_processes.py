@@ -115,7 +115,9 @@ class TestLocks:
         assert loader.stats().restarts >= 1
 
     def test_a_stream_goes_on_while_a_thread_holds_a_lock(self, workers):
-        loader = headrace.DataLoader(LockedNumbers(60), batch_size=5, num_workers=2, timeout=PATIENCE)
+        loader = headrace.DataLoader(
+            LockedNumbers(60), batch_size=5, num_workers=2, timeout=PATIENCE, loading=headrace.Loading(repeats=True)
+        )
         iterator = iter(loader)
         numbers = next(iterator).tolist()
         with Held():

@@ -166,7 +166,9 @@ def test_a_worker_that_replaces_a_dead_one_draws_the_same(dataset, at, tmp_path)
     torch.manual_seed(3)
     expected = list(headrace.DataLoader(dataset(20), 3, num_workers=2, collate_fn=drawing))
     torch.manual_seed(3)
-    loader = headrace.DataLoader(dataset(20, Once(tmp_path / "killed", at)), 3, num_workers=2, collate_fn=drawing)
+    loading = headrace.Loading(repeats=dataset is Draws)
+    killed = dataset(20, Once(tmp_path / "killed", at))
+    loader = headrace.DataLoader(killed, 3, num_workers=2, collate_fn=drawing, loading=loading)
     assert_same(list(loader), expected)
     assert loader.stats().restarts == 1
 

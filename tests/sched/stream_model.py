@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from headrace.sched import words as W
 from headrace.sched.acts import End, Ring, Wait
 from headrace.sched.resume import Resume, SlotContents
-from headrace.sched.streammachine import Allow, CloseStream, DeliverMade, Made, StreamMachine, StreamProgress
+from headrace.sched.streammachine import (
+    Allow,
+    CloseStream,
+    DeliverMade,
+    Made,
+    StreamMachine,
+    StreamProgress,
+    StreamRules,
+)
 from headrace.sched.streams import ConsumerStreams
 from tests.sched.memory import KILLED, Slab, Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamLane, StreamPlan, note, replaced
@@ -42,9 +50,8 @@ class StreamRun:
             self.streams,
             [Resume(began) for began in plan.began],
             self.hands,
-            in_order=plan.in_order,
-            ahead=plan.ahead,
-            turn=plan.turn,
+            StreamRules(plan.in_order, plan.ahead, repeats=True),
+            plan.turn,
         )
         self.delivered: list[tuple[int, int, str]] = []
         """To the user, in order; with what he was spared."""
@@ -200,6 +207,7 @@ class StreamRun:
         made = self.machine.left_by(lane)
         yield
         resume = self.machine.successor(lane, [(each, self._reading(each)) for each in made])
+        assert resume is not None
         self.world.lanes[lane] = StreamLane(self.world, lane, resume)
         self.dead.remove(lane)
         yield

@@ -11,7 +11,7 @@ from headrace.sched import words as W
 from headrace.sched.lanemachine import RING, SLEEP
 from headrace.sched.resume import Resume
 from headrace.sched.streamlane import MakeNext, StreamLaneMachine
-from headrace.sched.streammachine import StreamMachine
+from headrace.sched.streammachine import StreamMachine, StreamRules
 from headrace.sched.streams import ConsumerStreams, StreamBatch
 from tests.loader.steps import at_step
 from tests.sched.memory import Killed, Words
@@ -150,6 +150,35 @@ def test_the_consumer_is_woken_once() -> None:
 def test_a_lane_may_die_once_over_each_batch() -> None:
     words = Words(DIMS.words)
     streams = ConsumerStreams(words, DIMS, LANES)
-    machine = StreamMachine(words.consumer(DIMS), streams, [Resume()] * LANES, (), in_order=True, ahead=1, turn=0)
+    machine = StreamMachine(words.consumer(DIMS), streams, [Resume()] * LANES, (), StreamRules(True, 1), 0)
     assert [machine.blame(0, batch) for batch in (4, 5, 5, 5, 6)] == [False, False, True, True, False]
     assert not machine.blame(1, 6)
+
+
+def test_a_stream_is_taken_up_where_nothing_of_it_can_be_lost() -> None:
+    words = Words(DIMS.words)
+    streams = ConsumerStreams(words, DIMS, LANES)
+    begun = [Resume(state="s", batches=2), Resume(batches=2), Resume(), Resume(batches=2, ended=True)]
+
+    def taken_up(resumed: Resume, *, others: bool = False, stateful: bool = False, repeats: bool = False) -> bool:
+        rules = StreamRules(True, 1, stateful, repeats)
+        every = [resumed, begun[0] if others else Resume(), Resume()]
+        machine = StreamMachine(words.consumer(DIMS), streams, every, (), rules, 0)
+        machine.begin()
+        StreamLaneMachine(words, DIMS, 0).next()  # it knows of the epoch
+        return machine.successor(0, ()) is not None
+
+    assert [taken_up(resumed) for resumed in begun] == [True, False, False, True]
+    assert [taken_up(resumed, stateful=True) for resumed in begun] == [True, False, True, True]
+    assert [taken_up(resumed, others=True) for resumed in begun] == [True, False, True, True]
+    assert all(taken_up(resumed, repeats=True) for resumed in begun)
+
+
+def test_a_lane_that_had_not_begun_leaves_nothing() -> None:
+    words = Words(DIMS.words)
+    streams = ConsumerStreams(words, DIMS, LANES)
+    machine = StreamMachine(words.consumer(DIMS), streams, [Resume()] * LANES, (), StreamRules(True, 1), 0)
+    machine.begin()
+    assert machine.successor(0, ()) is not None
+    StreamLaneMachine(words, DIMS, 0).next()
+    assert machine.successor(0, ()) is None

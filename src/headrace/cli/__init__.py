@@ -22,7 +22,7 @@ def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, ModuleTy
 
 
 def add_command(commands: Any, name: str, about: str, act: Callable[..., int] | None) -> argparse.ArgumentParser:
-    """One of them, with ``--json`` behind its own name too."""
+    """A new command, with ``--json`` behind its own name too."""
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=about.partition("\n")[0].rstrip("."), description=about
     )
@@ -32,7 +32,7 @@ def add_command(commands: Any, name: str, about: str, act: Callable[..., int] | 
 
 
 def listed(text: str | None) -> list[str]:
-    """What an option says with commas between."""
+    """The parts of an option's text between commas."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_no_more() -> None:
-    """What was printed and could not be written is dropped, so that Python's own last flush is quiet."""
+    """Drop output that could not be written, so that Python's own last flush is quiet."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

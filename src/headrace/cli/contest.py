@@ -21,7 +21,7 @@ Step = Callable[[torch.Tensor, torch.Tensor], None]
 
 @dataclass(frozen=True)
 class Lap:
-    """One epoch with one loader; seconds."""
+    """An epoch with one loader; seconds."""
 
     seconds: float
     wait: float
@@ -32,7 +32,7 @@ class Lap:
 
 @dataclass
 class Contestant:
-    """One loader and all its epochs."""
+    """A loader and all its epochs."""
 
     name: str
     laps: list[Lap] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Contestant:
 
     @property
     def wait_share(self) -> float:
-        """Of the time, that spent in ``next()``."""
+        """The share of the time spent in ``next()``."""
         return sum(lap.wait for lap in self.laps) / self.seconds
 
     @property

@@ -98,7 +98,9 @@ def _outcome(options: argparse.Namespace, folder: Path, output: Path, bar: Progr
 
 @contextmanager
 def _store(options: argparse.Namespace, folder: Path) -> Iterator[str]:
-    """Where the samples go. Rows that the demo wrote to a server are gone afterwards; one with others is refused."""
+    """The URL for the samples. The demo's rows are removed from a server afterwards; a table with others is
+    refused.
+    """
     from headrace.core.errors import StoreRefused
     from headrace.store.locate import open_store
     from headrace.store.origin import RemovingStore
@@ -189,7 +191,7 @@ def _entries(
 
 @contextmanager
 def _cache(options: argparse.Namespace) -> Iterator[Any]:
-    """One of the demo's own, which is gone afterwards. A server that cannot be used is refused now."""
+    """A cache of the demo's own, removed afterwards. A server that cannot be used is refused now."""
     import headrace
     from headrace.cli.__main__ import main
 

@@ -75,7 +75,7 @@ def _program(options: argparse.Namespace) -> list[str]:
 
 
 def _measured(program: Sequence[str], seconds: float) -> tuple[BothLoaders, LoaderReport]:
-    """Both loaders' figures, and what the trace of torch's says."""
+    """Figures of both loaders, and the report on the trace of torch's."""
     from headrace.running.comparison import ORDER, compare
     from headrace.trace.calibrate import calibrate
     from headrace.trace.reader import read

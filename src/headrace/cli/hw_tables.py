@@ -98,7 +98,7 @@ def _functions(made: Table, one: OperationProfile, top: int, counted: list[str])
 
 
 def notes(found: Profile) -> list[str]:
-    """What limits the figures."""
+    """Limits of the figures."""
     lines = ["its own: of all samples in the function, those in this operation."]
     if found.primary != "cycles":
         lines.append(
@@ -190,7 +190,7 @@ def _cell(export: Export, column: str, value: float | None) -> str:
 
 
 def show_study(found: Study) -> None:
-    """One row per worker count and operation."""
+    """Print a row per worker count and operation."""
     out = screen()
     made = table("By number of workers", "workers", "elapsed s", "loading s", "CPU s", "samples/s")
     for one in found.runs:

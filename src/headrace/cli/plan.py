@@ -110,7 +110,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _computed(given: Parameters, split: Split | None, cpu: str) -> dict[str, Any]:
-    """What both models say. ``cpu``: who decodes and augments."""
+    """Results of both models. ``cpu``: who decodes and augments."""
     equations, resources = partition.best(given), bottleneck.best(given)
     allowed = partition.limits(given)
 
@@ -146,7 +146,7 @@ def _computed(given: Parameters, split: Split | None, cpu: str) -> dict[str, Any
 
 
 def _loader(given: Parameters, jobs: int, rates: DeviceRates | None) -> dict[str, Any]:
-    """What a loader's own planner makes of it: a cache that serves no augmented sample twice to a job.
+    """The split a loader's own planner would choose: its cache serves no augmented sample twice to a job.
 
     ``rates``: of the device that does its pixels, if one does.
     """

@@ -1,4 +1,4 @@
-"""What ``headrace plan`` says of ``on_device=True``, with the figures behind it."""
+"""Report of ``headrace plan`` on ``on_device=True``, with the figures behind it."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ def required(options: argparse.Namespace) -> list[str]:
 
 
 def in_the_way(output: Path) -> bool:
-    """Whether something is there that no trace would replace. Nothing is read of what is no file: a FIFO would wait."""
+    """True if something is there that no trace would replace. Only files are read: a FIFO would wait."""
     if not output.is_file():
         return output.exists()
     with output.open("rb") as file:

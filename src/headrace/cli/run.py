@@ -110,7 +110,7 @@ def _tell(*lines: str) -> None:
 
 
 def show(found: BothLoaders, out: Console) -> None:
-    """Both loaders in a table, and what that means."""
+    """Print both loaders in a table, and what that means."""
     from headrace.cli.screen import table
     from headrace.running.meter import Neighbours
 

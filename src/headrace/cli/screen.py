@@ -1,4 +1,4 @@
-"""Where commands print tables to, and how far they are."""
+"""Console of the commands: tables and progress."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ WHOLE = {"cache"}
 
 
 class PipeConsole(Console):
-    """One whose closed pipe is the caller's affair: rich ends the program, with an exit code of its own."""
+    """Console whose closed pipe is the caller's affair: rich would end the program, with an exit code of its own."""
 
     def on_broken_pipe(self) -> None:
         """Called while the error is handled."""
@@ -67,7 +67,7 @@ def bar() -> Iterator[Progress | None]:
 
 @contextmanager
 def counting(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """To be called with how many are done, and perhaps of how many."""
+    """A context that gives a function to call with how many are done, and perhaps of how many."""
     with bar() as shown:
         task = None if shown is None else shown.add_task(what, total=total)
 

@@ -58,7 +58,7 @@ def chosen(store: Store, where: str) -> list[str]:
 
 
 def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace) -> str:
-    """What was done, in a line."""
+    """A line on what was done."""
     would = options.dry_run and chosen_rows
     return f"{store}: {chosen_rows} rows would be removed" if would else f"{store}: {removed} rows removed"
 

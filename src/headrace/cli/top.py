@@ -30,7 +30,7 @@ Look = Mapping[tuple[int, int], Snapshot]
 
 @dataclass(frozen=True, slots=True)
 class LoaderRates:
-    """What a loader did between two looks."""
+    """Rates of a loader between two looks."""
 
     samples: float
     """Per second."""
@@ -53,7 +53,7 @@ def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> LoaderRates
 
 
 def hit_share(before: CacheFigures | None, now: CacheFigures) -> float | None:
-    """Of the samples served between two looks, those that the cache had; None where there were none."""
+    """The share of samples served between two looks that the cache had; None where none were served."""
     served = now.served - (before.served if before else 0)
     missed = now.misses - (before.misses if before else 0)
     return 1 - missed / served if served > 0 else None
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until interrupted."""
+    """Show the tables until interrupted."""
     console, before = screen(), _look(options.process)
     prints = options.once or options.json
     try:
@@ -108,7 +108,7 @@ def _tables(before: Look, now: Look, seconds: float) -> Group:
 
 
 def _caches(before: Look, now: Look) -> Table | None:
-    """Of the loaders that have one."""
+    """A table of the loaders that have a cache; None where none has."""
     table = _empty(CACHES)
     for key in sorted(now):
         each, use = now[key], now[key].cache

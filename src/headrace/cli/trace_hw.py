@@ -1,4 +1,4 @@
-"""What the processor does in each operation of a program.
+"""Work of the processor in each operation of a program.
 
 Runs the program with its trace on, samples it, and shows the C functions and counters of every operation.
 """
@@ -78,7 +78,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def printed(options: argparse.Namespace) -> int | None:
-    """Where the program's own output goes: not between ours where that is JSON."""
+    """The descriptor for the program's own output: not between ours where that is JSON."""
     return sys.stderr.fileno() if options.json else None
 
 

@@ -46,5 +46,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _cores(trace: Trace) -> int | None:
-    """How many the loader had, if it ran here."""
+    """The number of cores the loader had, if it ran here."""
     return len(os.sched_getaffinity(0)) if trace.host == socket.gethostname() else None

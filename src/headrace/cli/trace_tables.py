@@ -153,7 +153,7 @@ def _slow(figures: Figures) -> Table:
 
 
 def _end(name: str) -> str:
-    """As much of a key as fits: what differs stands at the end of paths."""
+    """The end of a key, as much as fits: paths differ at their end."""
     return name if len(name) <= KEY else "…" + name[1 - KEY :]
 
 

@@ -39,7 +39,7 @@ class WorkerDied(HeadraceError, RuntimeError):
 
 
 class BatchNotSendable(HeadraceError, RuntimeError):
-    """What ``collate_fn`` or the dataset returned cannot be sent to the training process."""
+    """A batch of ``collate_fn`` or the dataset that cannot be sent to the training process."""
 
 
 class TooManyErrors(HeadraceError, RuntimeError):
@@ -70,7 +70,7 @@ class DeviceUnavailable(HeadraceError, RuntimeError):
 
 
 class NotOnDevice(HeadraceError, ValueError):
-    """What ``on_device=`` was asked for and the device's stages cannot do: a dataset, a transform, a picture."""
+    """A dataset, transform or picture that the device's stages cannot handle, with ``on_device=``."""
 
 
 class CacheError(HeadraceError, RuntimeError):
@@ -107,7 +107,7 @@ class StoreError(HeadraceError, RuntimeError):
 
     @classmethod
     def at(cls, server: str, message: str, *, key: str | None = None) -> Self:
-        """One whose message begins with the store's name."""
+        """An error whose message begins with the store's name."""
         return cls(f"{server}: {message}", server=server, key=key)
 
 
@@ -124,7 +124,7 @@ class MissingKey(StoreError, LookupError):
 
 
 class BadRow(StoreError, ValueError):
-    """What lies under this key is damaged, or is not what the store's description says."""
+    """A row that is damaged, or is not what the store's description says."""
 
 
 class BadStoreUrl(StoreError, ValueError):

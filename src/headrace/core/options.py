@@ -1,4 +1,4 @@
-"""What a user can choose beyond torch's arguments. Values: frozen, compared by content, validated on creation."""
+"""Options beyond torch's arguments: frozen values, compared by content, validated on creation."""
 
 import enum
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ LanesRule = Literal["climb", "formula"]
 
 
 class Seeding(enum.Enum):
-    """Whose the random numbers are that a dataset draws from ``torch``, ``random`` and ``numpy.random``."""
+    """Seeding of the random numbers that a dataset draws from ``torch``, ``random`` and ``numpy.random``."""
 
     SAMPLE = "sample"
     """Reseeded before every sample by (seed, epoch, index): the same on any worker, in any order, after a resume."""
@@ -19,7 +19,7 @@ class Seeding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """How far ahead of their use samples are fetched from a store behind a network.
+    """Reading ahead from a store behind a network: how far before their use samples are fetched.
 
     ``window``: batches requested and not yet delivered, at most, but two (one in use, one coming); ``None`` follows
     bandwidth × delay by itself. ``ramp``: one extra batch is requested for every so many delivered until the window is
@@ -42,7 +42,7 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a request that failed for a passing reason is made again.
+    """Repetition of requests that failed for a passing reason.
 
     Pauses double from ``first`` to at most ``ceiling`` seconds, each shortened at random, so that many clients do not
     come back at once. It ends after ``attempts``, or when the next one would begin more than ``budget`` seconds after
@@ -66,16 +66,20 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How samples are made and held.
+    """Making and holding of samples.
 
     ``memory_limit`` bounds, in bytes, the shared memory that holds batches, those the user keeps included; ``None``
     is a quarter of what is free when the iteration starts. Once it is reached, batches are copied out.
     ``prefetch``: for datasets whose samples come from a store behind a network.
+    ``repeats``: of an iterable dataset, whether a worker that iterates over it anew gets the same items in the same
+    order: then one that dies is replaced, and its stream passed over again. Without it that raises ``WorkerDied``, as
+    torch raises, unless the dataset or its iterator has a state.
     """
 
     seeding: Seeding = Seeding.SAMPLE
     memory_limit: int | None = None
     prefetch: Prefetch = Prefetch()
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         seeding: object = self.seeding
@@ -86,11 +90,14 @@ class Loading:
             raise TypeError(f"Loading(prefetch=...) takes Prefetch(...), not {self.prefetch!r}")
         if self.memory_limit is not None and self.memory_limit <= 0:
             raise ValueError(f"Loading(memory_limit=...) takes a positive number of bytes, not {self.memory_limit!r}")
+        repeats: object = self.repeats
+        if not isinstance(repeats, bool):
+            raise TypeError(f"Loading(repeats=...) takes True or False, not {self.repeats!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """How slow samples are treated.
+    """Treatment of slow samples.
 
     ``max_displacement``: in completion order, a sample is overtaken by at most this many batches; then the batch waits
     for it. ``None`` is no bound. The smaller it is, the closer batches are to those of a plain shuffle.

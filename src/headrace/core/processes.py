@@ -1,4 +1,4 @@
-"""What the kernel says of a process."""
+"""Facts that the kernel has of a process."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a loader counts while it runs."""
+"""Counts of a loader while it runs."""
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, asdict, dataclass
@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One sample that was left out, and why."""
+    """A sample that was left out, and why."""
 
     index: object
     error: BaseException
@@ -14,7 +14,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one of a dataset's operations (a transform, the loader of an image folder, a stage) costs, so far."""
+    """Cost so far of one of a dataset's operations: a transform, the loader of an image folder, a stage."""
 
     name: str
     count: int
@@ -28,7 +28,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What reading from a store behind a network came to."""
+    """Counts of reading from a store behind a network."""
 
     rows: int = 0
     bytes: int = 0
@@ -49,7 +49,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How a cache is divided, and why."""
+    """Division of a cache, and its reason."""
 
     split: tuple[int, int, int] = (0, 0, 0)
     """Percentages of the room for encoded, decoded and augmented samples."""
@@ -62,7 +62,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What a loader's cache came to: samples that it was served, by what the cache had of them."""
+    """Counts of a loader's cache: samples served, by what the cache had of them."""
 
     encoded: int = 0
     decoded: int = 0
@@ -86,7 +86,7 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """What the device's stages came to, with ``on_device=``."""
+    """Counts of the device's stages, with ``on_device=``."""
 
     batches: int = 0
     pictures: int = 0
@@ -112,7 +112,7 @@ Changes = tuple[tuple[float, float], ...]
 
 @dataclass(slots=True)
 class Counters:
-    """What is simply counted, from when the loader was made."""
+    """Plain counts since the loader was made."""
 
     epochs: int = 0
     """Iterations started."""

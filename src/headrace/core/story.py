@@ -18,7 +18,7 @@ INCIDENTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StoryEvent:
-    """One thing that happened."""
+    """An event in the story of a loader."""
 
     seconds: float
     """Since the loader was made."""
@@ -37,7 +37,7 @@ class StoryEvent:
 
 
 class StoryLog:
-    """One loader's. Written by the process that has the loader, which reads what workers left of theirs."""
+    """Log of a loader's events. Written by the trainer, which reads what workers left of theirs."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Nothing has happened. ``clock``: nanoseconds, the workers' own."""
@@ -47,18 +47,18 @@ class StoryLog:
         self._events: deque[StoryEvent] = deque(maxlen=KEPT)
 
     def tell(self, who: str, what: str, why: str, indices: Iterable[Any] = (), when: int | None = None) -> None:
-        """It happened, now or ``when`` the clock showed that."""
+        """Log an event that happened now, or ``when`` the clock showed that."""
         seconds = ((self.clock() if when is None else when) - self._began) / 1e9
         self._events.append(StoryEvent(seconds, who, what, why, tuple(indices)))
         self.told += 1
 
     def since(self, told: int) -> list[StoryEvent]:
-        """Those told after the first ``told``, as they were told."""
+        """The events after the first ``told``, in the order they were told."""
         new = min(self.told - told, len(self._events))
         return list(self._events)[len(self._events) - new :]
 
     def about(self, index: Any) -> list[StoryEvent]:
-        """What happened to one sample, oldest first."""
+        """The events of one sample, oldest first."""
         return [event for event in self.all() if any(_same(index, each) for each in event.indices)]
 
     def all(self) -> list[StoryEvent]:

@@ -25,10 +25,12 @@ from headrace.engine.worker import collation
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.staged import Staged
+from headrace.engine.worker.stateful import is_stateful
 from headrace.plan.lookahead import Lookahead
 from headrace.sched.acts import Arrangement, Terms
 from headrace.sched.hand import EpochRun
 from headrace.sched.resume import Resume
+from headrace.sched.streammachine import StreamRules
 
 
 def begin(resources: Resources) -> None:
@@ -149,9 +151,8 @@ def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
         _errors(resources),
         resources.counters,
         resumed or [Resume(began=began) for began in left],
-        in_order=settings.in_order,
-        ahead=settings.prefetch,
-        turn=begun.saved["turn"] if begun.saved else 0,
+        StreamRules(settings.in_order, settings.prefetch, is_stateful(settings.dataset), settings.loading.repeats),
+        begun.saved["turn"] if begun.saved else 0,
     )
     resources.streams = work.machine
     return Run(work, settings.timeout)

@@ -1,4 +1,4 @@
-"""What ``accelerate.Accelerator.prepare`` returns still runs on this engine.
+"""Adapter for accelerate, so that what ``Accelerator.prepare`` returns still runs on this engine.
 
 accelerate never iterates the loader it is given. It reads torch's arguments back from its attributes, shards
 the batch sampler, and makes a ``DataLoaderShard`` (or ``DataLoaderDispatcher``) that holds a new, plain torch
@@ -12,8 +12,7 @@ Two descriptors on the loader's class do it; in a process that has not imported 
 
 - ``Asked`` is ``_is_accelerate_prepared``, the first thing ``prepare`` looks at. Reading it teaches
   accelerate's wrappers to recognise our loaders, or refuses an accelerate whose wrappers hold no loader.
-- ``Signed`` is ``timeout``, one of the arguments that are read back: a number that knows the loader it was
-  read from. Of the arguments that are never ``None`` it is the one nobody copies between loaders by hand.
+- ``Signed`` is ``timeout``, one of the arguments that are read back: see ``headrace.integrations.signature``.
 
 Two things are asked of the loader. Every argument of its constructor that torch's does not have is kept in
 an attribute of the same name, which Lightning needs as well. And indices are drawn from ``batch_sampler`` at
@@ -25,9 +24,11 @@ import inspect
 import sys
 import weakref
 from types import ModuleType
-from typing import Any, overload
+from typing import Any
 
 import torch.utils.data
+
+from headrace.integrations.signature import Signature
 
 Loader = torch.utils.data.DataLoader[Any]
 
@@ -53,44 +54,10 @@ class Asked:
         return False
 
 
-class Signature(float):
-    """A ``timeout`` that knows the loader it was read from, while that lives. Pickles as a plain number."""
-
-    loader: "weakref.ref[Loader]"
-    build: type[Loader]
-
-    def __reduce__(self) -> tuple[type[float], tuple[float]]:
-        return float, (float(self),)
-
-
-class Signed:
-    """The attribute ``timeout``: a plain number, but signed where accelerate may be the reader."""
-
-    def __set_name__(self, owner: type[Loader], name: str) -> None:
-        self.owner, self.name = owner, name
-
-    @overload
-    def __get__(self, loader: None, owner: type | None = None) -> "Signed": ...
-    @overload
-    def __get__(self, loader: Loader, owner: type | None = None) -> float: ...
-    def __get__(self, loader: Loader | None, owner: type | None = None) -> "Signed | float":
-        if loader is None:
-            return self
-        try:
-            value: float = vars(loader)[self.name]
-        except KeyError:
-            raise AttributeError(self.name) from None
-        accelerate = _imported()
-        if accelerate is None or not _teach(accelerate):
-            return value
-        signature = Signature(value)
-        signature.loader = weakref.ref(loader)
-        # A subclass with a constructor of its own cannot be built from torch's arguments.
-        signature.build = type(loader) if type(loader).__init__ is self.owner.__init__ else self.owner
-        return signature
-
-    def __set__(self, loader: Loader, value: float) -> None:
-        vars(loader)[self.name] = float(value) if isinstance(value, Signature) else value
+def taught() -> bool:
+    """Whether accelerate is here, and its wrappers recognise our loaders."""
+    accelerate = _imported()
+    return accelerate is not None and _teach(accelerate)
 
 
 def _imported() -> ModuleType | None:
@@ -145,7 +112,9 @@ def _do_nothing() -> None:
 
 
 def _successor(loader: Any, build: type[Loader], dataset: Any, asked: dict[str, Any]) -> Loader:
-    """What the wrapper holds: the loader, or one like it for the data and batches accelerate made of it."""
+    """The loader for accelerate's wrapper: the given one, or one like it for the data and batches accelerate made
+    of it.
+    """
     device = asked.get("device")
     # Our copy runs ahead on a side stream; accelerate's own then finds nothing to do.
     ahead = device if device is not None and torch.device(device).type == "cuda" else None

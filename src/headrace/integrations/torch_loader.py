@@ -90,7 +90,7 @@ class TracedLoader:
 
 
 def _delivered(iterator: Any, trace: RunTrace) -> Iterator[Any]:
-    """Its batches, each noted, and what the consumer copies of it to a device."""
+    """The iterator's batches, each noted, with the copies the program makes of it to a device."""
     while True:
         asked = time.monotonic_ns()
         try:
@@ -111,7 +111,7 @@ class NumberedBatch:
         self.data, self.batch, self.samples = data, batch, samples
 
     def pin_memory(self, *device: Any) -> "NumberedBatch":
-        """As torch's pinning thread asks for it."""
+        """The batch in pinned memory, for torch's pinning thread."""
         from torch.utils.data._utils.pin_memory import pin_memory  # noqa: PLC0415  (needed in that thread only)
 
         return NumberedBatch(pin_memory(self.data, *device), self.batch, self.samples)  # type: ignore[no-untyped-call]
@@ -123,13 +123,13 @@ class Tagged(list[Any]):
     run = batch = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Whoever asks for the first index begins the batch."""
+        """Begin the batch when its first index is asked for."""
         _begin(self.run, self.batch)
         return super().__iter__()
 
 
 class Single:
-    """One index where batching is off."""
+    """Index of a sample where batching is off."""
 
     def __init__(self, index: Any, run: int, batch: int) -> None:
         self.index, self.run, self.batch = index, run, batch
@@ -186,7 +186,7 @@ class _Init:
 
 
 class _Now:
-    """What this process is making."""
+    """Batch that this process is making."""
 
     observer: Observer | None = None
     run = 0

@@ -1,4 +1,4 @@
-"""How long a program copies its batches to a device, where it does that itself: in ``.to()`` and ``.cuda()``."""
+"""Time that a program spends copying its batches to a device itself, in ``.to()`` and ``.cuda()``."""
 
 import functools
 import threading
@@ -83,7 +83,7 @@ def _timed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _waits(tensor: torch.Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether it is a copy to a CUDA device that the host waits for: not one that runs beside it."""
+    """True for a copy to a CUDA device that the host waits for; false for one that runs beside it."""
     given = [*args, *kwargs.values()]
     cuda: Any = torch.cuda  # its own annotations are incomplete
     if not cuda.is_initialized() or not (name == "cuda" or any(map(_is_cuda, given))):

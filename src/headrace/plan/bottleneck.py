@@ -13,7 +13,7 @@ NUDGE = 1e-6
 
 
 def seconds(given: Parameters, found: HeldShares) -> dict[str, float]:
-    """How long each resource is busy per sample, on average."""
+    """Average busy time of each resource per sample."""
     a, d, e, s = (count / given.n_total for count in found)
     large, n = given.m * given.s_data, given.n
     return {
@@ -27,7 +27,7 @@ def seconds(given: Parameters, found: HeldShares) -> dict[str, float]:
 
 
 def predict(given: Parameters, split: Split) -> Prediction:
-    """What the busiest resource allows."""
+    """The rate that the busiest resource allows."""
     found = held(given, split.checked())
     return Prediction(split, 1 / max(seconds(given, found).values()), found)
 

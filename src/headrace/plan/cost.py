@@ -1,7 +1,7 @@
-"""What samples cost, and from when on one counts as slow.
+"""Costs of samples, and the threshold above which a sample counts as slow.
 
-Costs are kept as a histogram with eight bins per doubling: nothing is sorted, old costs fade, and a quantile is off
-by at most a twelfth. Every sample counts as fast until it is not: without costs there is no threshold.
+Costs are kept as a histogram with eight bins per doubling: nothing is sorted, old costs fade, and a quantile is off by
+at most a twelfth. Every sample counts as fast until it is not: without costs there is no threshold.
 """
 
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ RETURNS = 4
 
 
 def patience(before: float, returns: int, excess_ns: int) -> float:
-    """By what factor of the threshold a sample is waited for before another lane takes the place of its own.
+    """The factor of the threshold to wait before another lane takes the place of a slow sample's own.
 
     ``returns`` lanes came back after ``excess_ns`` in all. When that is soon, their samples were not slow: something
     else used the cores for a moment. Where costs are constant, waiting then beats standing in.

@@ -1,4 +1,4 @@
-"""What a job would get of a device that decodes and augments: predicted from its rates, or bounded without them."""
+"""Gain from a device that decodes and augments: predicted from its rates, or bounded without them."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from headrace.plan.splitting import LEFT_TO_DEVICE, Measured, SplitPrediction
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
-    """Of one node, in pictures per second."""
+    """Rates of a node's devices, in pictures per second."""
 
     t_da: float
     """That its devices decode and augment."""
@@ -46,7 +46,7 @@ UNLIMITED = DeviceRates(math.inf, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class OnDevicePlan:
-    """What a loader with ``on_device=True`` would choose, and get."""
+    """Choice and rate of a loader with ``on_device=True``."""
 
     known: bool
     """Whether the device's rates are; if not, it gets ``chosen.throughput`` at most."""
@@ -60,7 +60,7 @@ class OnDevicePlan:
 
 
 def measured(given: Parameters, jobs: float, rates: DeviceRates) -> Measured:
-    """What the planner would be given, with so many jobs at one speed whose pixels devices do."""
+    """The planner's input with so many jobs at one speed whose pixels devices do."""
     without = splitting.of_parameters(given, jobs)
     return splitting.left_to_device(without, given.n * rates.t_da, given.n * rates.t_a, rates.t_bring or math.inf)
 

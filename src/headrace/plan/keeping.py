@@ -1,4 +1,4 @@
-"""Whether a sample is kept: what hits on it spare, against what keeping it and having it from there cost. Pure."""
+"""Decision to keep a sample: what hits on it spare, against the cost of keeping and reading it. Pure."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ LOCAL, REMOTE = EntryCost(4e-5, 3.2e-10, 1.2e-5, 1.5e-10), EntryCost(3e-4, 1e-9,
 
 
 class KeepingWorth:
-    """As one process sees it. Times are seconds."""
+    """Worth of keeping, as one process sees it. Times are seconds."""
 
     def __init__(self, cost: EntryCost) -> None:
         self._cost, self._load, self._tried = cost, float("inf"), 0
@@ -35,9 +35,9 @@ class KeepingWorth:
         self._count = -WINDOW  # the first window has what is done once: modules, files that are opened
 
     def pays(self, took: float, size: int) -> bool:
-        """Whether a sample that took so long to make is kept, in an entry of so many bytes.
+        """True if a sample that took so long to make is worth an entry of so many bytes.
 
-        So are cheap ones among dear ones: many rows may be read at once, and one sample takes the time of all.
+        Cheap ones among dear ones are: many rows may be read at once, and one sample takes the time of all.
         """
         self._count += 1
         if self._count > 0:
@@ -47,7 +47,7 @@ class KeepingWorth:
         return max(took, self._mean) >= self.least(size)
 
     def least(self, size: int) -> float:
-        """What making a sample must take for an entry of so many bytes to pay."""
+        """The shortest making time for which an entry of so many bytes pays."""
         load = min(LOAD, max(1.0, self._load)) if self._tried >= TRIED else 1.0
         cost = self._cost
         return load * (cost.read + cost.keep / WITHIN + (cost.read_byte + cost.keep_byte / WITHIN) * size)
@@ -59,11 +59,11 @@ class KeepingWorth:
 
     @property
     def keeps(self) -> bool:
-        """Whether something was kept that is not ``settled``."""
+        """True while something was kept that is not ``settled``."""
         return self._alone > 0
 
     def settled(self, took: float) -> None:
-        """What was made ready of a chunk was written: the least of all chunks says what it takes on this machine."""
+        """Note that a chunk's entries were written: the least time of all chunks is this machine's."""
         self._load = min(self._load, (self._spent + took) / self._alone)
         self._tried += 1
         self._spent = self._alone = 0.0

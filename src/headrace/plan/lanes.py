@@ -1,4 +1,4 @@
-"""How many lanes: two policies that turn what was observed over a period into a number. Pure."""
+"""Number of lanes: two policies that turn what was observed over a period into a number. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ SPARE = 0.2
 
 
 def fullness(lanes: int, running: float, queued: float, cores: float) -> float:
-    """How much of the time ``lanes`` had no need of anything but a core, 0 to 1; more where ranks leave some idle.
+    """The share of time in which ``lanes`` needed nothing but a core, 0 to 1; more where ranks leave some idle.
 
     Where that is all the time, further ones could only take from each other, from other ranks, or from whoever else
     uses the machine, however little of it these get.
@@ -21,7 +21,7 @@ def fullness(lanes: int, running: float, queued: float, cores: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LaneRates:
-    """One period of a run."""
+    """Rates over a period of a run."""
 
     lanes: int
     """Lanes that were allowed to work."""
@@ -149,7 +149,7 @@ class Climb:
         return observed.lanes
 
     def _judged(self, before: LaneRates, now: LaneRates) -> int:
-        """What becomes of the step from ``before`` to ``now``: lanes to go on with."""
+        """The number of lanes to go on with after the step from ``before`` to ``now``."""
         if now.lanes < before.lanes:
             if now.rate >= before.rate * (1 - self.GAIN):
                 return now.lanes

@@ -1,4 +1,4 @@
-"""How many batches to have made ahead, where the user leaves it open. Pure.
+"""Number of batches to have made ahead, where the user leaves it open. Pure.
 
 In sampler order whatever was made behind a slow sample waits for it, and lanes that have made all that was asked for
 stand idle meanwhile: what they did not do then is missing once the sample is there. So they are given more while it is

@@ -1,4 +1,4 @@
-"""What each operation costs, from counts by size: one bin per doubling, so a quantile is known to within a factor."""
+"""Cost of each operation, from counts by size: one bin per doubling, so a quantile is known to within a factor."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -20,12 +20,12 @@ def added(accounts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def of(account: Sequence[int], operation: int) -> Sequence[int]:
-    """One operation's counts and sum."""
+    """Counts and sum of an operation."""
     return account[operation * (BINS + 1) : (operation + 1) * (BINS + 1)]
 
 
 def mean(counts: Sequence[int]) -> float:
-    """Of the values counted; 0 without any."""
+    """The mean of the values counted; 0 without any."""
     number = sum(counts[:BINS])
     return counts[BINS] / number if number else 0.0
 

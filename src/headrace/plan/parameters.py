@@ -1,4 +1,4 @@
-"""What the cache models are computed from: one machine, one job and one dataset, in the paper's Table 3 names."""
+"""Inputs of the cache models: one machine, one job and one dataset, in the names of the paper's Table 3."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class NVLink(Enum):
-    """How far a dedicated interconnect carries the gradients, which then burden neither PCIe nor the network."""
+    """Reach of a dedicated interconnect for gradients, which then burden neither PCIe nor the network."""
 
     NONE = "none"
     NODE = "node"

@@ -1,4 +1,4 @@
-"""How a cache is split between encoded, decoded and augmented samples: the model of Seneca, its Eqs. 1 to 9.
+"""Split of a cache between encoded, decoded and augmented samples: the model of Seneca, its Eqs. 1 to 9.
 
 ``DSI_A`` and so on are the rates at which samples arrive that are found in one form; the throughput of a split is their
 mean, weighted by how many samples are found in each. Where the cache is smaller than the dataset this is linear in the
@@ -63,7 +63,7 @@ class HeldShares(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a model says of one split."""
+    """A model's prediction for a split."""
 
     split: Split
     throughput: float

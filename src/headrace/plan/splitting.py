@@ -1,4 +1,4 @@
-"""How a running cache is divided between encoded, decoded and augmented samples, from what its jobs measure.
+"""Division of a running cache between encoded, decoded and augmented samples, from what its jobs measure.
 
 The model is that of ``bottleneck``: each resource is busy for so long per sample, and the busiest sets the pace. What
 is different is what this cache does: forms have sizes of their own, lanes are busy while they read, and an augmented
@@ -56,7 +56,7 @@ class DeviceStages:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of all jobs that share a cache, together. Seconds are those of one lane."""
+    """Measurements of all jobs that share a cache, together. Seconds are those of one lane."""
 
     samples: float
     """Of the dataset."""
@@ -85,7 +85,7 @@ class Measured:
 
 
 class SplitPrediction(NamedTuple):
-    """What is said of one split."""
+    """Prediction for a split."""
 
     split: Split
     throughput: float
@@ -156,7 +156,7 @@ def _busy(given: Measured, parts: _Floats) -> _Floats:
 
 
 def predict(given: Measured, split: Split) -> SplitPrediction:
-    """Of one split."""
+    """The prediction for a split."""
     busy = _busy(given, np.array([split], np.float64) / PERCENT)[:, 0]
     return SplitPrediction(split, float(1 / busy.max()), LIMITS[int(busy.argmax())])
 
@@ -174,8 +174,9 @@ def best(given: Measured) -> SplitPrediction:
 
 
 def of_parameters(given: Parameters, jobs: float) -> Measured:
-    """What the planner would be given on a machine that is described and not measured: as fast as its CPUs, storage,
-    cache and training are said to be, with so many jobs at one speed.
+    """The planner's input for a machine that is described and not measured.
+
+    It is as fast as its CPUs, storage, cache and training are said to be, with so many jobs at one speed.
     """
     return Measured(
         samples=given.n_total,
@@ -208,7 +209,7 @@ def left_to_device(given: Measured, both: float, pixels: float, bring: float) ->
 
 
 def encoded_share(given: Measured, split: Split) -> float:
-    """Of the samples served, those that are found encoded or not at all, and have to be decoded."""
+    """The share of served samples that has to be decoded: found encoded, or not at all."""
     at = found(given, np.array([split], np.float64) / PERCENT)
     return float(at.encoded[0] + at.missed[0])
 
@@ -219,6 +220,6 @@ def without(given: Measured) -> SplitPrediction:
 
 
 def move(given: Measured, now: Split) -> Move | None:
-    """Where to move from the present split; None where too little is to be gained."""
+    """A better split than the present one; None where too little is to be gained."""
     before, after = predict(given, now), best(given)
     return Move(before, after) if after.throughput > before.throughput * (1 + GAIN) else None

@@ -26,7 +26,7 @@ class NothingToCompare(HeadraceError, ValueError):
 
 @dataclass(frozen=True)
 class LoaderFigures:
-    """What a program's batches took with one loader: medians over its runs, the slowest rank of each."""
+    """Figures of a program's batches with one loader: medians over its runs, the slowest rank of each."""
 
     batches: int
     first: float
@@ -41,7 +41,7 @@ class LoaderFigures:
 
     @classmethod
     def of(cls, runs: Sequence[Ran]) -> "LoaderFigures":
-        """Of at least one run, each with a process that was given two batches."""
+        """The figures of at least one run, each with a process that was given two batches."""
         slowest = [max(ran.reports, key=lambda report: report.seconds / max(report.batches - 1, 1)) for ran in runs]
         rates = [(report.batches - 1) / report.seconds for report in slowest]
         return cls(
@@ -57,7 +57,7 @@ class LoaderFigures:
 
 @dataclass(frozen=True)
 class BothLoaders:
-    """Both loaders' figures."""
+    """Figures of both loaders."""
 
     torch: LoaderFigures
     headrace: LoaderFigures
@@ -73,7 +73,7 @@ class BothLoaders:
 
     @property
     def verdict(self) -> str:
-        """What is gained, or that nothing is, and why: from what was measured alone."""
+        """The gain, or that there is none, and why: from what was measured alone."""
         torch, ours, gain = self.torch, self.headrace, self.gain
         waits = (
             f"the program waited {torch.wait:.0%} of the time with torch's loader and {ours.wait:.0%} with headrace's"

@@ -1,4 +1,4 @@
-"""What a machine gives a loader, and what of it is short. Reading is apart from judging."""
+"""Resources that a machine gives a loader, and those that are short. Reading is apart from judging."""
 
 import os
 import resource
@@ -66,7 +66,7 @@ class Machine:
 
 
 def concerns(machine: Machine) -> tuple[Advice, ...]:
-    """What is short, with what to set; nothing where all is well."""
+    """Resources that are short, with what to set; empty where all is well."""
     return tuple(_concerns(machine))
 
 

@@ -1,4 +1,4 @@
-"""How long a program waits for its batches, whoever makes them."""
+"""Time that a program waits for its batches, whichever loader makes them."""
 
 import os
 import resource
@@ -42,7 +42,7 @@ class Meter:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the process has had what was asked for."""
+        """True once the process has had what was asked for."""
         report, orders = self._report(), self._orders
         if 0 < orders.batches <= report.batches:
             return True
@@ -88,7 +88,7 @@ class TimedIteration:
 
 
 class Neighbours:
-    """What other programs do on this machine, from now on: a time that was measured beside them says little."""
+    """Load of other programs on this machine from now on: a time that was measured beside them says little."""
 
     WORTH_SAYING = 0.2
 
@@ -103,7 +103,7 @@ class Neighbours:
 
     @classmethod
     def remark(cls, cores: float) -> str | None:
-        """What is to be said of times that were measured beside so much."""
+        """A remark on times that were measured beside so much load; None beside little."""
         if cores <= cls.WORTH_SAYING:
             return None
         return f"Other programs used {cores:.1f} cores meanwhile: times are not to be trusted."

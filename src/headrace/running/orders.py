@@ -1,4 +1,4 @@
-"""What ``headrace run`` tells the processes of a program, and what they tell it: one variable, small JSON files."""
+"""Messages between ``headrace run`` and the processes of a program: one variable, small JSON files."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ PATH = Path(__file__).parent / "path"
 
 @dataclass(frozen=True)
 class RunOrders:
-    """How a program's loaders are to be made."""
+    """Instructions for the loaders of a program."""
 
     reports: str
     """A folder: every process that makes a loader leaves a report there."""
@@ -37,14 +37,14 @@ class RunOrders:
 
     @classmethod
     def here(cls) -> "RunOrders | None":
-        """Those this process was started with."""
+        """The instructions this process was started with, if any."""
         said = os.environ.get(VARIABLE)
         return None if not said else cls(**json.loads(said))
 
 
 @dataclass
 class ProcessReport:
-    """What one process did with its loaders."""
+    """Report of one process on its loaders."""
 
     rank: int = 0
     loaders: int = 0
@@ -87,7 +87,7 @@ class CommonEnd:
                 os.link(file.name, self._file)  # not renamed: that would put this rank's number over the first one's
 
     def is_after(self, batches: int) -> bool:
-        """Whether it was agreed on, and so many are enough."""
+        """True once an end was agreed on and so many batches reach it."""
         try:
             return int(self._file.read_text()) <= batches
         except FileNotFoundError:
@@ -95,6 +95,6 @@ class CommonEnd:
 
 
 def reports(folder: Path) -> Iterator[ProcessReport]:
-    """Those of all processes, by rank."""
+    """Reports of all processes, by rank."""
     found: list[dict[str, Any]] = [json.loads(path.read_text()) for path in folder.glob("[0-9]*.json")]
     return iter(sorted((ProcessReport(**one) for one in found), key=lambda report: report.rank))

@@ -70,7 +70,7 @@ _left: dict[type, str] = {}
 
 
 class _Counted:
-    """What both stand-ins do: count themselves, and have their batches timed where that was asked for.
+    """Base of both stand-ins: counts the loader, and has its batches timed where that was asked for.
 
     No constructor of its own: frameworks read the arguments of a loader's and build another like it.
     """

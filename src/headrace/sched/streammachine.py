@@ -39,6 +39,18 @@ class Made(NamedTuple):
     outcome: StreamBatch
 
 
+class StreamRules(NamedTuple):
+    """What holds for all streams of an epoch."""
+
+    in_order: bool
+    ahead: int
+    """Batches each lane may make before they are taken."""
+    stateful: bool = False
+    """The dataset has a state before any batch, too."""
+    repeats: bool = False
+    """A stream may be passed over again, in place of one whose worker died."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allow:
     """Find a free slot for a batch of this lane, past the limit if it ``must``: ``allow``, or ``no_room``."""
@@ -85,17 +97,15 @@ class StreamMachine:
         streams: ConsumerStreams,
         resumed: Sequence[Resume],
         hands: Sequence[Hand[StreamProgress]],
-        *,
-        in_order: bool,
-        ahead: int,
+        rules: StreamRules,
         turn: int,
     ) -> None:
-        """``ahead``: batches each lane may make before they are taken; ``resumed``: what each stream starts from.
+        """``resumed``: what each stream starts from. ``hands``: what was handed out and is not settled, oldest first.
 
-        ``hands``: what was handed out and is not settled, oldest first.
+        ``turn``: the stream whose batch comes first.
         """
-        self._ledger, self._streams, self._hands = ledger, streams, hands
-        self._in_order, self._ahead = in_order, min(ahead, MOST_AHEAD)
+        self._ledger, self._streams, self._hands, self._rules = ledger, streams, hands, rules
+        self._ahead = min(rules.ahead, MOST_AHEAD)
         lanes = streams.lanes
         self.delivered = StreamProgress(tuple(resumed), (0,) * lanes, turn % lanes)
         """Up to what was settled."""
@@ -197,11 +207,19 @@ class StreamMachine:
             count = self._streams.count_made(lane, queue)
         return [Made(lane, slot, self._streams.outcome(slot)) for slot in islice(queue, count)]
 
-    def successor(self, lane: int, made: Sequence[tuple[Made, SlotContents]]) -> Resume:
-        """What a new worker goes on from in the place of one that died and had ``made`` these."""
-        resume = self.given.streams[lane]
+    def successor(self, lane: int, made: Sequence[tuple[Made, SlotContents]]) -> Resume | None:
+        """What a new worker goes on from in the place of one that died and had ``made`` these; None: there is nothing,
+        for what the dead one had read cannot be had again.
+        """
+        streams, rules = self.given.streams, self._rules
+        resume = streams[lane]
         for each, read in made:
             resume = resume.after(read, last=each.outcome.last)
+        has_state = resume.state is not None
+        if not resume.batches:  # what other streams have had, this one would have had too
+            has_state = rules.stateful or any(stream.state is not None for stream in streams)
+        if not (has_state or rules.repeats or resume.ended or self._streams.is_untouched(lane)):
+            return None
         return replace(resume, generation=self._streams.generation)
 
     def blame(self, lane: int, batch: int) -> bool:
@@ -232,7 +250,7 @@ class StreamMachine:
                 if self._streams.ended(lane):
                     if queue:  # the first of them is where it ended
                         return CloseStream(Made(lane, queue[0], self._streams.outcome(queue[0])))
-                elif self._in_order:
+                elif self._rules.in_order:
                     break
             self._streams.expect()
         return WAIT if any(self.queues) else END

@@ -87,6 +87,10 @@ class ConsumerStreams:
         """Tells this epoch from those that were given up."""
         return self.w[W.GENERATION]
 
+    def is_untouched(self, lane: int) -> bool:
+        """Whether a lane that died has left nothing unsaid: it had not begun this epoch, or was at its stream's end."""
+        return self.w[self.dims.lane(lane) + W.L_GENERATION] != self.generation or self.ended(lane)
+
     def ended(self, lane: int) -> bool:
         """Whether the lane's stream is exhausted."""
         return bool(self.w[self.dims.lane(lane) + W.L_ENDED])

@@ -25,7 +25,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What it returns or raises. An interrupt while waiting cancels it."""
+        """The coroutine's result, or its error. An interrupt while waiting cancels it."""
         future = self.submit(work)
         try:
             return future.result()

@@ -1,12 +1,12 @@
-"""What a store is.
+"""Protocols of stores.
 
 Every store has a catalogue: its keys and metadata, read without touching payloads. Beside that it is of one of two
 kinds, and the kind says who reads it. A ``LocalStore`` is read by whoever needs the sample, one blocking call at a
 time. A ``RemoteStore`` is read by an event loop with many requests in flight. One that can also be written to is a
 ``WritableStore``.
 
-Stores are descriptions: cheap, picklable, equal in every process. What they hold open (a file, a session) is opened
-by the process that first needs it and never crosses a fork.
+Stores are descriptions: cheap, picklable, equal in every process. What they hold open (a file, a session) is opened by
+the process that first needs it and never crosses a fork.
 """
 
 import enum
@@ -38,7 +38,7 @@ RESERVED = ("key", "label", "bytes", "data")
 
 
 class Row(NamedTuple):
-    """One stored sample. Label and payload are read together, so they cannot be separated."""
+    """A stored sample. Label and payload are read together, so they cannot be separated."""
 
     key: str
     payload: bytes | memoryview
@@ -67,7 +67,7 @@ class Record(NamedTuple):
 
 
 class LabelKind(enum.Enum):
-    """What labels are, throughout a store."""
+    """Kind of labels throughout a store."""
 
     INTEGER = "integer"
     BLOB = "blob"
@@ -75,7 +75,7 @@ class LabelKind(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """What a metadata column holds. Any value may be missing."""
+    """Kind of a metadata column's values. Any value may be missing."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -85,7 +85,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Schema:
-    """What is to be stored: the kind of the labels, and the metadata columns."""
+    """Shape of rows to be stored: the kind of the labels, and the metadata columns."""
 
     labels: LabelKind = LabelKind.INTEGER
     columns: Mapping[str, Kind] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Session(Protocol):
         ...
 
     def connections(self) -> int:
-        """How many are open now, as far as the driver tells; 0 where it does not."""
+        """The number of open connections, as far as the driver tells; 0 where it does not."""
         ...
 
     async def close(self) -> None:
@@ -183,7 +183,7 @@ class Writer(Protocol):
         ...
 
     def present(self, keys: Sequence[str]) -> set[str]:
-        """Those of the keys that are already stored with their metadata."""
+        """The keys that are already stored with their metadata."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Both ends of a socket between a process and one that it started: numbered messages, none of them waited for.
+"""Ends of a socket between a process and one that it started: numbered messages, none of them waited for.
 
 A message is a length, a number, and one value, pickled: only what these two processes wrote comes this way.
 """
@@ -19,7 +19,9 @@ Taken = Callable[[int, Any], None]
 
 
 class Channel:
-    """One end, for the event loop that runs now. Closing it closes the socket at once, whatever is under way."""
+    """End of a channel, for the event loop that runs now. ``close`` closes the socket at once, whatever is under
+    way.
+    """
 
     def __init__(self, connection: socket.socket, taken: Taken, lost: Callable[[], None]) -> None:
         """``taken``: given every message. ``lost``: called once, when the other end is gone; not after ``close``."""

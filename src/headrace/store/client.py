@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Fetching:
-    """How samples are fetched by id.
+    """Options for fetching samples by id.
 
     ``in_flight``: requests at once. ``in_order``: as the keys were given, instead of as they arrive. ``lost``: a key
     that gives no row comes as a ``Lost`` with its error, instead of raising it. ``decoders``: threads that decode.
@@ -116,7 +116,7 @@ async def _finished(row: Row, decode: Callable[[Any], Any] | None, pool: ThreadP
 
 
 class Samples:
-    """What ``fetch`` gives: an iterator for blocking code and one for asynchronous code, over the same samples."""
+    """Iterator of ``fetch``'s samples, for blocking and for asynchronous code."""
 
     def __init__(self, background: Background, coming: AsyncGenerator[Sample | Lost, None]) -> None:
         self._background = background
@@ -150,7 +150,7 @@ class Samples:
 
 @dataclass
 class _HeldClient:
-    """What a process holds open for a client."""
+    """Resources that a process holds open for a client."""
 
     background: Background
     pool: ThreadPoolExecutor

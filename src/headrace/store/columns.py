@@ -18,7 +18,7 @@ OWN = ("key", "label", "bytes")
 
 
 def own_columns(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
-    """Those that are metadata."""
+    """The columns that are metadata."""
     return {name: kind for name, kind in kinds.items() if name not in OWN}
 
 

@@ -1,4 +1,4 @@
-"""What a content is, seen from its bytes: which form, and whether its structure is whole. Pure, and cheap."""
+"""Form of a content and the soundness of its structure, told from its bytes. Pure, and cheap."""
 
 import enum
 import os.path
@@ -20,7 +20,7 @@ PICTURES = frozenset({"jpg", "jpeg", "jpe", "jfif", "png", "tif", "tiff", "gif",
 
 
 class Form(enum.Enum):
-    """What the first bytes say."""
+    """Form that the first bytes tell."""
 
     PICTURE = "picture"
     ARRAY = "NPY file"
@@ -32,13 +32,13 @@ class Damaged(ValueError):
 
 
 def form_of(content: bytes | memoryview) -> Form:
-    """By the first bytes."""
+    """The form, by the first bytes."""
     found = extension(content)
     return Form.ARRAY if found == "npy" else Form.OTHER if found == "bin" else Form.PICTURE
 
 
 def extension(content: bytes | memoryview) -> str:
-    """What a file with this content is to be called; ``bin`` where that cannot be told."""
+    """The extension for a file with this content; ``bin`` where that cannot be told."""
     head = bytes(content[:18])
     if head.startswith(JPEG):  # most are
         return "jpg"
@@ -52,7 +52,7 @@ def extension(content: bytes | memoryview) -> str:
 
 
 def form_called(name: str, content: bytes | memoryview) -> Form:
-    """What a file of this name is to be checked as; what the content says, where the name has no extension.
+    """The form to check a file of this name as; the content's own, where the name has no extension.
 
     Raises ``Damaged`` where it is called a picture, or an array, and does not even begin like one.
     """
@@ -81,7 +81,7 @@ def check_structure(content: bytes | memoryview) -> None:
 
 
 def _nothing(data: bytes) -> None:
-    """Of an unknown kind."""
+    """Accept anything: the kind is unknown."""
 
 
 def _jpeg(data: bytes) -> None:

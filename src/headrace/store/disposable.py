@@ -1,4 +1,4 @@
-"""Whether this process may be killed at any moment, and ends without tidying up.
+"""Declaration that this process may be killed at any moment, and ends without tidying up.
 
 A native driver with threads of its own may wait for them with the interpreter's lock held, or crash while it ends. So
 drivers of that kind run only in processes that say so here when they begin.
@@ -14,5 +14,5 @@ def declare() -> None:
 
 
 def here() -> bool:
-    """Whether it was declared."""
+    """True once it was declared."""
     return _disposable

@@ -1,4 +1,4 @@
-"""What happens on the way to a store, told to an observer as it happens, and counted."""
+"""Events on the way to a store, told to an observer as they happen, and counted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Connected(NamedTuple):
 
 
 class Attempted(NamedTuple):
-    """One request, from its start to its answer. ``error`` is None where a row came."""
+    """Request, from its start to its answer. ``error`` is None where a row came."""
 
     key: str
     began: int

@@ -31,7 +31,7 @@ AT_ONCE = 64
 
 @dataclass
 class Exported:
-    """What was written, and how it is ingested again."""
+    """Report of an export, and how it is ingested again."""
 
     target: str
     samples: int = 0
@@ -96,7 +96,7 @@ def _fetched(reader: LocalStore, keys: Sequence[str]) -> Iterator[Row]:
 
 
 def _types(kinds: Mapping[str, Kind], guesses: Mapping[str, Guess]) -> str:
-    """What a reader of texts would take for something else."""
+    """An option with the types that a reader of texts would take for something else."""
     wrong = [f"{name}={kind.value}" for name, kind in kinds.items() if name != PATH and guesses[name].kind is not kind]
     return f" --types {shlex.quote(','.join(wrong))}" if wrong else ""
 
@@ -138,7 +138,7 @@ class _FolderExport:
         return shlex.quote(str(self._folder / MANIFEST))
 
     def _paths(self, number: int, row: Row, metadata: Mapping[str, Any]) -> Iterator[str]:
-        """Where it may lie, best first; the last place is always free."""
+        """Paths for a sample, best first; the last is always free."""
         name = f"{number:08d}.{extension(row.payload)}"
         own, by_class = metadata.get(PATH), f"{quote(str(metadata.get(CLASS) or SAMPLES), safe=' ')}/{name}"
         yield from (path for path in (own, by_class) if isinstance(path, str) and _safe(path))
@@ -161,7 +161,7 @@ class _FolderExport:
 
 
 def _safe(path: str) -> bool:
-    """Whether it stays within the folder, and beside what is written there anyhow."""
+    """True for a path that stays within the folder, and beside what is written there anyhow."""
     parts = PurePosixPath(path).parts
     fine = path == "/".join(parts) and path.isprintable() and len(path.encode("utf-8", "replace")) < 1000
     return fine and len(parts) > 1 and parts[0] not in ("/", "labels", SAMPLES) and ".." not in parts
@@ -200,7 +200,7 @@ class _TarExport:
             self._next()
 
     def finish(self) -> str:
-        """As with a folder."""
+        """Close the last tar; returns the source that ingests the export."""
         if self._tar is not None:
             self._next()
         return shlex.quote(str(self._folder))

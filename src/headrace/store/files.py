@@ -21,7 +21,7 @@ class NoFile(ValueError):
 
 
 def read_file(path: str | Path) -> bytes:
-    """Its content. Raises ``NoFile``, or ``OSError``; never waits for somebody to write."""
+    """The content of a file. Raises ``NoFile``, or ``OSError``; never waits for somebody to write."""
     _check(os.stat(path))  # noqa: PTH116  (opening a device may do something)
     # Not to be waited for: it may have become a FIFO since it was looked at.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -53,7 +53,9 @@ def read_at(path: Path, offset: int, size: int) -> bytes:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Where to write what is to be at ``path``: that is there whole or not at all, and an older one until then."""
+    """A path to write to; at the end it replaces ``path``, which is there whole or not at all, and an older one
+    until then.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield beside

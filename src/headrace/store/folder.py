@@ -113,7 +113,7 @@ class FolderStore(UrlNamed, LocalStore):
         self._classes = None
 
     def _status(self, path: str) -> os.stat_result:
-        """Of what was listed a moment ago."""
+        """The status of a file that was listed a moment ago."""
         try:
             return os.stat(self._root + path)  # noqa: PTH116
         except OSError as error:

@@ -39,7 +39,8 @@ def packed(thing: object, name: str) -> bytes:
 
 
 def unpacked(told: bytes) -> Any:
-    """What was ``packed``, by the process that started this one. Raises ``StoreError`` where it cannot be had here.
+    """The value that was ``packed`` by the process that started this one. Raises ``StoreError`` where it cannot be
+    had here.
 
     Where it is of a class that the program itself defines, that is run once more, as ``multiprocessing`` does it: with
     another ``__name__``.

@@ -1,4 +1,4 @@
-"""Where a row came from and what it was made of: so that a store can tell what an ingest brings from what it has."""
+"""Origin of a row and what it was made of: so that a store can tell what an ingest brings from what it has."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ AT_ONCE = 500
 
 
 class Origin(NamedTuple):
-    """Of one row."""
+    """Origin of a row."""
 
     source: str
     """Which source it was, as people name it; no credentials."""
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What a store has under a key, without the payload."""
+    """Stored row without its payload."""
 
     label: Label
     size: int | None
@@ -48,7 +48,7 @@ class ComparingWriter(Writer, Protocol):
     """A writer that can say what its store has, so that it can be compared with what comes."""
 
     def stored(self, keys: Sequence[str]) -> dict[str, Stored]:
-        """What is there under those of the keys that are there."""
+        """The stored rows among ``keys``; absent keys are omitted."""
         ...
 
 
@@ -63,7 +63,7 @@ class RememberingWriter(ComparingWriter, Protocol):
         ...
 
     def alike(self, origin: Origin) -> dict[str, Origin]:
-        """By key, a few rows that earlier ingests wrote for the same place or with the same content."""
+        """A few rows, by key, that earlier ingests wrote for the same place or with the same content."""
         ...
 
 
@@ -71,7 +71,7 @@ class RemovingWriter(Writer, Protocol):
     """A writer that takes rows out, too."""
 
     def remove(self, keys: Sequence[str]) -> int:
-        """How many there were."""
+        """Remove rows; returns how many there were."""
         ...
 
 

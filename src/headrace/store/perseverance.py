@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Attempt:
-    """One that is under way, in the task that makes it."""
+    """Attempt under way, in the task that makes it."""
 
     __slots__ = ("_cancelling", "_task", "due", "expired")
 
@@ -33,13 +33,13 @@ class Attempt:
         return self._task is None
 
     def expire(self) -> None:
-        """It took too long."""
+        """Cancel the attempt because it took too long."""
         if self._task is not None:
             self.expired = True
             self._task.cancel()
 
     def end(self) -> bool:
-        """It is over, in whatever way. Whether a cancellation that came of it was nobody else's but its own."""
+        """Mark the attempt as over. True if a cancellation that came of it was nobody else's but its own."""
         task, self._task = self._task, None
         return self.expired and task is not None and task.uncancel() <= self._cancelling
 
@@ -82,7 +82,7 @@ class Patience:
 
 
 class Perseverance:
-    """One store's requests, each made again as ``retry`` says. ``observer`` is told of every repetition.
+    """Repetition of a store's requests, as ``retry`` says. ``observer`` is told of every repetition.
 
     Used in one event loop at a time.
     """
@@ -94,7 +94,7 @@ class Perseverance:
         self._patience = Patience(retry.patience)
 
     async def run(self, key: str | None, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What an attempt returns. It must be idempotent: one that seems to have failed may have been carried out.
+        """The result of an attempt. It must be idempotent: one that seems to have failed may have been carried out.
 
         Only ``StoreUnavailable`` is worth another attempt; the last one's comes out, with what was tried.
         """

@@ -18,10 +18,10 @@ WITHOUT_FORMAT = "PNG"
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How pictures are stored; without anything said, files stay what they are, byte by byte.
+    """Encoding of stored pictures; without anything said, files stay what they are, byte by byte.
 
-    ``resize``: the length of the shorter side, or width and height. ``format``: one of ``NAMES``; the picture's own
-    by default, PNG for one that has none. ``quality``: of JPEG and WebP.
+    ``resize``: the length of the shorter side, or width and height. ``format``: one of ``NAMES``; the picture's own by
+    default, PNG for one that has none. ``quality``: of JPEG and WebP.
     """
 
     resize: int | tuple[int, int] | None = None
@@ -39,16 +39,16 @@ class Encoding:
 
     @property
     def changes(self) -> bool:
-        """Whether pictures are read and written again."""
+        """True if pictures are read and written again."""
         return self.resize is not None or self.format is not None
 
     def tag(self) -> str:
-        """What makes two encodings of one picture two samples."""
+        """A text that tells apart two encodings of one picture, which are two samples."""
         return f"{self.resize}/{self.format}/{self.quality}" if self.changes else ""
 
 
 class Check(enum.Enum):
-    """How closely contents are looked at before they are stored."""
+    """Closeness of the look at contents before they are stored."""
 
     NONE = "none"
     STRUCTURE = "structure"

@@ -1,4 +1,4 @@
-"""Which store it is, and in which state: so that what was made of its rows is not taken for what is in it now."""
+"""Identity and state of a store: so that what was made of its rows is not taken for what is in it now."""
 
 import hashlib
 import secrets
@@ -43,7 +43,7 @@ def new_identity() -> str:
 
 
 def next_revision(previous: str) -> str:
-    """One that no other change of this store, or of a copy of it, leads to."""
+    """A revision that no other change of this store, or of a copy of it, leads to."""
     # Chance is in it, since two copies of a store, changed apart from each other, begin with the same revision.
     return hashlib.blake2b(previous.encode() + secrets.token_bytes(8), digest_size=16).hexdigest()
 
@@ -54,7 +54,7 @@ def digest_of(text: str) -> str:
 
 
 def of_files(identity: str, paths: Iterable[Path]) -> Provenance:
-    """Of several files that are one store: what the system knows of each."""
+    """The provenance of several files that are one store: what the system knows of each."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         status = path.stat()
@@ -63,7 +63,7 @@ def of_files(identity: str, paths: Iterable[Path]) -> Provenance:
 
 
 def of_file(path: Path, *beside: Path) -> Provenance:
-    """Of a file that has none written in it: its place, and what the system knows of its state.
+    """The provenance of a file that has none written in it: its place, and what the system knows of its state.
 
     ``beside``: files that may hold a part of it. Raises ``OSError`` where the file is not there.
     """

@@ -1,4 +1,4 @@
-"""Which rows of a store have lost what they were made of. Pure, but for looking at files."""
+"""Search for rows that have lost what they were made of. Pure, but for looking at files."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ WORDS = {
 
 @dataclass
 class Pruning:
-    """What is to be removed, and why."""
+    """Rows to be removed, and why."""
 
     keys: dict[str, str] = field(default_factory=dict)
     """The reason, by key."""
@@ -41,8 +41,10 @@ def sources(origins: Iterable[tuple[str, Origin]]) -> dict[str, int]:
 
 
 def pruning(rows: int, origins: Iterable[tuple[str, Origin]], named: Mapping[str, set[str]] | None = None) -> Pruning:
-    """What has lost its source. Only files of which two rows came are read: rows of an older content go, if one of the
-    content that is there now is stored. Rows whose files cannot be looked at, or read, stay.
+    """The rows that have lost their source.
+
+    Only files of which two rows came are read: rows of an older content go, if one of the content that is there now is
+    stored. Rows whose files cannot be looked at, or read, stay.
 
     ``named``: the places that a source has today, by the source; other sources are then left alone. Without it the
     files of all rows are looked for. ``IngestError`` where not one file of a source is there, which looks like a disk

@@ -13,7 +13,7 @@ MASK = "***"
 
 @dataclass(frozen=True)
 class StoreUrl:
-    """What a URL says. ``str()`` and ``repr()`` of it hide the password; ``full`` does not."""
+    """Parts of a store's URL. ``str()`` and ``repr()`` of it hide the password; ``full`` does not."""
 
     scheme: str
     path: str = ""

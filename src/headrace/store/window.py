@@ -1,4 +1,4 @@
-"""How many samples may be asked for ahead of their use: numbers in, numbers out, time is an argument."""
+"""Size of the window of samples asked for ahead of their use: numbers in, numbers out, time is an argument."""
 
 from collections import deque
 from enum import Enum
@@ -88,7 +88,7 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How many samples may be requested and not consumed, now."""
+        """The number of samples that may be requested and not consumed, now."""
         return max(1, min(int(self._open), self.goal))
 
     @property

@@ -16,7 +16,7 @@ def quoted(name: str) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be written down: Python's text for a name of a file that is not UTF-8 cannot."""
+    """True for a text that can be written down: Python's text for a name of a file that is not UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -14,7 +14,7 @@ from headrace.store.provenance import Provenance, digest_of
 
 @dataclass(frozen=True)
 class Step:
-    """What one request for a key meets: a delay, then an error, or a wait without end, or its row."""
+    """Fate of a request for a key: a delay, then an error, or a wait without end, or its row."""
 
     after: float = 0.0
     error: StoreError | None = None
@@ -62,7 +62,7 @@ class ScriptedStore(RemoteStore):
         return _ScriptedSession(self)
 
     async def answer(self, key: str) -> Row:
-        """One request, as a session makes it."""
+        """Answer a request, as a session makes it."""
         self.requests[key] += 1
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)

@@ -1,4 +1,4 @@
-"""What every store does, as tests: derive from a suite and give it a store.
+"""Conformance suites for stores, as tests: derive from a suite and give it a store.
 
     class TestMyStore(StoreConformance):
         @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def sample_records(count: int = 20, labels: LabelKind = LabelKind.INTEGER) -> li
 
 
 class Given:
-    """What a suite is given: a store that holds ``records``, ``columns_kept`` of their metadata included."""
+    """Input of a suite: a store that holds ``records``, ``columns_kept`` of their metadata included."""
 
     store: Store
     records: Sequence[Record]

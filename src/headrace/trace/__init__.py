@@ -1,1 +1,1 @@
-"""Where the time goes: recording, the file, what can be read out of it."""
+"""Recording of loading, the trace file, and all that is read out of it."""

@@ -1,4 +1,4 @@
-"""What to change: one small rule per setting, each a function of the figures. Pure."""
+"""Rules for what to change: one small rule per setting, each a pure function of the figures."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ MOVABLE = DECODING | {
 
 @dataclass(frozen=True)
 class Advice:
-    """One change."""
+    """A single recommended change."""
 
     setting: str
     """What to change, as it is written in the program where it is an argument."""
@@ -95,7 +95,7 @@ def cheaper_operation(figures: Figures) -> Advice | None:
 
 
 def on_device(figures: Figures) -> Advice | None:
-    """What keeps the workers busy, a device could do, whether or not there are cores left."""
+    """Advice to move decoding and pixel work to the device, whether or not there are cores left."""
     if bottleneck(figures) not in {INPUT, IN_TURN} or figures.facts.get("on_device") or _waiting(figures):
         return None
     if not figures.workers or figures.busy < BUSY:

@@ -1,4 +1,4 @@
-"""One row per delivered batch: when it was begun, ready, asked for and got. Pure."""
+"""Table of delivered batches: when each was begun, ready, asked for and received. Pure."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def making(trace: Trace) -> Table:
 
 
 def following(batches: Table) -> tuple[Table, Table]:
-    """Of every batch but the first of each epoch: the one delivered before it, and itself."""
+    """Each batch but the first of an epoch, beside the one delivered before it: (before, itself)."""
     later = batches["run"][1:] == batches["run"][:-1]
     return batches[:-1][later], batches[1:][later]
 
@@ -98,7 +98,7 @@ def _identity(table: Table) -> npt.NDArray[Any]:
 
 
 def _block(table: Table) -> None:
-    """How long each batch was waited for while one that came later was ready."""
+    """Fill in how long each batch was waited for while a later one was ready."""
     runs = np.unique(table["run"])
     for run in runs:
         at = np.flatnonzero((table["run"] == run) & table["made"])

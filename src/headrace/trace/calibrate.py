@@ -1,4 +1,4 @@
-"""What recording costs on this machine: the writer timed into a temporary file for a few milliseconds."""
+"""Cost of recording on this machine: the writer, timed into a temporary file for a few milliseconds."""
 
 import tempfile
 import time

@@ -89,7 +89,7 @@ def _events(trace: Trace, offset: int, theirs: list[Any], *, coarse: bool) -> It
 
 
 def _names(trace: Trace, at: Callable[[int], dict[str, Any]], named: set[Any]) -> Iterator[str]:
-    """What threads are called, and processes that torch has not named, and in which order they stand."""
+    """Events that name threads and processes (torch names its own) and put them in order."""
     for stream, info in enumerate(trace.streams):
         names = {"thread": f"headrace {title(trace, stream)}"}
         if info.process not in named:

@@ -29,7 +29,7 @@ SMALLEST = 0.01
 
 @dataclass(frozen=True)
 class Difference:
-    """One quantity in both traces: means, the relative change from the first to the second and its interval.
+    """A quantity in both traces: its means, the relative change from first to second, and the change's interval.
 
     The change has no value where the first is zero.
     """
@@ -82,7 +82,7 @@ class TraceComparison:
 
 
 def compare(first: Trace, second: Trace) -> TraceComparison:
-    """What changed from the first to the second. Raises ``TraceError`` when they have no loader in common."""
+    """The differences between two traces. Raises ``TraceError`` when they have no loader in common."""
     mine, other = _by_name(first), _by_name(second)
     if len(mine) == len(other) == 1:  # whatever they are called
         pairs = [(name, mine[name], other[theirs]) for name, theirs in zip(mine, other, strict=True)]
@@ -153,13 +153,13 @@ def _mean(values: Table) -> float:
 
 
 def _means(values: Table) -> Table:
-    """Of blocks of neighbours."""
+    """Means of blocks of neighbours."""
     blocks = min(BLOCKS, len(values) // 2)
     return np.array([_mean(block) for block in np.array_split(values, blocks)] if blocks else [])
 
 
 def _half_width(left: Table, right: Table) -> float:
-    """Of Welch's interval for the difference of two means."""
+    """Half the width of Welch's interval for the difference of two means."""
     a, b = float(left.var(ddof=1)) / len(left), float(right.var(ddof=1)) / len(right)
     if a + b == 0:
         return 0.0

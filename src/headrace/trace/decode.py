@@ -170,7 +170,7 @@ class Decoder:
 
 
 class _RecordView:
-    """One stream's units, taken apart."""
+    """Fields of a stream's records, taken apart."""
 
     def __init__(self, value: Any, payload: Any, tag: Any, run: Any, number: int) -> None:
         self.value, self.payload, self.tag, self.run, self.number = value, payload, tag, run, number

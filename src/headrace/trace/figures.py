@@ -9,7 +9,7 @@ from headrace.trace.spread import Spread
 
 @dataclass(frozen=True)
 class RunFigures:
-    """One epoch."""
+    """Figures of an epoch."""
 
     number: int
     """What ``--run`` takes."""
@@ -55,7 +55,7 @@ class Steady:
 
 @dataclass(frozen=True)
 class Lane:
-    """One worker."""
+    """Figures of a worker."""
 
     lane: int
     """-1: the consumer's own process."""
@@ -77,7 +77,7 @@ class FormFigures:
 
 @dataclass(frozen=True)
 class Figures:
-    """One loader of one process, all its epochs."""
+    """Figures of one loader in one process, over all its epochs."""
 
     name: str
     process: int

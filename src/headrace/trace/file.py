@@ -180,7 +180,7 @@ _IDENTITY = slice(F.STATE_OFFSET - 16, F.STATE_OFFSET)
 
 
 def _in_use(file: int) -> bool:
-    """Whether somebody else writes to it: whoever does holds a shared lock."""
+    """True while a writer, which holds a shared lock, has the file open."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

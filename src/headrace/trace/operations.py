@@ -1,4 +1,4 @@
-"""What is done to samples, operation by operation, and which samples are slow because of which. Pure."""
+"""Times of operations on samples, and the slow samples with the operation that made them so. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ MOST_SLOW = 10
 
 @dataclass(frozen=True)
 class OperationFigures:
-    """One row of the table of operations."""
+    """A row of the table of operations."""
 
     name: str
     kind: str
@@ -70,7 +70,7 @@ def by_operation(trace: Trace) -> Iterator[tuple[str, Table]]:
 
 
 def slow_samples(trace: Trace) -> tuple[int, tuple[SlowSample, ...]]:
-    """How many samples were slow, and the slowest indices."""
+    """The number of slow samples, and the slowest indices."""
     samples = trace.samples
     if not len(samples):
         return 0, ()
@@ -106,7 +106,7 @@ def label(trace: Trace, sample: Any) -> str:
 
 
 def _keys(trace: Trace) -> dict[str, str]:
-    """By index, of the samples that were recorded with one."""
+    """Keys of the samples recorded with one, by index."""
     known = trace.samples[(trace.samples["key"] >= 0) & (trace.samples["index"] >= 0)]
     return {
         str(index): trace.names[key] for index, key in zip(known["index"].tolist(), known["key"].tolist(), strict=True)

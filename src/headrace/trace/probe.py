@@ -1,4 +1,4 @@
-"""What a sample goes through while it is made, noted by those who know: one list, filled by every operation."""
+"""List of the operations a sample goes through while it is made, filled by those that know them."""
 
 import os
 import time

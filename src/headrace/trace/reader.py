@@ -32,7 +32,7 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """One epoch of one loader. ``facts`` has what the loader said of itself: workers, batch_size, in_order, ..."""
+    """An epoch of a loader. ``facts`` has what the loader said of itself: workers, batch_size, in_order, ..."""
 
     loader: str
     epoch: int
@@ -77,7 +77,7 @@ class Trace:
     """Events: worker deaths, hand-offs, repeats."""
 
     def number(self, name: str) -> int:
-        """Of a name, as tables have it; -1 where nothing is called so."""
+        """The number that tables have for a name; -1 for an unknown name."""
         return self.names.index(name) if name in self.names else -1
 
     def records(self, table: str) -> Iterator[NamedTuple]:

@@ -1,4 +1,4 @@
-"""What a trace says, in figures: one report per loader. Pure; seconds everywhere."""
+"""Figures of a trace: a report per loader. Pure; seconds everywhere."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +30,7 @@ class LoaderReport:
 
 @dataclass(frozen=True)
 class OwnCost:
-    """What tracing itself cost, by a calibration on the machine that made the report."""
+    """Cost of tracing itself, by a calibration on the machine that made the report."""
 
     events: int
     nanoseconds_per_event: float
@@ -57,7 +57,7 @@ class Report:
     cost: OwnCost
 
     def data(self) -> dict[str, Any]:
-        """As plain values that are JSON, with what follows from other figures: nobody reckons it anew."""
+        """Plain values for JSON, derived figures included, so that no reader computes them anew."""
         found = asdict(self)
         for plain, loader in zip(found["loaders"], self.loaders, strict=True):
             figures = loader.figures
@@ -142,7 +142,7 @@ def measure(trace: Trace, loader: Loader, cores: int | None = None) -> Figures:
 
 
 def _divisions(trace: Trace) -> tuple[str, ...]:
-    """What the cache's planner said, without what it said again in the next run."""
+    """Statements of the cache's planner, without those repeated in the next run."""
     said = [trace.names[name] for name in trace.marks["name"][np.argsort(trace.marks["time"])].tolist()]
     told = [text.removeprefix(F.DIVIDED) for text in said if text.startswith(F.DIVIDED)]
     return tuple(text for at, text in enumerate(told) if not at or told[at - 1] != text)
@@ -169,8 +169,10 @@ def _run(trace: Trace, batches: Table, run: int) -> RunFigures:
 
 
 def _startup(trace: Trace, batches: Table) -> dict[str, float]:
-    """Of the wait for the first batch: what came before the first sample, before the first row of a store where one
-    was brought, and by how much a worker's first sample took longer than samples do.
+    """Parts of the wait for the first batch.
+
+    They are the time before the first sample, the time before the first row of a store where one was brought, and by
+    how much a worker's first sample took longer than samples do.
     """
     # A program that never asked a store has no such name, and no span has the number -1.
     samples, brought = trace.samples, trace.spans[trace.spans["name"] == trace.number(F.NETWORK)]
@@ -226,7 +228,7 @@ def _lanes(trace: Trace, seconds: float) -> tuple[Lane, ...]:
 
 
 def _cache(samples: Table) -> tuple[FormFigures, ...]:
-    """How often each form was found, where there was a cache at all."""
+    """Hits of each form; empty without a cache."""
     if not samples["tier"].any():
         return ()
     return tuple(

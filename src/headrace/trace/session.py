@@ -1,4 +1,4 @@
-"""Which trace a loader writes to: its own, the one around it, or the one the environment names."""
+"""Choice of the trace a loader writes to: its own, the one around it, or the one the environment names."""
 
 import os
 import time
@@ -49,7 +49,7 @@ def tracing(path: str | os.PathLike[str]) -> Iterator[TraceSession]:
 
 
 def recording(path: str | None) -> Recording | None:
-    """Where a loader with ``trace=path`` records to: there, or where it finds itself in."""
+    """The recording of a loader with ``trace=path``: that path's, or the one the loader finds itself in."""
     if path is not None:
         return record(path)
     if _around:
@@ -67,7 +67,7 @@ def count_instructions(probe: Probe, names: Sequence[str]) -> None:
 
 
 def checked(path: Any, name: str) -> str:
-    """What ``name`` says, as a string that still names the same file when the working directory changes."""
+    """The path in argument ``name``, made absolute so that a change of directory does not change the file."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{name}= takes a path, not {path!r}")
     found = Path(path).absolute()

@@ -13,7 +13,7 @@ from headrace.trace.reader import Table, Trace
 
 
 class Slice(NamedTuple):
-    """One span of one stream. Times are nanoseconds since the trace's base."""
+    """A span of one stream. Times are nanoseconds since the trace's base."""
 
     start: int
     end: int
@@ -63,7 +63,7 @@ def slices(trace: Trace, stream: int, *, coarse: bool = False) -> Iterator[Slice
 
 
 def _order(one: Slice) -> tuple[int, bool, int]:
-    """What lasts longer holds what begins with it; what takes no time holds nothing."""
+    """Sort key: the longer of two that begin together holds the other; an empty span holds nothing."""
     return one.start, one.end > one.start, -one.end
 
 
@@ -75,7 +75,7 @@ def _part_neighbours(found: list[Slice]) -> None:
 
 
 def flows(trace: Trace) -> Iterator[Flow]:
-    """Of every batch whose making was recorded."""
+    """A flow for every batch whose making was recorded."""
     batches = delivered(trace)
     batches = batches[batches["made"]]
     fields = ["batch", "run", "ready", "maker", "got", "stream"]
@@ -100,7 +100,7 @@ def values(trace: Trace) -> Iterator[Value]:
 
 
 def title(trace: Trace, stream: int) -> str:
-    """What a stream is called."""
+    """A stream's title."""
     info = trace.streams[stream]
     return f"worker {info.lane}" if info.role == "worker" else "consumer"
 
@@ -112,7 +112,7 @@ def _mine(table: Table, stream: int, *fields: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _consumed(trace: Trace, stream: int) -> Iterator[Slice]:
-    """What the consumer and the user's program recorded."""
+    """Slices that the trainer and the user's program recorded."""
     fields = ("batch", "samples", "ready", "run")
     for start, end, batch, samples, ready, run in _mine(trace.batches, stream, *fields):
         detail = {"batch": batch, "samples": samples, "ready": ready, **_run(trace, run)}

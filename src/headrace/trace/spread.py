@@ -1,4 +1,4 @@
-"""How a quantity is spread: the figures that every table of a report is made of."""
+"""Spread of a quantity: the figures that every table of a report is made of."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ class Spread:
 
 
 def spread(nanoseconds: npt.NDArray[Any]) -> Spread:
-    """Of lengths in nanoseconds; all zeros when there are none."""
+    """The spread of lengths in nanoseconds; all zeros for an empty array."""
     if not len(nanoseconds):
         return Spread()
     seconds = nanoseconds / SECOND

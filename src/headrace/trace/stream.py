@@ -1,4 +1,4 @@
-"""One thread's records, on their way to the file."""
+"""Buffer of one thread's records, on their way to the file."""
 
 import json
 import mmap
@@ -58,7 +58,9 @@ class TraceStream:
     def sample(
         self, index: object, start: int, elapsed: int, cpu: int, sizes: int, flags: int, marks: list[int]
     ) -> None:
-        """One sample. ``sizes``: bytes in << 32 | bytes out. ``marks``: value and head of each operation, in turn."""
+        """Record a sample. ``sizes``: bytes in << 32 | bytes out. ``marks``: value and head of each operation, in
+        turn.
+        """
         if type(index) is int and 0 <= index < _MASK32:
             identity = flags << 32 | index if flags else index
         else:
@@ -82,7 +84,7 @@ class TraceStream:
         return flags | F.KEY, [0, F.head(F.WIDE, self.define(F.KEY_TEXT, key[:1000])), *marks]
 
     def _wide(self, index: object, flags: int) -> tuple[int, tuple[int, int]]:
-        """How an index that is no small number is written."""
+        """The encoding of an index that is no small number."""
         try:
             number = int(index.__index__())  # type: ignore[attr-defined]  # numpy's and torch's integers have it
         except (AttributeError, TypeError):
@@ -126,7 +128,7 @@ class TraceStream:
         self._put(self.define(F.NAME, name) << 48 | max(0, value) & F.MASK48, F.EVENT << 52 | now - self._base)
 
     def run(self, run: int, now: int) -> None:
-        """What follows is of that run."""
+        """Mark the records that follow as that run's."""
         if run != self._run:
             self._run = run
             self._put(run, F.RUN << 52 | now - self._base)
@@ -136,7 +138,7 @@ class TraceStream:
         self.define(kind, json.dumps(facts))
 
     def operations(self, names: Sequence[str]) -> list[int]:
-        """What to add to a start time to have the head of each of these operations."""
+        """The number to add to a start time for the head of each of these operations."""
         return [F.head(self.define(F.OPERATION, name), 0) - self._base for name in names]
 
     def define(self, kind: int, text: str) -> int:

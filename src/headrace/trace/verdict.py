@@ -1,4 +1,4 @@
-"""Who waits for whom. Pure."""
+"""Verdict on who waits for whom. Pure."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ def judge(figures: Figures) -> Verdict:
 
 
 def bottleneck(figures: Figures) -> str:
-    """One of the six words."""
+    """The bottleneck, as one of the six words."""
     steady = figures.steady
     starting = figures.startup + figures.epoch_starts
     if starting > STARTING * figures.seconds and starting > steady.wait.total:

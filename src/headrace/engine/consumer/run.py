@@ -99,7 +99,11 @@ class Run:
     def _replace(self, lane: int) -> None:
         pid, how = self._pool.ended(lane)
         died = f"DataLoader worker (pid(s) {pid}) exited unexpectedly: DataLoader worker (pid {pid}) {how}"
-        resume = self._work.lost(lane, died)
+        try:
+            resume = self._work.lost(lane, died)
+        except WorkerDied as error:  # who asks again is told again
+            self._torn = False
+            raise WorkerDied(str(error) + self._pool.told()) from None
         self._work.slots.forget(lane)
         self._work.counters.restarts += 1
         self._pool.restart(lane, resume)

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.core.errors import WorkerDied
 from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.consumer.delivery import Delivery
 from headrace.engine.consumer.processes.pool import Pool
@@ -11,7 +12,15 @@ from headrace.engine.memory.slab import Slots
 from headrace.sched.acts import Ring, Wait
 from headrace.sched.hand import Delivered, Hand, Hands
 from headrace.sched.resume import Note, Resume, SlotContents
-from headrace.sched.streammachine import Allow, CloseStream, DeliverMade, Made, StreamMachine, StreamProgress
+from headrace.sched.streammachine import (
+    Allow,
+    CloseStream,
+    DeliverMade,
+    Made,
+    StreamMachine,
+    StreamProgress,
+    StreamRules,
+)
 from headrace.sched.streams import ConsumerStreams
 
 
@@ -25,20 +34,16 @@ class StreamWork:
         errors: Errors,
         counters: LoaderCounters,
         resumed: list[Resume],
-        *,
-        in_order: bool,
-        ahead: int,
+        rules: StreamRules,
         turn: int,
     ) -> None:
-        """``resumed``, ``ahead``, ``turn``: see ``StreamMachine``."""
+        """``resumed``, ``turn``: see ``StreamMachine``."""
         self.pool, self.slots, self.errors, self.counters = pool, slots, errors, counters
         self.ledger = pool.ledger()
         self._delivery = Delivery(pool.memory, slots, counters)
         self.hands: Hands[StreamProgress] = deque()
         streams = ConsumerStreams(pool.memory.words, pool.memory.dims, pool.lanes)
-        self.machine = StreamMachine(
-            self.ledger, streams, resumed, self.hands, in_order=in_order, ahead=ahead, turn=turn
-        )
+        self.machine = StreamMachine(self.ledger, streams, resumed, self.hands, rules, turn)
 
     def begin(self) -> None:
         self.machine.begin()
@@ -130,9 +135,20 @@ class StreamWork:
         return error
 
     def lost(self, lane: int, how: str) -> Resume:
-        """A new worker reads its stream again up to what the dead one had made."""
+        """What a new worker goes on from: a state, or its stream's beginning, from which it passes over what was made.
+
+        ``WorkerDied`` where there is no state and nobody said that the stream repeats itself.
+        """
         machine = self.machine
-        return machine.successor(lane, [(made, self._reading(made)) for made in machine.left_by(lane)])
+        resume = machine.successor(lane, [(made, self._reading(made)) for made in machine.left_by(lane)])
+        if resume is None:
+            msg = (
+                f"{how}. What it had read of its stream cannot be had again: give the dataset or its iterator "
+                "state_dict and load_state_dict, or say loading=headrace.Loading(repeats=True) if it gives the same "
+                "items in the same order each time"
+            )
+            raise WorkerDied(msg)
+        return resume
 
     def _reading(self, made: Made) -> SlotContents:
         return SlotContents(made.outcome.failed and self._error(made.slot)[2], self._note(made))

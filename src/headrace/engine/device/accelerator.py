@@ -30,28 +30,28 @@ class Carrier(Protocol):
         """
 
     def is_light(self, mark: Any) -> bool:
-        """Whether the batch is so small that it makes no difference how many like it are there early."""
+        """True for a batch so small that it makes no difference how many like it are there early."""
 
     def waits_for(self, mark: Any) -> Callable[[], object] | None:
         """What waits until ``hand_over`` would not wait; None where it would not."""
 
     def hand_over(self, batch: Any, mark: Any) -> Any:
-        """Whoever asked last may use the batch from now on: what it is then. Does nothing new when called again.
+        """The batch, usable from now on by the caller that asked last. Does nothing new when called again.
 
         Where it could not be made there, an error, or ``GONE`` where nothing of it is left.
         """
 
     def reached(self, mark: Any) -> bool:
-        """Whether the copy is done, without waiting."""
+        """True once the copy is done. Does not wait."""
 
     def took(self, mark: Any) -> int | None:
         """Nanoseconds that a copy took which is done; None where that is not known."""
 
     def spans(self, mark: Any) -> list[tuple[str, int]]:
-        """What else was done for a batch that is there, in this order, with the nanoseconds it took."""
+        """Other work for a batch that is there, in order, with the nanoseconds it took."""
 
     def release(self, mark: Any) -> None:
-        """Nobody asks for this mark any more: it was reached and its batch handed over."""
+        """Forget a mark that was reached and its batch handed over."""
 
     def finish(self) -> None:
         """Wait for every copy that was started, then let go of whatever copies need; also when waiting raises."""
@@ -79,7 +79,7 @@ class Mark:
 
 
 class Cuda:
-    """One CUDA device.
+    """Carrier to a CUDA device.
 
     Events and the stream belong to it alone and are gone after ``finish``. An event that garbage collection finds later
     may be found by a forked child, which the driver then ends.
@@ -227,7 +227,7 @@ def numbered(device: torch.device) -> torch.device:
 
 
 def accelerator(device: Any, *, timed: bool) -> Accelerator | None:
-    """What ``device=`` names; None for the CPU. Raises ``DeviceUnavailable``."""
+    """The device that ``device=`` names; None for the CPU. Raises ``DeviceUnavailable``."""
     try:
         chosen = torch.device(device)
     except TypeError as error:

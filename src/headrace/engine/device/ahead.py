@@ -62,7 +62,7 @@ class Ahead:
         """None is handed over again without its copy: see ``next``."""
 
     def progress(self) -> dict[str, Any]:
-        """As of the last batch delivered: what is on its way is not."""
+        """Progress as of the last batch delivered; batches on their way do not count."""
         progress: dict[str, Any] = self._run.progress()
         return progress
 
@@ -100,7 +100,7 @@ class Ahead:
             return hand
 
     def _sent(self) -> list[Hand[Any]]:
-        """What waits to be delivered, all of it on its way."""
+        """The hands that wait to be delivered, all of them on their way."""
         hands = [hand for hand in self._run.hands if hand.load is not None]
         for hand in hands:
             load = hand.load

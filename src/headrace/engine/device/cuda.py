@@ -87,7 +87,9 @@ class CudaRenderer:
             self._make(work, bundle)
 
     def _event(self) -> Any:
-        """One that is waited for asleep: waiting awake would take a core, and the driver's locks, from the trainer."""
+        """An event that is waited for asleep: waiting awake would take a core, and the driver's locks, from the
+        trainer.
+        """
         return self._events.pop() if self._events else self._cuda.Event(enable_timing=True, blocking=True)
 
     def _make_room(self) -> None:
@@ -140,7 +142,7 @@ class CudaRenderer:
         return self._reserved
 
     def _let_go(self) -> None:
-        """Of what the oldest batch had, once the device has done it."""
+        """Let go of the oldest batch's memory, once the device is done with it."""
         oldest = self._held[0]
         if oldest.error is None:
             oldest.done.synchronize()

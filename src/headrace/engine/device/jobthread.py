@@ -30,7 +30,7 @@ class JobThread(Generic[Job]):
         thread.start()
 
     def put(self, job: Job) -> None:
-        """One more to do."""
+        """Add a job."""
         self._jobs.put(job)
 
     def finish(self) -> None:

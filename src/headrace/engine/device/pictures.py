@@ -1,4 +1,4 @@
-"""What every renderer does with a bundle's pictures: cut them out, decode them, and stand in for what is broken."""
+"""Steps that every renderer takes with a bundle's pictures: cut them out, decode them, stand in for broken ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from headrace.engine.pixels.prepared import Prepared
 
 
 class Pictures:
-    """What a bundle holds, as tensors on a device."""
+    """Pictures of a bundle, as tensors on a device."""
 
     def __init__(self, bundle: Bundle, device: torch.device, together: Together) -> None:
         self._bundle, self._device, self._together = bundle, device, together
@@ -51,7 +51,7 @@ class Pictures:
         return [found[number] if number in found else self._levels(number) for number in part]
 
     def masks(self, part: range, dtype: np.dtype[Any]) -> list[torch.Tensor]:
-        """Of the pictures of a part."""
+        """Masks of a part's pictures."""
         kind = _torchs(dtype)
         return [self._sent(number, 3).view(kind).view(self.sizes[number]) for number in part]
 
@@ -94,7 +94,7 @@ def _torchs(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 def usable(decoded: list[Decoded], part: range, sizes: list[list[int]], work: Work) -> list[torch.Tensor]:
-    """Where one could not be decoded, nothing stands, of its size and without memory; its neighbours stay."""
+    """The decoded pictures, with an empty one of the right size and without memory in place of each that failed."""
     for place, picture in enumerate(decoded):
         if isinstance(picture, Exception):
             number = part[place]
@@ -116,7 +116,7 @@ def allocate(work: Work, dataset: Prepared, device: torch.device) -> None:
 
 
 def use(pictures: Pictures, decoding: float, rendering: float, most: int) -> DeviceUse:
-    """What is told of a batch; ``most``: bytes of the device."""
+    """Counts of a batch; ``most``: bytes of the device."""
     return DeviceUse(
         batches=1,
         pictures=len(pictures.sizes),

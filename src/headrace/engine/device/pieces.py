@@ -1,4 +1,4 @@
-"""Which tensors of a batch are copied in one go: neighbours in the slab, as long as they are small.
+"""Blocks of a batch's tensors that are copied in one go: neighbours in the slab, as long as they are small.
 
 Tensors copied together share a block, and whoever keeps one of them keeps the block. So only small ones are: a list of
 every batch's labels must not hold its images.
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 class Crossing:
-    """How batches of one layout with one number of rows come elsewhere."""
+    """Plan for copying batches of one layout with one number of rows to a device."""
 
     __slots__ = ("blocks", "build", "count", "nbytes")
 
@@ -76,7 +76,7 @@ class RowBlock:
 
 
 class Span(NamedTuple):
-    """Where a tensor lies: its address, its bytes, and its place in the batch."""
+    """Place of a tensor: its address, its bytes, and its position in the batch."""
 
     start: int
     size: int
@@ -136,12 +136,12 @@ def moved(
 
 
 def nbytes(batch: Any) -> int:
-    """Of its tensors."""
+    """Bytes of a batch's tensors."""
     return batch.crossing.nbytes if type(batch) is RowBlock else sum(tensor.nbytes for tensor in tensors(batch))
 
 
 def crossing(layout: Layout, rows: int) -> Crossing | None:
-    """How batches of so many rows come elsewhere; None where their tensors have to be looked at one by one.
+    """The copying plan of batches of so many rows; None where their tensors have to be looked at one by one.
 
     That is where one of them has no bytes, or where one of their containers is a class of the user's.
     """
@@ -181,7 +181,7 @@ def _is_plain(shape: Leaf | Node) -> bool:
 
 
 def _itself(tensors: list[Any]) -> Any:
-    """What ``default_collate`` makes of a tuple is a list."""
+    """The list itself: ``default_collate`` makes a list of a tuple."""
     return tensors
 
 

@@ -25,7 +25,7 @@ class Copying:
     __slots__ = ("done", "error", "moves")
 
     def __init__(self, moves: list[Move]) -> None:
-        """Of what is still to be copied."""
+        """Take the moves that are still to be made."""
         self.moves = [(target.numpy(), source.numpy()) for target, source in moves]
         self.done = threading.Event()
         self.error: BaseException | None = None
@@ -116,5 +116,5 @@ def _pinned(count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def pinning() -> Pinning | None:
-    """What ``pin_memory=True`` means here: nothing without an accelerator, as in torch."""
+    """Pinning for ``pin_memory=True``; None without an accelerator, as in torch."""
     return Pinning() if torch.accelerator.is_available() else None

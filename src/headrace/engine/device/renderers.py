@@ -1,4 +1,4 @@
-"""Which renderers there are for a device, and what a process begins early so that they find it done."""
+"""Renderers of a device, and the preparations a process begins early so that they find them done."""
 
 import importlib
 import threading

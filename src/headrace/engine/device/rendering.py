@@ -77,16 +77,16 @@ class Renderer(Protocol):
         """Make it; what raises is kept in the work, and bad pictures too."""
 
     def hand_over(self, work: Work) -> None:
-        """Whoever asked last may use it from now on."""
+        """Make the batch usable by the caller that asked last."""
 
     def reached(self, work: Work) -> bool:
-        """Whether it is done, without waiting."""
+        """True once the work is done. Does not wait."""
 
     def took(self, work: Work) -> tuple[int, int] | None:
         """Nanoseconds of decoding and of pixels, of a batch that is done; None where that is not known."""
 
     def release(self, work: Work) -> None:
-        """Nobody asks for it any more."""
+        """Forget the work."""
 
     def finish(self) -> None:
         """Wait for all of it, and let go of what it needs; also when waiting raises."""
@@ -177,7 +177,7 @@ class Rendering:
         return None if not parts else sum(elapsed for _, elapsed in parts)
 
     def spans(self, mark: Work) -> list[tuple[str, int]]:
-        """What the device did for a batch that is done: operations and their nanoseconds."""
+        """Operations of the device on a finished batch, with their nanoseconds."""
         found = None if mark.error is not None else self._renderer.took(mark)
         return [] if found is None else [("device decode", found[0]), ("device pixels", found[1])]
 

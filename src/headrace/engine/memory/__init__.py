@@ -1,1 +1,1 @@
-"""What processes share: the mapping, its slots, how samples lie in them, the lock."""
+"""Memory that processes share: the mapping, its slots, how samples lie in them, the lock."""

@@ -28,7 +28,7 @@ Columns = Callable[[Sequence[Any], list[Sequence[Any]]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value of a sample; ``dtype`` and ``shape`` are its row's in the batch."""
+    """A value of a sample; ``dtype`` and ``shape`` are its row's in the batch."""
 
     kind: type
     dtype: torch.dtype
@@ -85,7 +85,7 @@ def _array_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 def _collated_dtype(value: Any) -> torch.dtype:
-    """What torch makes of one such value is what it will make of many of the same type."""
+    """The type torch collates such a value to: the same for one value as for many."""
     try:
         one = default_collate([value])
     except Exception as error:
@@ -115,7 +115,7 @@ class Layout:
         return out if self._columns(samples, out) else None
 
     def _plan(self, rows: int) -> tuple[tuple[int, ...], int]:
-        """Where each leaf's array begins in a slot for ``rows`` samples, and where they all end."""
+        """The offset of each leaf's array in a slot for ``rows`` samples, and their common end."""
         offsets, at = [], 0
         for leaf in self.leaves:
             offsets.append(at)
@@ -123,11 +123,11 @@ class Layout:
         return tuple(offsets), at
 
     def batch(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """What ``default_collate`` returns, from its leaves."""
+        """The batch ``default_collate`` would return, from its leaves."""
         return _built(self.shape, iter(tensors), _collated)
 
     def sample(self, values: Sequence[Any]) -> Any:
-        """One sample as the dataset returned it, from its leaves."""
+        """The sample as the dataset returned it, from its leaves."""
         return _built(self.shape, iter(values), _original)
 
 

@@ -1,4 +1,4 @@
-"""What the rows of each slot look like, told by the slot itself.
+"""Layouts of the rows in slots, each described by the slot itself.
 
 Whoever writes the first rows of a slot leaves the pickled shape of their samples in the slot's record; who reads the
 slot builds the layout from there. A process remembers the last few: a run may meet any number of shapes, and neither
@@ -55,12 +55,14 @@ class Layouts:
         return known
 
     def is_told(self, slot: int, number: int) -> bool:
-        """Whether the slot's record is of this layout; once it is, it stays so while the slot has the layout."""
+        """True if the slot's record is of this layout; it stays so while the slot has the layout."""
         at = self._memory.record(slot)
         return int.from_bytes(self._memory.bytes[at : at + 8], "little") == number + 1
 
     def description(self, layout: Layout) -> bytes:
-        """What ``tell`` writes of a layout that ``of`` gave out. Asked for without the lock: it may be pickled here."""
+        """The bytes that ``tell`` writes for a layout that ``of`` gave out. Call it without the lock: it may
+        pickle.
+        """
         described = self._described.get(layout.shape, (0, b""))[1] or _description(layout.shape)
         assert described is not None
         return described

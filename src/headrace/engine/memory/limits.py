@@ -1,4 +1,4 @@
-"""What limits leave to this process, and errors that say which one was met and what to do about it."""
+"""Limits on this process, and errors that say which one was met and what to do about it."""
 
 import errno
 import os

@@ -58,7 +58,7 @@ class Lock(Descriptor):
 
     @property
     def depth(self) -> int:
-        """How often this process has entered it; a process that is forked has not."""
+        """The number of times this process has entered the lock; 0 in a forked child."""
         return self._depth if self._holder == os.getpid() else 0
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +81,7 @@ class Mutex:
     """
 
     def __init__(self, memory: Reservation) -> None:
-        """It is among the memory's words. Of those that come to it, none is there before ``make``."""
+        """Use the mutex among the memory's words. Call ``make`` before any other process uses it."""
         self._memory, self._mutex = memory, twin.mutex(memory.words)
 
     def make(self) -> None:
@@ -100,11 +100,11 @@ class Mutex:
         self._mutex.leave()
 
     def close(self) -> None:
-        """Nobody uses it any more. What an interrupt kept this thread from letting go of, it lets go of now.
+        """Give the mutex up for good, and let go of it if an interrupt kept this thread from doing so.
 
-        The C library keeps a list of those that a thread holds, through the mutexes themselves: memory with one that
-        is held must not be unmapped, or the thread writes to whatever lies there next. So if another thread holds it,
-        the memory stays.
+        The C library keeps a list of those that a thread holds, through the mutexes themselves: memory with one that is
+        held must not be unmapped, or the thread writes to whatever lies there next. So if another thread holds it, the
+        memory stays.
         """
         if not self._mutex.leave():
             self._memory.stay()

@@ -1,4 +1,5 @@
-"""One sparse shared mapping per run: the ledger's words, blobs, and a record and a region for every batch slot.
+"""Reservation of one sparse shared mapping per run: the ledger's words, blobs, a record and a region for every
+slot.
 
 It is an anonymous memory file: it needs no ``/dev/shm``, one descriptor, and memory only where something was written.
 Because every slot is reserved far larger than any batch, no allocator is needed and a batch never has to move.
@@ -26,7 +27,7 @@ SHARE = 4  # where address space is limited, a loader takes this part of what is
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much work a reservation is for."""
+    """Size of the work that a reservation is for."""
 
     lanes: int
     """Workers there can ever be."""
@@ -38,7 +39,7 @@ class Extent:
     """Records in a lane's story."""
 
     def dims(self, space: int | None) -> Dims:
-        """What fits into ``space`` bytes of address space; None: as much as could ever be wanted."""
+        """The dimensions that fit into ``space`` bytes of address space; None: as much as could ever be wanted."""
         if space is None:
             groups = max(1024, 8 * self.batches + self.lanes)
             slots, rows = max(256, 8 * self.batches), self.rows or ANY_ROWS
@@ -94,7 +95,7 @@ class Reservation:
 
     @classmethod
     def of(cls, extent: Extent) -> "Reservation":
-        """As much as the work may want; where address space is limited (``ulimit -v``), a part of what is left of it.
+        """A reservation as large as the work may want, or a part of the address space left under ``ulimit -v``.
 
         Only address space: memory is used where something is written.
         """
@@ -120,19 +121,19 @@ class Reservation:
         )
 
     def blob(self, group: int) -> int:
-        """Where a group's blob begins."""
+        """The offset of a group's blob."""
         return self.blobs + group * BLOB
 
     def record(self, slot: int) -> int:
-        """Where a slot's record begins."""
+        """The offset of a slot's record."""
         return self.records + slot * RECORD
 
     def slot(self, slot: int) -> int:
-        """Where a slot's data begins."""
+        """The offset of a slot's data."""
         return self.slots + slot * self.slot_bytes
 
     def read_sized(self, at: int) -> memoryview:
-        """What ``write_sized`` left there."""
+        """The bytes that ``write_sized`` left at an offset."""
         size = int.from_bytes(self.bytes[at : at + 8], "little")
         return self.bytes[at + 8 : at + 8 + size]
 
@@ -142,7 +143,7 @@ class Reservation:
         self.bytes[at + 8 : at + 8 + len(content)] = content
 
     def stay(self) -> None:
-        """It is mapped until the process ends, and not used again."""
+        """Keep the mapping, unused, until the process ends."""
         self.stays = True
         _STAYING.append(self.map)
 

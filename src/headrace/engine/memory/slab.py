@@ -44,7 +44,7 @@ class Slots:
 
     @property
     def is_registered(self) -> bool:
-        """Whether what is lent goes on to a device: nobody else looks at it."""
+        """True if lent slots go on to a device: then the user never sees the memory itself."""
         return self._register is not None
 
     def _collect(self) -> None:
@@ -62,7 +62,9 @@ class Slots:
         (self._kept if self._view.is_kept(slot) else self._free).append(slot)
 
     def reclaim(self, held: Collection[int] = ()) -> None:
-        """Whatever is neither ``held`` nor the user's is free, whatever was being done with it when that broke off."""
+        """Free every slot that is neither ``held`` nor the user's, whatever was being done with it when that broke
+        off.
+        """
         for slot, lease in list(self._leases.items()):
             if lease() is None or slot in held:
                 del self._leases[slot]
@@ -82,7 +84,7 @@ class Slots:
         return self._count < self._memory.dims.slots and (within or self._count == 0)
 
     def spare(self) -> bool:
-        """Whether another slot could be had if this one is given away; past the limit, none is."""
+        """True if another slot could be had should this one be given away; past the limit, none can."""
         if self._returned or self._kept:
             self._collect()
         return (bool(self._free) and self.touched <= self._limit) or self._may_grow()
@@ -104,7 +106,7 @@ class Slots:
         return None
 
     def release(self, slot: int) -> None:
-        """Nobody needs its contents any more."""
+        """Free a slot whose contents are no longer needed."""
         self._note(slot)
         self._put(slot)
 
@@ -203,14 +205,16 @@ class Slab:
         self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar, os.getpid())
 
     def flat(self, address: int, size: int) -> torch.Tensor | None:
-        """That much of the slab as bytes, for a copy; None when it lies elsewhere."""
+        """So many bytes of the slab as a tensor, for a copy; None for an address elsewhere."""
         offset = address - self.slots.base
         if offset < 0 or offset + size > len(self.memory.map):
             return None
         return torch.frombuffer(self.memory.map, dtype=torch.uint8, count=size, offset=offset)
 
     def serves(self, device: Accelerator | None, extent: Extent) -> bool:
-        """Whether it is such a one: memory that is registered must not be taken for the user's own pinned memory."""
+        """True if the slab fits the work: memory registered with a device must not be taken for the user's own
+        pinned memory.
+        """
         return self.extent == extent and self.slots.is_registered == (device is not None)
 
     def close(self) -> None:

@@ -35,12 +35,12 @@ def table(keyspace: str, name: str) -> str:
 
 
 def kind_of(declared: str) -> Kind:
-    """What a column's values are to us; whatever is no number or truth value is shown as text."""
+    """The kind of a column's values; text for what is neither number nor truth value."""
     return KINDS.get(declared, Kind.TEXT)
 
 
 def labels_of(declared: str | None) -> LabelKind | None:
-    """What labels in a column of that type are; None for a type that is neither."""
+    """The kind of labels in a column of that type; None for a type that cannot hold any."""
     if declared is None:
         return LabelKind.NONE
     if declared in INTEGERS:
@@ -81,7 +81,7 @@ def create_data(tables: Tables, labels: LabelKind) -> str:
 
 
 def create_metadata(tables: Tables, labels: LabelKind, id_type: str) -> str:
-    """What is known of each row, without its payload."""
+    """The statement that makes the table of metadata: one row for each payload."""
     label = "label bigint, " if labels is LabelKind.INTEGER else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {table(tables.keyspace, tables.metadata)} "
@@ -90,17 +90,17 @@ def create_metadata(tables: Tables, labels: LabelKind, id_type: str) -> str:
 
 
 def add_column(tables: Tables, name: str, kind: Kind) -> str:
-    """One more metadata column."""
+    """The statement that adds a metadata column."""
     return f"ALTER TABLE {table(tables.keyspace, tables.metadata)} ADD {quoted(name)} {TYPES[kind]}"
 
 
 def state_table(tables: Tables) -> str:
-    """Where the revision of the rows is."""
+    """The name of the table with the rows' revision."""
     return table(tables.keyspace, f"{tables.metadata}_state")
 
 
 def create_state(tables: Tables) -> str:
-    """One row, which every write changes."""
+    """The statement that makes the table of one row which every write changes."""
     return f"CREATE TABLE IF NOT EXISTS {state_table(tables)} (name text PRIMARY KEY, value text)"
 
 
@@ -115,7 +115,7 @@ def read_revision(tables: Tables) -> str:
 
 
 def write_times(name: str, id_column: str, column: str) -> str:
-    """Of one arc of the ring: how many rows there are, and when the latest was written."""
+    """The query for an arc's number of rows and the time of its latest write."""
     by = f"token({quoted(id_column)})"
     return f"SELECT count(*), max(writetime({quoted(column)})) FROM {name} WHERE {by} > ? AND {by} <= ?"
 
@@ -141,7 +141,7 @@ def write_metadata(tables: Tables, columns: Sequence[str]) -> str:
 
 
 def read_metadata(tables: Tables, columns: Sequence[str]) -> str:
-    """Of one row, in the order of ``columns``."""
+    """The query for a row's metadata, in the order of ``columns``."""
     wanted = ", ".join(map(quoted, columns))
     source = table(tables.keyspace, tables.metadata)
     return f"SELECT {wanted} FROM {source} WHERE {quoted(tables.metadata_id_column)} = ?"
@@ -156,7 +156,7 @@ def remove(tables: Tables) -> tuple[str, str]:
 
 
 def scan(name: str, id_column: str, columns: Sequence[str]) -> str:
-    """One arc of the ring: those with a token above the first mark and up to the second."""
+    """The query for an arc's rows: those with a token above the first mark and up to the second."""
     wanted = ", ".join(map(quoted, [id_column, *columns]))
     by = f"token({quoted(id_column)})"
     return f"SELECT {wanted} FROM {name} WHERE {by} > ? AND {by} <= ?"

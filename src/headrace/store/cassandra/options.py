@@ -1,4 +1,4 @@
-"""What a ``cassandra://`` URL says, as values."""
+"""Options in a ``cassandra://`` URL, as values."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Tables:
-    """Where rows and their metadata are."""
+    """Names of the tables with rows and their metadata, and of their columns."""
 
     keyspace: str
     data: str
@@ -47,7 +47,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Options:
-    """How to reach the servers."""
+    """Options for reaching the servers."""
 
     hosts: tuple[str, ...]
     port: int

@@ -1,4 +1,4 @@
-"""What the tables look like, and the reading of single rows."""
+"""Shape of the tables, and the reading of single rows."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ ID_TYPES = {"text", "varchar", "ascii", "uuid", "timeuuid", *cql.INTEGERS}
 
 @dataclass(frozen=True)
 class TableShape:
-    """What is there: the type of ids, the kind of labels, and the columns of the catalogue by our names."""
+    """Shape of a table: the type of ids, the kind of labels, and the columns of the catalogue by our names."""
 
     id_type: str
     labels: LabelKind
@@ -33,7 +33,7 @@ async def column_types(connection: driver.Connection, keyspace: str, table: str)
 
 
 async def settled(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What it gives, tried for some seconds: a table that was just made is not known to every server at once."""
+    """The result of ``attempt``, tried for some seconds: a table just made is not known to every server at once."""
     for pause in PAUSES:
         try:
             return await attempt()
@@ -85,7 +85,8 @@ async def shape_of(connection: driver.Connection, tables: Tables, store: str) ->
 
 
 class CassandraSession:
-    """One prepared statement, run for each key. The driver spreads requests over servers and connections.
+    """Reader of rows: a prepared statement, run for each key. The driver spreads requests over servers and
+    connections.
 
     ``surer``: the consistency at which a row that one replica has not is asked for again, before it counts as missing.
     """

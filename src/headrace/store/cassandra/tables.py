@@ -148,7 +148,7 @@ class CassandraTables:
     async def _everywhere(
         self, connection: driver.Connection, text: str, arcs: int, page: int
     ) -> list[tuple[Any, ...]]:
-        """What a query about an arc of the ring gives for all of it, one after the other."""
+        """The rows that a query about an arc gives for the whole ring, arc after arc."""
         prepared, again = await connection.create_prepared(text), Perseverance(self.name, Retry(), None)
 
         async def arc(marks: tuple[int, int]) -> list[tuple[Any, ...]]:

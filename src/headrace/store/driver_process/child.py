@@ -33,7 +33,7 @@ def main(connection: int) -> None:
 
 
 def _watch() -> None:
-    """What ends the process is a thread that needs no lock; it is put off again and again."""
+    """End a hung process: the timer is a thread that needs no lock, and is put off again and again."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         while True:
             faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True, file=nowhere)
@@ -47,7 +47,7 @@ async def _serve(connection: socket.socket) -> None:
 
 
 def _leave() -> None:
-    """Nobody is there to be answered. A driver's threads may not survive an orderly end, and nothing needs one."""
+    """End at once. A driver's threads may not survive an orderly end, and nobody is left to be answered."""
     os._exit(0)
 
 

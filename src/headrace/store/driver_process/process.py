@@ -20,7 +20,7 @@ class _Died(Exception):
 
 
 class _Process:
-    """One of them, for the event loop that started it. It ends by being killed: it owes nothing to anybody."""
+    """A driver's process, for the event loop that started it. Killing it is a proper end: it owes nobody anything."""
 
     def __init__(self, store: object) -> None:
         told = pickle.dumps(store)
@@ -84,7 +84,7 @@ class DriverProcess:
         """What the opening call was answered."""
 
     async def call(self, name: str | None, *arguments: Any) -> Any:
-        """What it is answered, by a process that did not die over it; raises the ``StoreError`` that it raised there.
+        """The answer of a process that did not die over the call; raises the ``StoreError`` raised there.
 
         Without a name nothing is asked, but there is a process, and in it is open what it is for.
         """

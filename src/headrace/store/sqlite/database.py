@@ -35,7 +35,7 @@ KINDS = {declared: kind for kind, declared in DECLARED.items()}
 
 
 class SqliteConnection(sqlite3.Connection):
-    """One whose errors can always be told: SQLite names what is damaged, and Python cannot read every name."""
+    """Connection whose errors can always be told: SQLite names what is damaged, and Python cannot read every name."""
 
     def execute(self, query: str, parameters: Any = ()) -> sqlite3.Cursor:
         try:
@@ -127,7 +127,7 @@ class Database(UrlNamed):
 
     @property
     def log(self) -> Path:
-        """Where rows are while somebody writes, and where a writer that was killed has left them."""
+        """The write-ahead log: the place of rows while a writer is at work, or where a killed one has left them."""
         real = Path(os.path.realpath(self.path))
         return real.with_name(real.name + "-wal")
 
@@ -215,7 +215,7 @@ class Database(UrlNamed):
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """What SQLite raises is raised in our words."""
+        """A context in which SQLite's errors are raised in our words."""
         try:
             yield
         except sqlite3.Error as error:
@@ -250,7 +250,7 @@ def changed(connection: sqlite3.Connection) -> None:
 
 
 def about(connection: sqlite3.Connection) -> dict[str, str]:
-    """What the file says about itself."""
+    """The file's description of itself."""
     return dict(connection.execute("SELECT name, value FROM about"))
 
 
@@ -283,12 +283,12 @@ def _create_tables(connection: sqlite3.Connection, labels: LabelKind) -> None:
 
 
 def ours(connection: sqlite3.Connection) -> bool:
-    """Whether it is a store's."""
+    """True for the file of a store."""
     return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
 
 
 def labels_of(connection: sqlite3.Connection) -> LabelKind:
-    """What the labels of a store are."""
+    """The kind of a store's labels."""
     [text] = connection.execute("SELECT value FROM about WHERE name = 'labels'").fetchone()
     return LabelKind(text)
 

@@ -1,4 +1,4 @@
-"""Where rows came from, in tables beside them. A file that an older release made gets them when it is written to."""
+"""Origins of rows, in tables beside them. A file of an older release gets these tables when it is written to."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ def make_tables(connection: sqlite3.Connection) -> None:
 
 
 def there(connection: sqlite3.Connection) -> bool:
-    """Whether the file has these tables."""
+    """True if the file has these tables."""
     query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sources', 'origins', 'classes')"
     return bool(connection.execute(query).fetchone()[0] == 3)
 
@@ -49,7 +49,7 @@ class Origins:
         self._connection.executemany(query, [(key,) for key in keys])
 
     def of(self, keys: Sequence[str]) -> dict[str, Origin]:
-        """Of those that have one."""
+        """Origins among ``keys``; keys without one are omitted."""
         marks = ", ".join("?" * len(keys))
         query = f"{_JOINED} WHERE d.key IN ({marks})"
         return {key: Origin(*fields) for key, *fields in self._connection.execute(query, list(keys))}
@@ -63,8 +63,9 @@ class Origins:
         return found
 
     def any_before(self, run: str) -> bool:
-        """Whether there is a row of another run, which can then be searched for: who fills an empty store needs no
-        indexes, and does not pay for them.
+        """True if a row of another run exists, which can then be searched for.
+
+        A writer that fills an empty store needs no indexes, and does not pay for them.
         """
         if self._connection.execute("SELECT 1 FROM origins WHERE run != ? LIMIT 1", (run,)).fetchone() is None:
             return False

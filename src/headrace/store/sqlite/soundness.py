@@ -1,4 +1,4 @@
-"""Whether a file is what a store writes. SQLite keeps any value in any column, and runs what a file's schema says."""
+"""Check that a file is a store's: SQLite keeps any value in any column, and runs what a file's schema says."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def check_schema(connection: sqlite3.Connection, store: str) -> None:
 
 @contextmanager
 def sensible(store: str) -> Iterator[None]:
-    """What makes no sense when it is read is told of the store: Python's own errors would name nothing."""
+    """A context in which senseless values raise an error that names the store; Python's own would name nothing."""
     try:
         yield
     except (ValueError, TypeError, LookupError, OverflowError) as error:

@@ -90,12 +90,14 @@ class SqliteStore(UrlNamed, LocalStore, RemovingStore):
         self._reader.close()
 
     def labels(self) -> LabelKind:
-        """What the labels of this store are."""
+        """The kind of this store's labels."""
         with self._database.telling():
             return self._reader.get().labels
 
     def provenance(self) -> Provenance:
-        """As the file says; of one that an older release made and nobody wrote to since, as the system says."""
+        """Provenance as the file says, or as the system says for an older release's file that nobody wrote to
+        since.
+        """
         with self._reading() as connection:
             known = about(connection)
         if isinstance(known.get(IDENTITY), str) and isinstance(known.get(REVISION), str):

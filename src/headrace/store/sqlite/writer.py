@@ -112,7 +112,7 @@ class SqliteWriter:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What SQLite refuses for the sake of one value is an error of that value, and not of the store."""
+        """A context in which a value that SQLite refuses is an error of that value, not of the store."""
         name = self._name
         try:
             yield

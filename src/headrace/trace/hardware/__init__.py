@@ -1,1 +1,1 @@
-"""What the processor did during each operation: samples of the kernel's perf events, joined to spans by time."""
+"""Work of the processor during each operation: samples of the kernel's perf events, joined to spans by time."""

@@ -35,7 +35,7 @@ def attach(probe: Probe, names: Sequence[str], limit: str) -> None:
 
 
 def measuring(limit: str) -> "Callgrind | None":
-    """What measures the first ``limit`` calls of each operation in this process, if valgrind is there."""
+    """A counter for the first ``limit`` calls of each operation in this process, or None without valgrind."""
     if not limit.isdigit() or platform.machine() != "x86_64":
         return None
     found = Callgrind(int(limit))
@@ -61,7 +61,7 @@ class Callgrind:
 
     @property
     def present(self) -> bool:
-        """Whether valgrind is there."""
+        """True under valgrind."""
         return self._request(_RUNNING) > 0
 
     def enter(self, operation: str) -> None:

@@ -1,4 +1,4 @@
-"""What callgrind wrote: costs of functions, by operation."""
+"""Reader of callgrind's files: costs of functions, by operation."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _TRIGGER = "Client Request: "
 
 @dataclass
 class OperationCounts:
-    """One operation's exact counts over all its measured calls."""
+    """Exact counts of an operation over all its measured calls."""
 
     calls: int = 0
     functions: dict[Function, list[int]] = field(default_factory=dict)
@@ -58,7 +58,9 @@ def data(counts: InstructionCounts) -> dict[str, Any]:
 
 
 def _add(counts: InstructionCounts, lines: Iterable[str]) -> None:
-    """One file. Its parts are an operation's call each; names are numbered when they first appear."""
+    """Add a file's counts. Each of its parts is one call of an operation; names are numbered at their first
+    appearance.
+    """
     names: dict[tuple[str, str], str] = {}
     current: OperationCounts | None = None
     library = function = ""

@@ -35,7 +35,7 @@ class _ElfSection:
 
 
 class ElfLibrary:
-    """One ELF file. Asked for file offsets, as mappings have them; answers with names, which may be mangled."""
+    """Symbols of an ELF file. Takes file offsets, as mappings have them; answers with names, which may be mangled."""
 
     def __init__(self, path: str) -> None:
         """Raises OSError, ValueError or struct.error when it cannot be read or is no 64-bit little-endian ELF file."""

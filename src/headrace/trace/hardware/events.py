@@ -73,7 +73,7 @@ def event(name: str) -> Event:
 
 
 def pace(event: Event, frequency: int) -> tuple[int, bool]:
-    """How often to sample: so many times a second (True), or once in so many events (False).
+    """Sampling rate of an event: so many times a second (True), or once in so many events (False).
 
     Counters besides the clock need fewer samples, and each costs an interrupt. What the kernel counts itself comes in
     bursts, which a period follows and a frequency does not.

@@ -1,4 +1,4 @@
-"""Which operation each sample belongs to: the one its thread was in at that time. Pure."""
+"""Assignment of each sample to the operation its thread was in at that time. Pure."""
 
 import numpy as np
 import numpy.typing as npt

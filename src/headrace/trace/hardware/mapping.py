@@ -97,7 +97,7 @@ def read(path: Path) -> Mapping:
 
 
 class Weights:
-    """How a function's counts are split: by the samples it had in each operation, measured, not guessed."""
+    """Shares by which a function's counts are split: its measured samples in each operation."""
 
     def __init__(self, known: Mapping) -> None:
         """Functions are known by library and name, and by name alone for profiles that do not tell libraries."""

@@ -1,4 +1,4 @@
-"""How C and C++ functions are called, by different tools and to people."""
+"""Names of C and C++ functions, as tools write them and as people read them."""
 
 import re
 
@@ -8,7 +8,7 @@ _WRAPPED = re.compile(r"CompileTimeFunctionPointer<.*?, &[^>]*?(\w+)>")
 
 
 def spellings(name: str) -> list[str]:
-    """How a function may be written: as it is, and without its arguments."""
+    """Spellings of a function's name: as given, and without its arguments."""
     address = re.fullmatch(r"(?:func|function|fun|sub)[@_]?(0x[0-9a-f]+)|.*!(0x[0-9a-f]+)", name, re.IGNORECASE)
     if address:
         return [f"function@{int(address[1] or address[2], 16):#x}"]
@@ -32,7 +32,7 @@ def bare(name: str) -> str:
 
 
 def readable(name: str) -> str:
-    """What a function is about: torch's kernels are named by what stands deep within them."""
+    """A short name for a function: torch's kernels are named by what stands deep within them."""
     kernel = _KERNEL.search(name)
     if kernel and "lambda" in name:
         element = _ELEMENT.search(name)

@@ -1,4 +1,4 @@
-"""What the processor did in each operation, function by function: the result of joining samples and a trace."""
+"""Profile of each operation, function by function: the join of the processor's samples and a trace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class OperationProfile:
 
     @property
     def operates(self) -> bool:
-        """Whether it is an operation of the program."""
+        """True for an operation of the dataset, false for what runs outside any."""
         return not self.name.startswith("(")
 
 
@@ -142,7 +142,7 @@ def profile(trace: Trace, records: R.Records) -> Profile:
 
 
 def _scale(event: str, sampled: float, totals: Mapping[str, tuple[int, int, int]]) -> float:
-    """What a sample's period is multiplied by, so that all samples make the exact total.
+    """The factor of a sample's period with which all samples make the exact total.
 
     Counters may have to take turns; the clock, which never does, says for how long there was something to count.
     """
@@ -180,7 +180,7 @@ def _entries(
 
 
 def ratios(counters: Mapping[str, float]) -> dict[str, float]:
-    """What can be derived: instructions per cycle, misses per thousand instructions, share of cycles stalled."""
+    """Derived figures: instructions per cycle, misses per thousand instructions, share of cycles stalled."""
 
     def over(part: str, whole: str, factor: float = 1.0) -> float | None:
         return counters[part] / counters[whole] * factor if part in counters and counters.get(whole) else None

@@ -1,4 +1,4 @@
-"""What the kernel wrote about a program: samples as a table, and the history of its address spaces.
+"""Records of the kernel about a program: samples as a table, and the history of its address spaces.
 
 A file of records is what came out of the rings, one after another, with notes of our own between them. Every record
 begins with its type (32 bits), a mode (16) and its size (16), as the kernel lays them out.
@@ -142,7 +142,7 @@ def parse(raw: bytes) -> Records:
 
 
 def _run(raw: bytes, at: int) -> Table:
-    """As many samples as follow each other: there are many, and little else."""
+    """The samples that follow each other from ``at``: there are many, and little else."""
     # No more at once: each run would look at all that is left of the file.
     rows = np.frombuffer(raw, _RAW, min((len(raw) - at) // _RAW.itemsize, 65536), at)
     other = np.flatnonzero((rows["type"] != _SAMPLE) | (rows["size"] != _RAW.itemsize))

@@ -1,4 +1,4 @@
-"""One pipeline with several numbers of workers: what changes in elapsed time, CPU time and counters."""
+"""Study of a pipeline with several numbers of workers: changes in elapsed time, CPU time and counters."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +43,7 @@ class Study:
 
     @property
     def measures(self) -> list[str]:
-        """What there is besides CPU seconds."""
+        """Names of the measures besides CPU seconds."""
         found = dict.fromkeys(key for run in self.runs for values in run.operations.values() for key in values)
         return [name for name in found if name not in {"cpu_seconds", "elapsed", "calls"}]
 
@@ -63,7 +63,7 @@ class Study:
 
 
 def run_of(workers: int, seconds: float, cpu: float, trace: Trace, found: Profile | None) -> StudyRun:
-    """What one run showed. CPU time is the samples', or without them what the recorder measured, which is not all."""
+    """Figures of a run. CPU time is the samples', or without them what the recorder measured, which is not all."""
     operations: dict[str, dict[str, float]] = {}
     table = trace.operations
     for number in np.unique(table["name"]).tolist():

@@ -47,7 +47,7 @@ class Spaces:
                 self._mappings[change.process].append(change)
 
     def program(self, process: int, time: int) -> int:
-        """How many programs the process had executed by then."""
+        """The number of programs the process had executed by then."""
         return bisect_right(self._execs[process], time) if process in self._execs else 0
 
     def find(self, process: int, program: int, address: int) -> Change | None:
@@ -91,7 +91,7 @@ def _function(spaces: Spaces, process: int, address: int, kernel: bool, time: in
 
 
 def part(path: str) -> str:
-    """Whether a library is the interpreter's or somebody's native code."""
+    """The kind of a library: the interpreter's, or somebody's native code."""
     return PYTHON if _INTERPRETER.match(Path(path).name) else NATIVE
 
 

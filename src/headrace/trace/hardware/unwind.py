@@ -1,4 +1,4 @@
-"""Where functions begin and end by ``.eh_frame``, the table that C++ exceptions need and stripping leaves alone."""
+"""Bounds of functions by ``.eh_frame``, the table that C++ exceptions need and stripping leaves alone."""
 
 import struct
 
@@ -46,7 +46,7 @@ def _entry(body: bytes, at: int, address: int, encoding: int) -> tuple[int, int]
 
 
 def _encoding(body: bytes, at: int) -> int:
-    """How pointers of a common entry's functions are written."""
+    """The encoding of pointers in a common entry's functions."""
     end = body.index(b"\0", at + 1)
     augmentation = body[at + 1 : end]
     if not augmentation.startswith(b"z"):

@@ -29,7 +29,7 @@ _UNITS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "%": 0.01, "ghz": 1e9, "mhz": 1e6}
 
 @dataclass
 class VendorRow:
-    """One function's counts."""
+    """Counts of a function."""
 
     names: list[str]
     library: str
