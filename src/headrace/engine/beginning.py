@@ -14,7 +14,6 @@ from headrace.engine.consumer.ordering.facts import compare
 from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.ordering.saved import members_of, pending
 from headrace.engine.consumer.ordering.sources import unpack_random
-from headrace.engine.consumer.samplework import Source
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
 from headrace.engine.consumer.supply.fetching import Fetcher
@@ -30,6 +29,7 @@ from headrace.engine.worker.stateful import load
 from headrace.sched.acts import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.resume import Resume
+from headrace.sched.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def numbered(resources: Resources) -> dict[str, Any] | None:
     """
     resources.epoch, saved = resources.kept.begin_epoch()
     resources.goes_on_from = saved
-    resources.counted = None, saved["yielded"] if saved and not saved["finished"] else 0
+    resources.hand, resources.batches = None, saved["yielded"] if saved and not saved["finished"] else 0
     return saved
 
 
@@ -132,7 +132,7 @@ def groups(resources: Resources, beginning: Beginning) -> Source:
     return _arriving(resources, drawn)
 
 
-def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None) -> Groups | ExchangedGroups:
+def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None) -> Source:
     """The groups as the cache answers them, if there is one, or was when the epoch began."""
     settings, options = resources.settings, resources.settings.cache
     exchanged = None if saved is None else saved.get("exchanged")
@@ -165,11 +165,11 @@ def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     return resources.membership, resources.stages
 
 
-def _arriving(resources: Resources, groups: Groups | ExchangedGroups) -> Source:
+def _arriving(resources: Resources, groups: Source) -> Source:
     """The groups as a fetcher brings their rows, where those come over a network."""
     settings = resources.settings
     rows = Rows.of(settings.dataset)
-    if rows is None or (isinstance(groups, ExchangedGroups) and not rows.staged):
+    if rows is None or (settings.cache is not None and not rows.staged):
         return groups
     if resources.fetcher is None:
         orders = rows.orders(settings.loading.prefetch, settings.batch_size)

@@ -118,14 +118,14 @@ class Iteration:
         load = hand.load
         if not isinstance(load, tuple):
             return hand, None
-        before, count = resources.counted
-        if before is not hand:
-            resources.counted = hand, count + 1
+        if resources.hand is not hand:
+            resources.hand = hand
+            resources.batches += 1
             counters.batches += 1
             self._page.show(resources.epoch, hand.delivered, now)
             if resources.trace is not None:
                 resources.trace.delivered(hand.delivered, asked)
-            self._check_length(count + 1)
+            self._check_length(resources.batches)
         return hand, load[0]
 
     def _take(self) -> Hand[Any]:

@@ -88,7 +88,10 @@ class Resources:
         """Drawn once for all epochs."""
         self.goes_on_from: dict[str, Any] | None = None
         """The state, until a batch of the epoch was delivered."""
-        self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
+        self.hand: Hand[Any] | None = None
+        """The last one with a batch."""
+        self.batches = 0
+        """Batches of this epoch so far, with that one."""
         self.over = False
         """Whether no batch of the epoch is left."""
         self.finished = False
@@ -104,8 +107,7 @@ class Resources:
     @property
     def yielded(self) -> int:
         """Batches of this epoch that the user has."""
-        hand, count = self.counted
-        return count - (hand is not None and hand.load is not None)
+        return self.batches - (self.hand is not None and self.hand.load is not None)
 
     def quiet(self) -> AbstractContextManager[None]:
         """Nothing is under way in the block: what may be looked at can be."""
@@ -277,7 +279,7 @@ class Resources:
     def _abandon_early(self) -> None:
         early, self.early = self.early, None
         if early is not None:
-            early.work.abandon(torn=False)
+            early.work.abandon()
 
     def end_workers(self) -> None:
         """Those of this iteration; the next epoch has others."""
@@ -288,7 +290,7 @@ class Resources:
     def _end_fetcher(self) -> None:
         fetcher, self.fetcher = self.fetcher, None
         if fetcher is not None:
-            self.kept.fetchers.put(fetcher) if fetcher.rest() else fetcher.close()
+            self.kept.fetchers.put(fetcher) if not self.step.broken and fetcher.rest() else fetcher.close()
 
     def _end_membership(self) -> None:
         membership, self.membership = self.membership, None
@@ -301,7 +303,7 @@ class Resources:
         self.accelerator = self.pinning = self.renderer = self.rendering = None  # a loader knows its last iteration
         if slab is None:
             return
-        if failed is None and not slab.memory.stays:
+        if failed is None and not slab.memory.stays and not self.step.broken:
             slab.slots.forget()
             slab.slots.reclaim()
             self.kept.slabs.put(slab)

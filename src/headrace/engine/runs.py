@@ -70,7 +70,7 @@ def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun
     # Only an order that will be used may be confirmed: that takes the numbers from the generator.
     if not foreseen or not early.order.confirm(exactly=resources.settings.arrangement is not Arrangement.FREE):
         resources.foresees = resources.foresees and not foreseen  # it would be wrong again, and work done in vain
-        early.work.abandon(torn=False)
+        early.work.abandon()
         return None
     return Run(early.work, resources.settings.timeout)
 

@@ -187,7 +187,10 @@ def undisturbed(act: Callable[[], None], again: list[int]) -> None:
     finally:
         _guard.depth -= 1
         if _guard.depth == 0:
-            _guard.end(again)
+            try:
+                _guard.end(again)
+            except KeyboardInterrupt:  # it came just now
+                again.append(signal.SIGINT)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.cache.codec import Codec
 from headrace.cache.company import Unit
@@ -43,19 +43,6 @@ class Plan(NamedTuple):
 
     word: int
     keep: int
-
-
-class Allotted(list[Any]):
-    """Indices of a group, with a plan for each."""
-
-    def __init__(self, indices: Sequence[Any], plans: Sequence[Plan]) -> None:
-        """One plan for each."""
-        super().__init__(indices)
-        self.plans = plans
-
-    def packed(self) -> bytes:
-        """The plans, for another process."""
-        return pack_plans(self.plans)
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:

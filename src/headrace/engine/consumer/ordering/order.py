@@ -38,10 +38,9 @@ class Order:
         self._random: str | None = None
         self._started = self._exhausted = False
         self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
-        self._previous = _Drawn(0, 0)  # what was drawn before the last item
-        self._last: tuple[_Drawn, Any] = (self._previous, None)  # what was drawn with it, and the item
+        self._last: tuple[_Drawn, Any] = (_Drawn(0, 0), None)  # what was drawn with the last item, and that
         # And how a stateful sampler stood, or why it could not say: it draws all the same.
-        self._base: tuple[_Drawn, tuple[str, Any] | Exception | None] = (self._previous, None)
+        self._base: tuple[_Drawn, tuple[str, Any] | Exception | None] = (_Drawn(0, 0), None)
         self._drawing = False
         self._given: deque[tuple[int, Any]] = deque()  # one at most: its number, and the item
         self._owed: Counter[Any] = Counter(
@@ -64,17 +63,12 @@ class Order:
         with self._source.set_to(self._saved.get("began")):
             return self._step.opened(lambda: iter(self._sampler))
 
-    def item(self, number: int) -> Any:
-        """The index, or batch of indices, drawn as the one of that number; the sampler's own exceptions come through.
-
-        Asked for the same one again, it is the same: an interrupt may keep the caller from noting it.
-        """
-        if self._started and number <= self._last[0].count:
-            return self._last[1]
+    def draw(self) -> Any:
+        """The next index, or batch of indices; the sampler's own exceptions come through."""
         if self._exhausted:
             raise StopIteration
         if not self._is_given():
-            self._draw()
+            self._ask()
         if not self._is_given():
             self._exhausted = True
             self._drawing = False
@@ -86,7 +80,7 @@ class Order:
         """Whether the sampler gave the item after the last one noted, and it was not noted yet."""
         return bool(self._given) and self._given[0][0] > self._last[0].count
 
-    def _draw(self) -> None:
+    def _ask(self) -> None:
         """Have the sampler give its next item, if there is one. One that raised is asked again later, as torch does."""
         interrupted, self._drawing = self._drawing, True
         if interrupted and self._repeats:
@@ -101,7 +95,6 @@ class Order:
 
     def _note(self, item: Any) -> None:
         before = self._last[0]
-        self._previous = before
         self._last = _Drawn(before.count + 1, indices.digest(item, before.digest)), item
         self._drawing = False
 
@@ -111,11 +104,6 @@ class Order:
         self._given.clear()
         # In C, so that no interrupt comes between the sampler's giving it and its being kept here.
         self._step.opened(self._given.extend, zip((self._last[0].count + 1,), self._further(1), strict=False))
-
-    @property
-    def first(self) -> int:
-        """The number of the item that is drawn next, when nothing was drawn here."""
-        return 1 + int(self._saved.get("drawn", 0))
 
     def _start(self) -> None:
         saved = self._saved
@@ -127,7 +115,6 @@ class Order:
             self._pass(saved.get("again", 0))
         else:
             self._draw_again(drawn)
-        self._previous = drawn
         self._last = drawn, None
         try:
             self._base = drawn, self._live()
@@ -209,15 +196,15 @@ class Order:
             load(self._iterator, state[1], "sampler's iterator")
         self._pass(drawn.count - before.count)
 
-    def state(self, number: int) -> dict[str, Any]:
-        """Where the draw stands after that many items; JSON-serialisable unless a sampler's own state is not."""
+    def state(self) -> dict[str, Any]:
+        """Where the draw stands; JSON-serialisable unless a sampler's own state is not."""
         if not self._started and self._saved:
             return dict(self._saved)
-        drawn = self._last[0] if number >= self._last[0].count else self._previous
+        drawn = self._last[0]
         state: dict[str, Any] = {"drawn": drawn.count, "digest": drawn.digest}
         before, known = self._base if self._started else (drawn, self._live())
         if known is not None:
-            if self._started and (self._drawing or drawn is not self._last[0]):
+            if self._started and self._drawing:
                 if isinstance(known, Exception):
                     raise known
                 state["again"] = drawn.count - before.count  # the sampler's own may be of one item more
@@ -226,7 +213,7 @@ class Order:
             assert isinstance(known, tuple)
             state[known[0]] = copy.deepcopy(known[1])
             if known[0] == "sampler":
-                state["exhausted"] = self._exhausted or (drawn is self._last[0] and self._is_short(self._last[1]))
+                state["exhausted"] = self._exhausted or self._is_short(self._last[1])
             return state
         if isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
             state["epoch"] = self._inner.epoch
