@@ -61,8 +61,10 @@ class _Guard:
     """This process's: stands before all handlers of Python's while a step is under way. For the main thread."""
 
     def __init__(self) -> None:
+        self.users = 0
+        """How many blocks are under way in each other: while there is one, stand-ins stand."""
         self.depth = 0
-        """How many blocks are under way in each other; handlers wait while there is one."""
+        """How many of them keep handlers waiting: none outside the innermost window that is open."""
         self.came: dict[int, Handler] = {}
         """Those that wait, in the order in which they came."""
         self.breaks = False
@@ -108,13 +110,19 @@ class _Guard:
             self.raised = True
             raise
 
-    def end(self, later: list[int] | None = None) -> None:
-        """No block is under way any more: leave everything as it was; ``later``: see ``undisturbed``."""
+    def leave(self, later: list[int] | None = None) -> None:
+        """A block is over; with the last one, leave everything as it was. ``later``: see ``undisturbed``."""
+        self.users -= 1
+        self.depth -= 1
+        if self.depth:
+            return
         try:
-            self._stand_aside()
+            if self.users == 0:
+                self._stand_aside()
         finally:
             try:
-                self._stand_aside()  # a handler may have run in the first attempt, and raised
+                if self.users == 0:
+                    self._stand_aside()  # a handler may have run in the first attempt, and raised
             finally:
                 if later is None:
                     self.let_in()
@@ -139,7 +147,8 @@ class _Guard:
         """In a new process: nobody waits here."""
         global _main  # noqa: PLW0603  (one process, one main thread)
         _main = threading.get_ident()
-        self.depth, self.breaks = 0, False
+        self.users = self.depth = 0
+        self.breaks = False
         self.came.clear()
         self._stand_aside()
 
@@ -159,6 +168,7 @@ def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
         with _masked(kinds) as before:
             yield before
         return
+    _guard.users += 1
     _guard.depth += 1
     try:
         if _guard.depth == 1:
@@ -166,9 +176,7 @@ def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
         with _masked(kinds) as before:
             yield before
     finally:
-        _guard.depth -= 1
-        if _guard.depth == 0:
-            _guard.end()
+        _guard.leave()
 
 
 def undisturbed(act: Callable[[], None], again: list[int]) -> None:
@@ -179,18 +187,17 @@ def undisturbed(act: Callable[[], None], again: list[int]) -> None:
     if threading.get_ident() != _main:
         act()
         return
+    _guard.users += 1
     _guard.depth += 1
     try:
         if _guard.depth == 1:
             _guard.stand_in()
         act()
     finally:
-        _guard.depth -= 1
-        if _guard.depth == 0:
-            try:
-                _guard.end(again)
-            except KeyboardInterrupt:  # it came just now
-                again.append(signal.SIGINT)
+        try:
+            _guard.leave(again)
+        except KeyboardInterrupt:  # it came just now
+            again.append(signal.SIGINT)
 
 
 @contextmanager
@@ -288,10 +295,20 @@ class Step:
         finally:
             if main:
                 _guard.depth = 1  # nothing was called since, so no handler keeps it from being done
+            self._close_again(main=main)
+
+    def _close_again(self, *, main: bool) -> None:
+        """The window is over. Handlers that the user set in it may run until there are stand-ins for them."""
+        try:
+            if main:
+                _guard.stand_in()
+        except BaseException:
+            self._passed = True
+            raise
+        finally:
             self._lock.acquire()
             self._inside = True
             if main:
-                _guard.stand_in()  # the user may have set others
                 _guard.breaks = True
 
     @property
@@ -306,6 +323,7 @@ class Step:
         if thread != _main:
             self._lock.acquire()
             return
+        _guard.users += 1
         _guard.depth += 1
         try:
             if _guard.depth == 1:
@@ -324,6 +342,4 @@ class Step:
     @staticmethod
     def _leave() -> None:
         _guard.breaks = False
-        _guard.depth -= 1
-        if _guard.depth == 0:
-            _guard.end()
+        _guard.leave()
