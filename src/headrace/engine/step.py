@@ -110,10 +110,12 @@ class _Guard:
             self.raised = True
             raise
 
-    def leave(self, later: list[int] | None = None) -> None:
-        """A block is over; with the last one, leave everything as it was. ``later``: see ``undisturbed``."""
-        self.users -= 1
-        self.depth -= 1
+    def settle(self, later: list[int] | None = None) -> None:
+        """A block is over; with the last one, leave everything as it was. ``later``: see ``undisturbed``.
+
+        Whoever calls this has counted the block out, by stores before any call: where a handler broke ``stand_in`` off,
+        another may come with the next call.
+        """
         if self.depth:
             return
         try:
@@ -176,7 +178,9 @@ def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
         with _masked(kinds) as before:
             yield before
     finally:
-        _guard.leave()
+        _guard.users -= 1
+        _guard.depth -= 1
+        _guard.settle()
 
 
 def undisturbed(act: Callable[[], None], again: list[int]) -> None:
@@ -194,8 +198,10 @@ def undisturbed(act: Callable[[], None], again: list[int]) -> None:
             _guard.stand_in()
         act()
     finally:
+        _guard.users -= 1
+        _guard.depth -= 1
         try:
-            _guard.leave(again)
+            _guard.settle(again)
         except KeyboardInterrupt:  # it came just now
             again.append(signal.SIGINT)
 
@@ -330,16 +336,16 @@ class Step:
                 _guard.stand_in()
             self._lock.acquire()
         except BaseException:
-            self._leave()
+            _guard.users -= 1
+            _guard.depth -= 1
+            _guard.settle()
             raise
         _guard.broke, _guard.breaks = False, _guard.depth == 1
 
     def _open(self) -> None:
         self._lock.release()
         if threading.get_ident() == _main:
-            self._leave()
-
-    @staticmethod
-    def _leave() -> None:
-        _guard.breaks = False
-        _guard.leave()
+            _guard.breaks = False
+            _guard.users -= 1
+            _guard.depth -= 1
+            _guard.settle()
