@@ -13,14 +13,16 @@ from headrace.about import About, in_order
 from headrace.core.errors import BadRow, CacheError, NotOnDevice, SplitError, StoreError
 from headrace.core.options import Retry
 from headrace.engine.pixels.options import Pixels
-from headrace.engine.staging.lists import steps
+from headrace.engine.staging.composition import STAGES, composed
 from headrace.engine.staging.prefix import apply, cut
 from headrace.store.base import RESERVED, Columns, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
 from headrace.store.keys import Keys
 from headrace.store.locate import open_store
+from headrace.store.looking import matching
 from headrace.store.origin import NamingStore
 from headrace.store.provenance import Identified, Provenance, Stamped
+from headrace.store.shards.formats import PreparedStore
 from headrace.store.splits.file import chosen
 from headrace.store.wrappers import Retrying
 
@@ -29,7 +31,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     """The samples of a store, or of one split of them, for headrace's DataLoader, torch's, or your own loop.
 
     ``split``: ``"splits.parquet:train"``, or a sequence of keys; everything in the store by default, in the order of
-    its keys. A sample is a pair of data and label, or data alone where the store has no labels.
+    its keys. ``where`` keeps the samples for whose metadata a condition holds: ``"age >= 18 AND site = 'a'"``, as in
+    ``headrace split``. A sample is a pair of data and label, or data alone where the store has no labels.
 
     How data are made of the stored bytes is said in one of two ways. As torchvision's datasets have it: pictures are
     PIL images, ``transform`` is applied to them, ``target_transform`` to labels, or ``transforms`` to both. Or in
@@ -50,6 +53,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         url: str | Store,
         split: str | Sequence[str] | None = None,
         *,
+        where: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         transforms: Callable[[Any, Any], Any] | None = None,
@@ -68,16 +72,14 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         self.retry = retry or Retry()
         """How reads are tried again."""
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
+        """As torchvision's datasets have them; assigned later, they mean what they would have meant here."""
         self._reader: LocalStore = _readable(self.store, self.retry)
-        as_known = any(each is not None for each in known.values())
-        self._decode = decode or (decoding.decode_picture if as_known else decoding.decode)
-        self._augment, self._augment_both = augment, augment_both
-        parts = cut(transform)
-        self._kept = len(parts.kept)
-        self._changes = bool(parts.rest) or any((augment, augment_both, transforms, target_transform))
+        self._decode, self._augment, self._augment_both = decode, augment, augment_both
         self._split = split if isinstance(split, str) else None
         self._columns_in_order: dict[str, npt.NDArray[Any]] | None = None
-        self.keys: Sequence[str] = self._chosen(split)
+        if isinstance(self.store, PreparedStore):
+            self.store.prepare()
+        self.keys: Sequence[str] = self._chosen(split, where)
         """The key of each sample."""
         if split is not None and self._reader is self.store:
             self.check()
@@ -90,10 +92,12 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return len(self.keys)
 
+    @composed
     def __getitem__(self, index: int) -> Any:
         with self.naming(index):
             return self.augment(self.decode(self.fetch(index)))
 
+    @composed
     def made_of(self, index: int, row: Row) -> Any:
         """What ``self[index]`` is, given its row: for a loader that has read it."""
         with self.naming(index):
@@ -133,32 +137,38 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def decode(self, encoded: Any) -> Any:
         """What ``fetch`` gave, as data and label."""
         payload, *rest = encoded if isinstance(encoded, tuple) else (encoded,)
-        data = apply(tuple(steps(self.transform))[: self._kept], self._decode(payload))
+        data = apply(cut(self.transform).kept, self._decoder()(payload))
         if rest and isinstance(rest[0], (bytes, memoryview)):
             rest[0] = self._mask(decoding.decode_label(rest[0]))
         return (data, *rest) if rest else data
 
     def augment(self, decoded: Any) -> Any:
         """What ``decode`` gave, changed at random or not; the same object where there is nothing to do."""
-        if not self._changes:
+        both = self._augment_both if self.transforms is None else self.transforms
+        after = () if self.transform is None else cut(self.transform).rest
+        if both is None and self._augment is None and self.target_transform is None and not after:
             return decoded
         data, *rest = decoded if isinstance(decoded, tuple) else (decoded,)
         labelled = len(rest) > (self._about is not None)
-        both = self.transforms or self._augment_both
         if both is not None:
             if not labelled:
                 raise TypeError("augment_both and transforms take data and label, and this store has no labels")
             data, rest[0] = both(data, rest[0])
         else:
-            data = self._changed(data)
+            data = apply(after, data) if self._augment is None else self._augment(data)
             if labelled and self.target_transform is not None:
                 rest[0] = self.target_transform(rest[0])
         return (data, *rest) if rest else data
 
-    def _changed(self, data: Any) -> Any:
-        if self._augment is not None:
-            return self._augment(data)
-        return apply(tuple(steps(self.transform))[self._kept :], data)
+    def _decoder(self) -> Callable[[bytes], Any]:
+        """By which of the two ways data are made, as things stand now."""
+        known = {"transform": self.transform, "target_transform": self.target_transform, "transforms": self.transforms}
+        as_known = any(each is not None for each in known.values())
+        if as_known:
+            _check_ways(known, {"augment": self._augment, "augment_both": self._augment_both})
+        if self._decode is not None:
+            return self._decode
+        return decoding.decode_picture if as_known else decoding.decode
 
     def _mask(self, label: Any) -> Any:
         """Where torchvision's transforms are given both, they must be told that a label is a mask."""
@@ -166,16 +176,17 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 
     def on_device(self) -> Pixels:
         """Which part a device may do, see ``OnDevice``: the default decoder's pictures, and their transforms."""
-        if self._decode not in {decoding.decode, decoding.decode_picture}:
+        decoder = self._decoder()
+        if decoder not in {decoding.decode, decoding.decode_picture}:
             raise NotOnDevice("on_device=: StoreDataset(decode=...): pictures are decoded by the default decoder there")
         if self._augment_both is not None or self.transforms is not None:
             raise NotOnDevice(
                 "on_device=: StoreDataset(augment_both=... or transforms=...): give transform= or augment=, or derive "
                 "from StoreDataset and say in on_device() what it does: headrace.Pixels(transform, mask=1)"
             )
-        pillow = self._decode is decoding.decode_picture
+        pillow = decoder is decoding.decode_picture
         given = self.transform if self._augment is None else self._augment
-        return Pixels(given, pillow=pillow, label=self._label, applied=self._kept)
+        return Pixels(given, pillow=pillow, label=self._label, applied=len(cut(self.transform).kept))
 
     def _label(self, label: Any) -> Any:
         """A label, or who the sample is, as it stands in the sample."""
@@ -186,14 +197,16 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 
     def cache_fingerprint(self) -> dict[str, Any]:
         """What a cache tells each stage's results by."""
+        parts = cut(self.transform)
         return {
-            "fetch": (_StoredRows(self.store, self.keys), self._added),
-            "decode": (self._decode, list(steps(self.transform))[: self._kept], self.transforms is not None),
-            "augment": (
-                *(self._augment, self._augment_both, self.transforms, self.target_transform),
-                list(steps(self.transform))[self._kept :],
-            ),
+            "fetch": (_StoredRows(self.store, self.keys), self._added, self._beside()),
+            "decode": (self._decoder(), parts.kept, self.transforms is not None),
+            "augment": (self._augment, self._augment_both, self.transforms, self.target_transform, parts.rest),
         }
+
+    def _beside(self) -> dict[str, Any]:
+        """What a class derived from this one holds."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def revision(self) -> Provenance | None:
         """In which state the store is, where it says so."""
@@ -246,7 +259,11 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         if missing:
             shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
             of = f"{len(missing)} of {len(self.keys)} keys"
-            raise SplitError(f"{self._split or 'split'}: {of} are not in {self.store.name}: {shown}")
+            told = f"{self._split or 'split'}: {of} are not in {self.store.name}: {shown}"
+            if self._split is not None:
+                kept = f"headrace split {self.store.name} --keep {self._split.rpartition(':')[0]} -o NEW"
+                told += f"; `{kept}` leaves the others where they are, and places new ones"
+            raise SplitError(told)
 
     def close(self) -> None:
         """Lets go of this process's connections. May be called twice; the next sample connects again."""
@@ -262,6 +279,10 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         """Read and let go of the store: a process that only starts workers holds nothing open."""
         with closing(self.store) as store:
             return store.keys()
+
+    def _matching(self, where: str) -> list[str]:
+        with closing(self.store) as store:
+            return matching(store, where)
 
     def _column(self, name: str) -> npt.NDArray[Any]:
         found = self.metadata
@@ -284,13 +305,29 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         with closing(self.store) as store:
             return store.columns()
 
-    def _chosen(self, split: str | Sequence[str] | None) -> Keys:
+    def _chosen(self, split: str | Sequence[str] | None, where: str | None) -> Keys:
+        if where is not None:
+            there = self._matching(where)
+            inside = set(there)
+            kept = there if split is None else [key for key in self._chosen(split, None) if key in inside]
+            if not kept:
+                raise SplitError(f"where={where!r}: no sample is left of {self._split or self.store.name}")
+            return Keys(kept)
         if split is None:
             return Keys(self._listed())
         if not isinstance(split, str):
             return Keys(split)
         splits, name = chosen(split)
         return Keys(splits.keys(name))
+
+
+_OWN = frozenset(
+    {
+        *("store", "retry", "transform", "target_transform", "transforms", "keys", "_reader", "_decode", "_augment"),
+        *("_augment_both", "_split", "_columns_in_order", "_about", "_added", *STAGES),
+    }
+)
+"""Attributes that are told by what they are for."""
 
 
 def _check_ways(known: dict[str, Any], own: dict[str, Any]) -> None:

@@ -51,6 +51,9 @@ class Staged(Numbers):
     def augment(self, decoded: int) -> torch.Tensor:
         return torch.tensor([decoded, decoded])
 
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.augment(self.decode(self.fetch(index)))
+
 
 class Fetched(Numbers):
     """Rows that a process of its own brings."""

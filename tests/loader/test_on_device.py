@@ -121,6 +121,9 @@ def test_encoded_bytes_as_arrays_and_tensors(kind):
         def decode(self, encoded):
             return super().decode((bytes(memoryview(np.asarray(encoded[0]))), encoded[1]))
 
+        def on_device(self):
+            return super().on_device()
+
     odd = files(8)
     odd[3] = encoded(picture(43, 57, 3), "PNG")  # which workers decode
     alike(epochs(Arrays(odd), num_workers=0, **HERE)[0], epochs(Arrays(odd), num_workers=0)[0])
@@ -428,6 +431,9 @@ def test_what_the_device_could_not_go_on_with_is_never_kept_decoded(cache, eager
     class Floats(Files):
         def decode(self, encoded):
             return v1.functional.to_tensor(super().decode(encoded)[0]), encoded[1]
+
+        def on_device(self):
+            return super().on_device()
 
     options = {"num_workers": 0, "cache": headrace.Cache(cache, size="64MiB")}
     found, stats = epochs(Floats(3 * files(30)), 3, **options, **HERE)

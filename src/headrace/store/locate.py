@@ -7,13 +7,14 @@ from headrace.core.errors import BadStoreUrl
 from headrace.store.base import Store, WritableStore
 from headrace.store.url import StoreUrl
 
+SHARDS = "headrace.store.shards.urls:open_shards"
 SCHEMES = {
     "sqlite": "headrace.store.sqlite:SqliteStore",
     "file": "headrace.store.folder:FolderStore",
     "cassandra": "headrace.store.cassandra:CassandraStore",
     "s3": "headrace.store.objects:ObjectStore",
-    "wds": "headrace.store.webdataset:TarStore",
-    "mds": "headrace.store.mds:MdsStore",
+    "wds": SHARDS,
+    "mds": SHARDS,
 }
 
 
@@ -23,10 +24,15 @@ def open_store(url: str | StoreUrl) -> Store:
     Raises ``BadStoreUrl`` or ``MissingDriver``.
     """
     parsed = StoreUrl.parse(url) if isinstance(url, str) else url
-    if parsed.scheme not in SCHEMES:
+    what, plus, _ = parsed.scheme.partition("+")
+    named = SCHEMES.get(what)
+    if named is None or (plus and named is not SHARDS):
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise BadStoreUrl(f"{parsed.redacted}: no store has the scheme {parsed.scheme}://; there are {known}")
-    module, _, name = SCHEMES[parsed.scheme].partition(":")
+        raise BadStoreUrl(
+            f"{parsed.redacted}: no store has the scheme {parsed.scheme}://; there are {known}, and of shards, as in "
+            "mds+s3:// and wds+https://, any kind in any place"
+        )
+    module, _, name = named.partition(":")
     return cast("Store", getattr(importlib.import_module(module), name)(parsed))
 
 

@@ -14,10 +14,12 @@ from headrace.engine.pixels.bundle import HOLE, Bundle, Picture, Storing, bundle
 from headrace.engine.pixels.header import header
 from headrace.engine.pixels.options import OnDevice, Pixels
 from headrace.engine.pixels.recipe import OTHERWISE, Recipe, recipe
+from headrace.engine.staging.composition import bypassed, has_stages, refusal, speaks_of_pixels
 from headrace.engine.staging.folders import is_folder, opens
 from headrace.engine.staging.images import dimensions, plain_jpeg
+from headrace.engine.staging.lists import HOLDERS
 from headrace.engine.staging.prefix import cut
-from headrace.engine.staging.stages import Scopes, Stages, staged
+from headrace.engine.staging.stages import Scopes, Stages, Standing, staged
 from headrace.engine.worker import collation
 from headrace.store.pictures import decoded
 
@@ -48,7 +50,14 @@ def of(dataset: Any) -> "Prepared":
 def described(dataset: Any) -> Pixels:
     """What a dataset says of its pictures."""
     told = getattr(dataset, "on_device", None)
+    if has_stages(dataset) and (method := bypassed(dataset)) is not None:
+        raise NotOnDevice(f"on_device=: {refusal(dataset, method, 'the device')}; {OTHERWISE}")
     if callable(told):
+        if (method := speaks_of_pixels(dataset)) is not None:
+            raise NotOnDevice(
+                f"on_device=: {type(dataset).__name__} has a `{method}` that its older `on_device()` does not know "
+                f"of: write one beside it that says what the device is to do, {OTHERWISE}"
+            )
         found = told()
         if not isinstance(found, Pixels):
             raise NotOnDevice(f"{type(dataset).__name__}.on_device() returns headrace.Pixels(...), not {found!r}")
@@ -62,13 +71,14 @@ def described(dataset: Any) -> Pixels:
     return Pixels(dataset.transform, label=dataset.target_transform, applied=len(cut(dataset.transform).kept))
 
 
-class Prepared(Dataset[Picture]):
+class Prepared(Standing, Dataset[Picture]):
     """Is a staged dataset itself: ``fetch`` is the dataset's own, ``augment`` draws."""
 
     def __init__(self, dataset: Any, options: OnDevice, decodes: bool = False) -> None:
         """Raises ``NotOnDevice`` for a dataset or a transform that the device cannot do."""
         self.dataset, self.options, self._decodes = dataset, options, decodes
         self.pixels = described(dataset)
+        self._given = _transforms(dataset)
         self.recipe: Recipe = recipe(self.pixels.transform, pillow=self.pixels.pillow)
         self._stages = staged(dataset, ("", "", ""))
         # A store's, see ``Networked``. Not left to ``__getattr__``, which isinstance() does not ask since Python 3.12.
@@ -131,6 +141,11 @@ class Prepared(Dataset[Picture]):
 
         Draws every random number that the dataset's own ``augment`` would, in the same order.
         """
+        if any(now is not then for now, then in zip(_transforms(self.dataset), self._given, strict=True)):
+            raise NotOnDevice(
+                "on_device=: a transform was assigned while an epoch was under way, which has begun with another: do "
+                f"so between epochs, {OTHERWISE}"
+            )
         given = _item(sample, self.pixels.picture)
         picture = _encoded(given)
         if picture is None:
@@ -199,6 +214,10 @@ def first_bundle(dataset: Prepared) -> Bundle | None:
 def collated(samples: list[Picture]) -> Bundle:
     """``collate_fn``, in a worker or where there are none."""
     return bundled(samples, collation.allocated, collation.is_there)
+
+
+def _transforms(dataset: Any) -> tuple[Any, ...]:
+    return tuple(getattr(dataset, name, None) for name in HOLDERS)
 
 
 def _item(sample: Any, key: int | str | None) -> Any:

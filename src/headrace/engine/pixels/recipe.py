@@ -11,7 +11,7 @@ from headrace.core.errors import NotOnDevice
 from headrace.engine.pixels import draws
 from headrace.engine.pixels.draws import Draw
 from headrace.engine.pixels.view import MOST_OPERATIONS, Filling, Padding, View
-from headrace.engine.staging.lists import steps
+from headrace.engine.staging.lists import is_bare, is_torchvision, steps
 
 OTHERWISE = "or leave on_device out, and workers do all of it"
 
@@ -82,7 +82,12 @@ class _TransformReader:
 
     def read(self, transform: Any) -> None:
         name = type(transform).__name__
-        if not type(transform).__module__.startswith("torchvision.transforms.") or name not in _READERS:
+        if name in _READERS and type(transform).__module__.startswith("torchvision.") and not is_bare(transform):
+            raise NotOnDevice(
+                f"on_device=: this {name} has a hook, or a method of its own, which the device would not call: take it "
+                f"away, {OTHERWISE}"
+            )
+        if name not in _READERS or not is_torchvision(transform):
             raise NotOnDevice(
                 f"on_device=: {_named(transform)} cannot run on the device. Known are torchvision's own "
                 f"{', '.join(_READERS)}; "

@@ -1,6 +1,7 @@
 """Torchvision's folders of pictures in stages: what opens a file, what is kept of its picture, what follows."""
 
 import os
+import sys
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,31 @@ from typing import Any
 import numpy as np
 
 from headrace.cache.fingerprint import fingerprint
+from headrace.engine.staging.composition import in_bulk
 from headrace.engine.staging.images import picture
-from headrace.engine.staging.prefix import apply, cut
+from headrace.engine.staging.prefix import PipelineParts, apply, cut
 
 
 def is_folder(dataset: Any) -> bool:
     """Whether it is one of torchvision's folders of pictures, and makes samples as they do."""
-    getter = getattr(type(dataset), "__getitem__", None)
-    return getattr(getter, "__module__", "") == "torchvision.datasets.folder" and hasattr(dataset, "samples")
+    if not is_like_a_folder(dataset) or in_bulk(dataset) is not None:
+        return False
+    getter = type(dataset).__getitem__
+    return getter is _folder_class().__getitem__ and getter.__module__ == _MODULE
+
+
+def is_like_a_folder(dataset: Any) -> bool:
+    """Whether its class is one of torchvision's folders of pictures, or derived from one."""
+    kind = _folder_class()
+    return kind is not None and isinstance(dataset, kind)
+
+
+_MODULE = "torchvision.datasets.folder"
+
+
+def _folder_class() -> Any:
+    """If this process has it: without, there is no object of it."""
+    return getattr(sys.modules.get(_MODULE), "DatasetFolder", None)
 
 
 def opens(folder: Any) -> bool:
@@ -36,8 +54,12 @@ class Folder:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self.kept, self.rest, _ = cut(dataset.transform)
         self.opens = opens(dataset)
+
+    @property
+    def parts(self) -> PipelineParts:
+        """Of the transform as it is now."""
+        return cut(self.dataset.transform)
 
     def fetch(self, index: int) -> Any:
         path, target = self.dataset.samples[index]
@@ -46,12 +68,12 @@ class Folder:
     def decode(self, encoded: Any) -> Any:
         content, target = encoded
         found = picture(content) if self.opens else self.dataset.loader(content)
-        return apply(self.kept, found), target
+        return apply(self.parts.kept, found), target
 
     def augment(self, decoded: Any) -> Any:
         sample, target = decoded
         change = self.dataset.target_transform
-        return apply(self.rest, sample), target if change is None else change(target)
+        return apply(self.parts.rest, sample), target if change is None else change(target)
 
     def stamp(self, index: int) -> tuple[int, ...]:
         found = Path(self.dataset.samples[index][0]).stat()
@@ -73,4 +95,4 @@ def folder_scopes(dataset: Any, folder: Folder) -> tuple[str, str, str]:
 def folder_parts(dataset: Any, folder: Folder) -> tuple[Any, ...]:
     """What opens a file, what is kept of its picture, what is made of that, and of the target."""
     loader = (picture, "as torchvision opens it") if folder.opens else dataset.loader
-    return loader, folder.kept, folder.rest, dataset.target_transform
+    return loader, folder.parts.kept, folder.parts.rest, dataset.target_transform

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar, cast, overload
 import torch
 
 from headrace.cache.state import MARK, DeterministicMark, marked
-from headrace.engine.staging.lists import known, steps
+from headrace.engine.staging.lists import is_torchvision, steps
 
 KNOWN = frozenset(
     {
@@ -65,9 +65,7 @@ def is_deterministic(operation: Any) -> bool:
     """Whether an operation is known, or was said, to be deterministic. Unknown ones count as random."""
     if marked(operation) is not None:
         return True
-    kind = type(operation)
-    name, module = kind.__name__, kind.__module__
-    return name in KNOWN and module.startswith("torchvision.transforms.") and known(kind, name, module)
+    return type(operation).__name__ in KNOWN and is_torchvision(operation)
 
 
 class PipelineParts(NamedTuple):
@@ -96,8 +94,8 @@ def _enlarges(operation: Any) -> bool:
     name = type(operation).__name__
     if marked(operation) is not None:
         return False
-    wanted = getattr(operation, "dtype", None)
     if name in {"ConvertImageDtype", "ToDtype"}:
+        wanted = getattr(operation, "dtype", None)
         return not isinstance(wanted, torch.dtype) or wanted.is_floating_point
     return name in _ENLARGING
 

@@ -1,5 +1,6 @@
 """A dataset's samples in three steps, with what a cache must know of each: how, how often alike, and of what file."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from headrace.cache.code import title
 from headrace.cache.fingerprint import Held, Method, fingerprint
 from headrace.cache.state import held
 from headrace.core.errors import CacheError
-from headrace.engine.staging.folders import Folder, folder_parts, folder_scopes, is_folder
+from headrace.engine.staging.composition import STAGES, bypassed, has_stages, is_ours, refusal
+from headrace.engine.staging.folders import Folder, folder_parts, folder_scopes, is_folder, is_like_a_folder
 from headrace.engine.staging.lists import HOLDERS
 from headrace.engine.staging.members import part_of
 
-STAGES = ("fetch", "decode", "augment")
 HOW = (
     "give it three methods: `fetch(index)`, which returns what is stored (bytes, say), `decode(encoded)`, which always "
     "returns the same for the same, and `augment(decoded)`, which returns the sample; and let `__getitem__(index)` "
@@ -81,44 +82,71 @@ class Stages(NamedTuple):
 
 
 def _steps(source: Any, *, encodes: bool = True) -> tuple[Stage, ...]:
-    """Those of whatever has the three methods. ``encodes``: whether what it fetches is worth keeping."""
+    """Those of whatever has the three methods, as it has them when they are called.
+
+    ``encodes``: whether what it fetches is worth keeping.
+    """
+
+    def late(name: str) -> Callable[[Any], Any]:
+        def run(given: Any) -> Any:
+            stage = getattr(source, name)
+            return stage(given)
+
+        return run
+
     return (
-        Stage("fetch", W.ENCODED, source.fetch, encodes),
-        Stage("decode", W.DECODED, source.decode),
-        Stage("augment", W.AUGMENTED, source.augment),
+        Stage("fetch", W.ENCODED, late("fetch"), encodes),
+        Stage("decode", W.DECODED, late("decode")),
+        Stage("augment", W.AUGMENTED, late("augment")),
     )
+
+
+class Standing(ABC):
+    """A dataset that stands for another."""
+
+    dataset: Any
+
+    @abstractmethod
+    def stages(self, scopes: Scopes | None) -> Stages:
+        """See ``staged``."""
 
 
 def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
     """The stages of a dataset that has them, of torchvision's folders, and of what torch makes of several of these.
 
     ``scopes``: what they are, where that is known already: telling costs a look at all of a dataset. ``CacheError`` for
-    other datasets, which says what to do. To be asked before the dataset's operations are noted for a trace, which
-    changes the methods that are looked at.
+    other datasets, and for those with a ``__getitem__`` that is more than their stages; it says what to do.
     """
     if is_own(dataset, Subset):
-        return _subset(staged(dataset.dataset, scopes), dataset.indices)
+        return _subset(staged(dataset.dataset, scopes), dataset)
     if is_own(dataset, ConcatDataset):
         return _concatenated(dataset, [staged(each, scopes) for each in dataset.datasets], scopes)
     if is_own(dataset, StackDataset):
         return _stacked(dataset, [staged(each, scopes) for each in _several(dataset)], scopes)
-    if callable(getattr(type(dataset), "stages", None)):  # one that stands for another
-        within: Stages = dataset.stages(scopes)
-        return within
-    if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
+    if isinstance(dataset, Standing):
+        return dataset.stages(scopes)
+    if has_stages(dataset):
+        if (method := bypassed(dataset)) is not None:
+            raise CacheError(f"cache=: {refusal(dataset, method, 'a cache')}")
         return _own(dataset, scopes or _own_scopes(dataset))
     if is_folder(dataset):
         return _folder(dataset, scopes)
     if isinstance(dataset, IterableDataset):
         msg = f"a cache needs a dataset with indices, and {type(dataset).__name__} is iterable only"
         raise CacheError(msg)
-    msg = f"{type(dataset).__name__} cannot be cached, for it does not say which of its steps are alike: {HOW}"
+    name, why = type(dataset).__name__, "it does not say which of its steps are alike"
+    if isinstance(dataset, (Subset, ConcatDataset, StackDataset)) or is_like_a_folder(dataset):
+        why = "it has a `__getitem__` or `__getitems__` of its own, which a cache would not call"
+    msg = f"{name} cannot be cached, for {why}: {HOW}"
     raise CacheError(msg)
 
 
 def is_own(dataset: Any, kind: Any) -> bool:
-    """Whether it is one of that class of torch's, and gives samples as they do."""
-    return isinstance(dataset, kind) and getattr(type(dataset), "__getitem__", None) is kind.__getitem__
+    """Whether it is one of that class of torch's, and gives samples as they do, one by one or in bulk."""
+    alike = (
+        getattr(type(dataset), name, None) is getattr(kind, name, None) for name in ("__getitem__", "__getitems__")
+    )
+    return isinstance(dataset, kind) and all(alike) and "__getitems__" not in vars(dataset)
 
 
 def unasked(dataset: Any) -> str:
@@ -134,7 +162,7 @@ def revision(dataset: Any) -> tuple[Any, ...]:
 
 def _leaves(dataset: Any) -> Iterator[Any]:
     """Those that are read: that of which a dataset is a part, those of which it consists, or for which it stands."""
-    if isinstance(dataset, Subset) or callable(getattr(type(dataset), "stages", None)):
+    if isinstance(dataset, (Subset, Standing)):
         yield from _leaves(dataset.dataset)
     elif isinstance(dataset, (ConcatDataset, StackDataset)):
         for each in _several(dataset):
@@ -154,7 +182,7 @@ def _parts(dataset: Any) -> tuple[Any, ...]:
 
 
 def _leaf_parts(dataset: Any) -> tuple[Any, ...]:
-    if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
+    if has_stages(dataset):
         return tuple(part for parts in _own_parts(dataset) for part in parts)
     return folder_parts(dataset, Folder(dataset))
 
@@ -168,9 +196,9 @@ def check_staged(dataset: Any) -> None:
     unasked(dataset)
 
 
-def _subset(whole: Stages, indices: Any) -> Stages:
+def _subset(whole: Stages, part: Any) -> Stages:
     def within(asked: Callable[[int], Any]) -> Callable[[int], Any]:
-        return lambda index: asked(indices[index])
+        return lambda index: asked(part.indices[index])
 
     fetch, *others = whole.steps
     steps = (fetch._replace(run=within(fetch.run)), *others)
@@ -258,14 +286,14 @@ def _own_scopes(dataset: Any) -> Scopes:
 
 def _own_parts(dataset: Any) -> list[tuple[Any, ...]]:
     """For each stage: the method, with all that it reaches, and what of the dataset it depends on."""
-    known = _known(dataset)
-    return [(Method(type(dataset), name), known.get(name)) for name in STAGES]
+    known, own = _known(dataset), getattr(dataset, "__dict__", {})
+    return [(Method(type(dataset), name), known.get(name), own.get(name)) for name in STAGES]
 
 
 def _own(dataset: Any, scopes: Scopes) -> Stages:
     stamp, count = getattr(dataset, "stamp", _no_stamp), len(dataset)
     found = Stages(_steps(dataset), scopes, OwnNumber(count), count, stamp)
-    return found._replace(naming=dataset.naming) if hasattr(dataset, "naming") else found
+    return found._replace(naming=dataset.naming) if is_ours(dataset) else found
 
 
 def _known(dataset: Any) -> Mapping[str, Any]:

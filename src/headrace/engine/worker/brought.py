@@ -10,6 +10,8 @@ from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.pixels.bundle import named
+from headrace.engine.staging.composition import in_bulk, speaks_of_encoded, speaks_of_rows
+from headrace.engine.staging.stages import Standing, is_own
 from headrace.engine.worker.observer import Observer
 from headrace.store.base import RemoteStore, Row
 
@@ -39,12 +41,14 @@ class Rows:
     def of(cls, dataset: Any) -> "Rows | None":
         """Those of ``dataset``, or of the dataset it is a ``Subset`` of; None where samples are read one by one."""
         indices = None
-        while type(dataset) is Subset:
+        while type(dataset) is Subset and is_own(dataset, Subset):
             indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
             dataset = dataset.dataset
         if not isinstance(dataset, Networked) or not isinstance(dataset.store, RemoteStore):
             return None
-        return None if hasattr(dataset, "__getitems__") else cls(dataset, indices)
+        read = dataset.dataset if isinstance(dataset, Standing) else dataset
+        speaks = speaks_of_encoded(read) if isinstance(dataset, Standing) else speaks_of_rows(read)
+        return cls(dataset, indices) if speaks and in_bulk(read) is None else None
 
     def orders(self, prefetch: Prefetch, batch: int | None) -> Orders:
         """For a fetcher that brings them. ``batch``: rows in a batch, if there are batches."""
@@ -61,7 +65,7 @@ class Rows:
     @property
     def staged(self) -> bool:
         """Whether the dataset can go on from a row with ``decode``, as from what it fetches itself."""
-        return callable(getattr(self._dataset, "encoded_of", None))
+        return isinstance(self._dataset, Standing) or speaks_of_encoded(self._dataset)
 
     def encoded(self, index: Any, row: Row) -> Any:
         """What the dataset's ``fetch`` gives, made of its row."""

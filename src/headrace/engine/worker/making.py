@@ -27,21 +27,21 @@ class SampleMaker:
     """The loop of one worker: ask the machine, make samples, put them where they belong."""
 
     def __init__(
-        self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None, staged: Staged | None
+        self, job: Job, memory: WorkerMemory, observer: Observer, refusal: bytes | None, brought: Brought | Staged
     ) -> None:
         """``refusal``: what every ticket fails with because the worker could not start properly.
 
-        ``staged``: what makes samples where there is a cache.
+        ``brought``: what makes samples.
         """
         task = job.task
         self._memory, self._facts = memory, memory.facts
         self._observer, self._stream = observer, observer.stream
-        self._brought: Brought | Staged = staged or Brought(task.dataset, task.arena)
+        self._brought = brought
         self._brought.observer = observer
         self._get = observer.samples(self._brought)
         self._standard, self._seed_samples = task.standard_collate, task.seed_samples
         self._where, self._refusal = f"in DataLoader worker process {job.lane}", refusal
-        singly = not task.batched or task.arena is not None or staged is not None
+        singly = not task.batched or task.arena is not None or isinstance(brought, Staged)
         bulk = None if singly else getattr(task.dataset, "__getitems__", None)
         self._bulk = None if bulk is None else observer.bulk(bulk)
         rule = TakeRule.CHUNKS if task.standard_collate else TakeRule.WHOLE
@@ -89,7 +89,7 @@ class SampleMaker:
             else:
                 found = self._facts.indices(group, drawn.count)
             self._places = []
-            if drawn.is_planned:
+            if drawn.is_planned and self._refusal is None:
                 self._places = self._brought.reads(memory.bytes[blob + used :], drawn.count)
             self._indices = (group, drawn.serial, found)
         return self._indices[2]

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from headrace.engine.staging.composition import STAGES
 from headrace.engine.staging.lists import HOLDERS, members
-from headrace.engine.staging.stages import STAGES
+from headrace.engine.staging.stages import Standing
 from headrace.engine.worker.standins import Passing, Undo, exchanged
 from headrace.trace.probe import OFF, Probe
 
@@ -122,7 +123,7 @@ def _of_dataset(dataset: Any, depth: int) -> Iterator[Place]:
     if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
         for stage in STAGES:
             yield Place(stage, dataset, stage, reads=stage == "fetch")
-    if callable(getattr(type(dataset), "stages", None)):  # it stands for another, whose own operations are not run
+    if isinstance(dataset, Standing):  # it stands for another, whose own operations are not run
         return
     if hasattr(dataset, "samples") and callable(getattr(dataset, "loader", None)):
         yield Place("Loader", dataset, "loader", reads=True)

@@ -17,6 +17,7 @@ from headrace.core.errors import CacheError
 from headrace.engine.staging import stages
 from headrace.engine.staging.counts import Counter
 from headrace.engine.worker import collation, failure, generators, signals
+from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.job import Job
 from headrace.engine.worker.making import SampleMaker
 from headrace.engine.worker.memory import WorkerMemory
@@ -53,16 +54,17 @@ def main(job: Job) -> None:
     if task.worker_init_fn is not None and task.seed_samples and seeds.seeded():
         task = replace(task, seed_samples=False)  # the user has seeded this worker: its samples draw from that
         job = replace(job, task=task)
-    staged = None
-    if task.caching is not None:
-        refusal = refusal or _changed(job, told)
-        staged = Staged(task.dataset, task.caching, Counter.of_worker(task.caching.counts, job.lane), arena=task.arena)
+    brought: Brought | Staged
+    if task.caching is None or (refusal := refusal or _changed(job, told)) is not None:
+        brought = Brought(task.dataset, task.arena)
+    else:
+        brought = Staged(task.dataset, task.caching, Counter.of_worker(task.caching.counts, job.lane), arena=task.arena)
     observer = Observer(task.dataset, task.recording, memory)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     if task.iterable:
         maker = StreamMaker(job, memory, observer, refusal)
     else:
-        maker = SampleMaker(job, memory, observer, refusal, staged)
+        maker = SampleMaker(job, memory, observer, refusal, brought)
     # Last: whoever is kept waiting until here is told that this worker is starting, or in worker_init_fn.
     memory.facts.work()
     maker.run()
@@ -88,13 +90,19 @@ def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
 
 def _changed(job: Job, told: str | None) -> bytes | None:
     """Why this worker must not use the cache: ``worker_init_fn`` made another dataset of the one it was told of."""
-    if told is None or stages.unasked(job.task.dataset) == told:
+    if told is None:
         return None
-    msg = (
+    error = CacheError(
         "worker_init_fn changes what the dataset's samples are, and with cache= all workers must agree about that: "
         "change the dataset before it is given to the loader"
     )
-    return failure.pack(CacheError(msg), f"in DataLoader worker process {job.lane}", fatal=True)
+    try:
+        stages.check_staged(job.task.dataset)
+        if stages.unasked(job.task.dataset) == told:
+            return None
+    except CacheError as refused:
+        error = refused
+    return failure.pack(error, f"in DataLoader worker process {job.lane}", fatal=True)
 
 
 def _keep_heap() -> None:

@@ -25,6 +25,7 @@ from headrace.store.objects.driver import Bucket
 from headrace.store.origin import RemovingStore
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance, digest_of, new_identity
+from headrace.store.shards import recognised
 from headrace.store.url import StoreUrl, UrlNamed
 
 ABOUT = "headrace.json"
@@ -102,7 +103,13 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
     async def _schema(self) -> Schema:
         found = (await self._about()).schema
         if found is None:
-            raise StoreRefused.at(self.name, f"there is no {ABOUT}: nothing was stored there yet")
+            names = [each.object for each in await self._bucket.listed("", recognised.ENOUGH)]
+            index = await self._bucket.look("index.json") if names else None
+            text = None
+            if index is not None and index.size:
+                text = bytes(await self._bucket.read("index.json", 0, min(index.size, recognised.LARGEST), index.etag))
+            hint = recognised.told(names, text, self.name)
+            raise StoreRefused.at(self.name, f"there is no {ABOUT}: {hint or 'nothing was stored there yet'}")
         return found
 
     async def _about(self) -> "_StoreSays":

@@ -190,6 +190,7 @@ class Starter:
         if not self._forks:
             multiprocessing.resource_tracker.ensure_running()
         if self._context.get_start_method() == "forkserver":
+            _preload(worker.__name__)
             multiprocessing.forkserver.ensure_running()
 
     def signals_held(self) -> AbstractContextManager[set[int]]:
@@ -258,6 +259,13 @@ class Starter:
         """End the forker once its workers have ended; idempotent."""
         if self._forker is not None:
             self._forker.close()
+
+
+def _preload(module: str) -> None:
+    """Has a fork server that starts from now on import ``module`` once; otherwise every worker does, with torch."""
+    server: Any = vars(multiprocessing.forkserver)["_forkserver"]
+    if module not in server._preload_modules:  # noqa: SLF001  (it can be set in public, and not read)
+        multiprocessing.set_forkserver_preload([*server._preload_modules, module])  # noqa: SLF001
 
 
 def _have_descriptors() -> None:
