@@ -57,7 +57,7 @@ class _StandIn:
             _guard.came[kind] = self.handler
 
 
-class _Guard:
+class _HandlerGuard:
     """This process's: stands before all handlers of Python's while a step is under way. For the main thread."""
 
     def __init__(self) -> None:
@@ -133,9 +133,7 @@ class _Guard:
                     self.came.clear()
 
     def _stand_aside(self) -> None:
-        while self._standing:
-            kind = next(reversed(self._standing))
-            standing = self._standing[kind]
+        for kind, standing in list(self._standing.items()):
             if _getsignal(kind) is standing:
                 before = _setsignal(kind, standing.handler)
                 if before is not standing:  # as above
@@ -143,7 +141,8 @@ class _Guard:
                 elif standing.action != self._usual:
                     ctypes.memmove(self._at, standing.action, len(standing.action))
                     _sigaction(kind, self._at, None)
-            self._standing.pop(kind, None)
+            if self._standing.get(kind) is standing:
+                self._standing.pop(kind, None)
 
     def forked(self) -> None:
         """In a new process: nobody waits here."""
@@ -155,7 +154,7 @@ class _Guard:
         self._stand_aside()
 
 
-_guard = _Guard()
+_guard = _HandlerGuard()
 os.register_at_fork(after_in_child=_guard.forked)
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from headrace.sched.hand import NOT_YET, NotYet
 from headrace.sched.source import Group, Source
 
@@ -46,17 +44,10 @@ class ScriptedSource:
 
 
 class SourceContract:
-    """What is asked of every ``Source``. Subclass it, and give it a fixture ``source`` and its ``indices``."""
+    """What is asked of every ``Source``.
 
-    @pytest.fixture
-    def source(self) -> Source:
-        """A source of which nothing was asked yet."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def indices(self) -> list[Any]:
-        """What it gives, in any order."""
-        raise NotImplementedError
+    Subclass it, with two fixtures: ``source``, one of which nothing was asked yet, and ``indices``, what it gives.
+    """
 
     def undrawn(self, state: dict[str, Any]) -> list[Any]:
         """What its order still has, by a state."""
