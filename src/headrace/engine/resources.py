@@ -29,7 +29,7 @@ from headrace.engine.memory.slab import Slab, Slots
 from headrace.engine.pixels.prepared import of
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
-from headrace.engine.step import Step, held
+from headrace.engine.step import IterationStep, held
 from headrace.engine.worker.job import Task
 from headrace.engine.worker.operations import Operations
 from headrace.sched.gauges import Gauges
@@ -98,7 +98,7 @@ class Resources:
         """Whether the caller was told so: an interrupt may come in place of that."""
         self.closing = False
         """Whether somebody asked for the end of it. It is never begun again then."""
-        self.step = Step()
+        self.step = IterationStep()
         """Whoever is in it may use everything here; all others only ``close``, and look when it is ``quiet``."""
         self._last: dict[str, Any] = {}
         self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun, or ended

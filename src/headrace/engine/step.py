@@ -215,7 +215,7 @@ def _masked(kinds: Iterable[int]) -> Iterator[set[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Step:
+class IterationStep:
     """One iteration's. ``with step:`` is a step of a call, of which one is under way at a time.
 
     The call is over with ``step.caller = 0``: a store, with which no handler can run. Between the end of the step and

@@ -13,7 +13,7 @@ from headrace.store.provenance import Provenance, digest_of
 
 
 @dataclass(frozen=True)
-class Fate:
+class Step:
     """Fate of a request for a key: a delay, then an error, or a wait without end, or its row."""
 
     after: float = 0.0
@@ -32,8 +32,8 @@ class ScriptedStore(RemoteStore):
         self,
         records: Iterable[Record],
         *,
-        script: Mapping[str, Sequence[Fate]] | None = None,
-        connecting: Sequence[Fate] = (),
+        script: Mapping[str, Sequence[Step]] | None = None,
+        connecting: Sequence[Step] = (),
         delay: float = 0.0,
     ) -> None:
         self._records = {record.key: record for record in sorted(records, key=lambda record: record.key)}
@@ -57,7 +57,7 @@ class ScriptedStore(RemoteStore):
         return f"ScriptedStore({len(self._records)} rows)"
 
     async def connect(self) -> Session:
-        await _play(self._connecting.pop(0) if self._connecting else Fate())
+        await _play(self._connecting.pop(0) if self._connecting else Step())
         self.sessions += 1
         return _ScriptedSession(self)
 
@@ -68,7 +68,7 @@ class ScriptedStore(RemoteStore):
         self.peak = max(self.peak, self.in_flight)
         try:
             steps = self._script.get(key)
-            await _play(steps.pop(0) if steps else Fate(self._delay))
+            await _play(steps.pop(0) if steps else Step(self._delay))
             record = self._records.get(key)
         finally:
             self.in_flight -= 1
@@ -120,7 +120,7 @@ class _ScriptedSession:
         self._open = False
 
 
-async def _play(step: Fate) -> None:
+async def _play(step: Step) -> None:
     await asyncio.sleep(step.after)
     if step.hang:
         await asyncio.get_running_loop().create_future()

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
-from headrace.engine.step import Step
+from headrace.engine.step import IterationStep
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collation import COLLATION
@@ -48,7 +48,7 @@ class InlineRun:
         seed: tuple[int, int] | None,
         errors: Errors,
         observer: Observer | None,
-        step: Step,
+        step: IterationStep,
     ) -> None:
         """``dataset``: or what makes its samples, where there is a cache, or where rows are brought.
 

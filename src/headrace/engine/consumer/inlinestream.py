@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.inline import collated
-from headrace.engine.step import Step
+from headrace.engine.step import IterationStep
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
 from headrace.sched.hand import Delivered, Hand, Hands
@@ -29,7 +29,7 @@ class InlineStream:
         resumed: Resume,
         errors: Errors,
         observer: Observer | None,
-        step: Step,
+        step: IterationStep,
     ) -> None:
         """``resumed``: what the stream starts from. ``step``: in windows of which the user's code runs."""
         self._step = step

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.accelerator import Carrier
 from headrace.engine.device.pieces import Flat, nbytes, no_slab
-from headrace.engine.step import Step
+from headrace.engine.step import IterationStep
 from headrace.sched.hand import NOT_YET, Hand, Hands
 
 AHEAD = 2
@@ -42,7 +42,7 @@ class Ahead:
         self,
         run: Any,
         carrier: Carrier,
-        step: Step,
+        step: IterationStep,
         flat: Flat = no_slab,
         *,
         trace: RunTrace | None = None,

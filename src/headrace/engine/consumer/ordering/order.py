@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler
 from headrace.core.errors import LoaderClosed, StateMismatch
 from headrace.engine.consumer.ordering import indices
 from headrace.engine.consumer.ordering.sources import source
-from headrace.engine.step import Step
+from headrace.engine.step import IterationStep
 from headrace.engine.worker.stateful import is_stateful, load
 
 
@@ -23,7 +23,11 @@ class Order:
     """
 
     def __init__(
-        self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = (), step: Step | None = None
+        self,
+        index_sampler: Any,
+        saved: dict[str, Any] | None = None,
+        pending: Any = (),
+        step: IterationStep | None = None,
     ) -> None:
         """``saved``: what ``state`` returned, to go on from there; ``pending``: batches of indices that were drawn.
 
@@ -32,7 +36,7 @@ class Order:
         Raises ``StateMismatch``, also when pending ones are none of those drawn.
         """
         self._sampler, self._inner = index_sampler, _innermost(index_sampler)
-        self._saved, self._step = saved or {}, step or Step()
+        self._saved, self._step = saved or {}, step or IterationStep()
         self._source = source(index_sampler, self._inner)
         self._promised: str | None = self._saved.get("random")
         self._random: str | None = None

@@ -14,7 +14,7 @@ from headrace.engine.consumer.processes.starting import Child, Starter, await_en
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell, Mutex, Section, new_lock
 from headrace.engine.memory.reservation import Reservation
-from headrace.engine.step import Step, held
+from headrace.engine.step import IterationStep, held
 from headrace.engine.worker.job import Task, Wiring
 from headrace.sched import twin
 from headrace.sched.consumer import ConsumerLedger
@@ -43,7 +43,7 @@ class Pool:
         task: Task,
         base_seed: int,
         log: StoryLog,
-        step: Step,
+        step: IterationStep,
     ) -> None:
         """Starts nothing yet. ``log``: where the story is told, if the memory has room for one.
 
