@@ -15,6 +15,9 @@ SCHEMES = {
     "s3": "headrace.store.objects:ObjectStore",
     "wds": SHARDS,
     "mds": SHARDS,
+    "litdata": SHARDS,
+    "parquet": SHARDS,
+    "files": SHARDS,
 }
 
 

@@ -1,9 +1,14 @@
 """Shards in buckets and on web servers: the same samples as in a folder, by parts of objects, and what can go wrong."""
 
+import io
 import json
 import struct
 import urllib.request
+from urllib.parse import quote
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace import store
@@ -46,7 +51,7 @@ def home(tmp_path, monkeypatch):
 def upload(endpoint, folder, prefix):
     for path in folder.rglob("*"):
         if path.is_file():
-            place = f"{endpoint}/bucket/{prefix}/{path.relative_to(folder)}"
+            place = f"{endpoint}/bucket/{prefix}/{quote(str(path.relative_to(folder)))}"
             headers = {"Content-Type": "application/octet-stream"}
             request = urllib.request.Request(place, path.read_bytes(), headers, method="PUT")
             urllib.request.urlopen(request, timeout=10).close()
@@ -117,6 +122,169 @@ class TestTarsInABucket(StoreConformance):
     @pytest.fixture(autouse=True)
     def given(self, filled):
         self.store, self.records = filled
+
+
+def parquet_of(folder):
+    """Two files of several row groups, with pictures as Hugging Face has them."""
+    records = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in range(2):
+        rows = []
+        for number in range(10 * file, 10 * file + 10):
+            payload, who = bytes([number]) * (300 * number), None if number % 4 == 0 else f"p{number}é"
+            records.append(Record(f"{number:09}", payload, number % 3, {"dose": number / 4, "who": who}))
+            picture = {"bytes": payload, "path": f"{number}.bin"}
+            rows.append({"image": picture, "label": number % 3, "dose": number / 4, "who": who, "tags": [number, 2]})
+        table = pa.Table.from_pylist(rows)
+        pq.write_table(table, folder / f"part-{file}.parquet", row_group_size=4, compression=["snappy", "zstd"][file])
+    return records
+
+
+class TestParquetInABucket(StoreConformance):
+    columns_kept = ("dose", "who")
+    survives_fork = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def filled(cls, endpoint, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("parquet")
+        records = parquet_of(folder)
+        upload(endpoint, folder, "parquet")
+        return store.open_store(url_of("parquet", endpoint, "parquet")), records
+
+    @pytest.fixture(autouse=True)
+    def given(self, filled):
+        self.store, self.records = filled
+
+
+class TestParquetInAFolder(StoreConformance):
+    columns_kept = ("dose", "who")
+
+    @pytest.fixture(autouse=True)
+    def given(self, tmp_path):
+        self.records = parquet_of(tmp_path / "a")
+        self.store = store.open_store(f"parquet://{tmp_path}/a/part-{{0..1}}.parquet")
+
+
+def litdata_of(folder):
+    """As LitData's writer lays it out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records, chunks = [], []
+    names = ["image", "label", "who", "dose"]
+    leaf = {"type": None, "context": None, "children_spec": []}
+    spec = [1, {"type": "builtins.dict", "context": json.dumps(names), "children_spec": [leaf] * 4}]
+    for chunk in range(3):
+        items = []
+        for number in range(4 * chunk, 4 * chunk + 4):
+            payload = bytes([number]) * (5000 * number)
+            records.append(Record(f"{number:09}", payload, number % 3, {"who": f"p{number}é", "dose": number / 4}))
+            parts = [payload, struct.pack("<q", number % 3), f"p{number}é".encode(), struct.pack("<d", number / 4)]
+            items.append(struct.pack("<4I", *map(len, parts)) + b"".join(parts))
+        offsets = [24]
+        for item in items:
+            offsets.append(offsets[-1] + len(item))
+        raw = struct.pack(f"<I{len(offsets)}I", len(items), *offsets) + b"".join(items)
+        (folder / f"chunk-0-{chunk}.bin").write_bytes(raw)
+        chunks.append({"chunk_bytes": len(raw), "chunk_size": 4, "dim": None, "filename": f"chunk-0-{chunk}.bin"})
+    config = {
+        "compression": None, "data_format": ["jpeg", "int", "str", "float"], "data_spec": json.dumps(spec),
+        "encryption": None, "item_loader": "PyTreeLoader",
+    }  # fmt: skip
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+    return records
+
+
+class TestLitDataInABucket(StoreConformance):
+    columns_kept = ("who", "dose")
+    survives_fork = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def filled(cls, endpoint, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("litdata")
+        records = litdata_of(folder)
+        upload(endpoint, folder, "litdata")
+        return store.open_store(url_of("litdata", endpoint, "litdata")), records
+
+    @pytest.fixture(autouse=True)
+    def given(self, filled):
+        self.store, self.records = filled
+
+
+class TestFilesInABucket(StoreConformance):
+    columns_kept = ("class",)
+    survives_fork = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def filled(cls, endpoint, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("files")
+        records = []
+        for number in range(12):
+            name = ["cat", "dog", "élan"][number % 3]
+            payload = bytes([number]) * (100 * number)
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / f"{number}.jpg").write_bytes(payload)
+            records.append(Record(f"{name}/{number}.jpg", payload, number % 3, {"class": name}))
+        (folder / "notes.txt").write_text("beside the classes")
+        (folder / "cat" / ".DS_Store").write_text("of a system")
+        upload(endpoint, folder, "files")
+        return store.open_store(url_of("files", endpoint, "files")), sorted(records, key=lambda record: record.key)
+
+    @pytest.fixture(autouse=True)
+    def given(self, filled):
+        self.store, self.records = filled
+
+
+class TestParquetFiles:
+    def test_token_ids_are_arrays(self, tmp_path):
+        table = pa.table(
+            {"text": ["a", "b"], "input_ids": pa.array([[1, 2, 3], [4]], pa.list_(pa.int32())), "n": [1, None]}
+        )
+        pq.write_table(table, tmp_path / "a.parquet")
+        opened = store.open_store(f"parquet://{tmp_path}/a.parquet")
+        found = [np.load(io.BytesIO(opened.get(key).payload)) for key in opened.keys()]  # noqa: SIM118
+        assert [(each.tolist(), each.dtype) for each in found] == [([1, 2, 3], np.int32), ([4], np.int32)]
+        assert opened.columns()["n"].tolist() == [1, None]
+        text = store.open_store(f"parquet://{tmp_path}/a.parquet?data=text&label=input_ids")
+        assert bytes(text.get("000000001").payload) == b"b"
+        assert np.load(io.BytesIO(text.get("000000001").label)).tolist() == [4]
+
+    def test_a_row_costs_its_row_group_of_the_payload_and_is_read_once(self, web, tmp_path):
+        parquet_of(tmp_path / "a")
+        web.files = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+        opened = store.open_store(f"parquet+http://{web.address}/part-{{0..1}}.parquet")
+        opened.keys()
+        web.asked.clear()
+        with reader(opened) as local:
+            for key in ("000000004", "000000005", "000000007"):
+                local.get(key)
+        spans = [span for method, _, span in web.asked if method == "GET"]
+        assert len(spans) == len(set(spans)) == 2, "one piece of labels, one of payloads"
+
+    @pytest.mark.parametrize(
+        ("content", "told"),
+        [
+            (b"", "it has 0 bytes"),
+            (b"x" * 100, "does not end like one"),
+            (b"x" * 90 + b"\xff\xff\0\0PAR1", "are to have"),
+        ],
+    )
+    def test_what_is_none_is_named(self, tmp_path, content, told):
+        (tmp_path / "a.parquet").write_bytes(content)
+        with pytest.raises(StoreRefused, match=f"'a.parquet' is no Parquet file: .*{told}"):
+            store.open_store(f"parquet://{tmp_path}").keys()
+
+    def test_a_page_that_is_damaged_fails_for_its_rows(self, tmp_path):
+        parquet_of(tmp_path / "a")
+        path = tmp_path / "a" / "part-1.parquet"
+        raw = bytearray(path.read_bytes())
+        raw[40:90] = b"\xff" * 50
+        path.write_bytes(raw)
+        opened = store.open_store(f"parquet://{tmp_path}/a")
+        with pytest.raises(BadRow, match=r"'000000010' of 'part-1\.parquet' cannot be read"):
+            opened.get("000000010")
+        assert opened.get("000000001").label == 1
 
 
 class TestWeb:

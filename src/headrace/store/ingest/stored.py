@@ -29,15 +29,15 @@ class StoredSource:
         reading.refuse(other, f"stores: {StoreUrl.parse(url)} is no manifest")
         parsed = StoreUrl.parse(url)
         if reading.extensions:
-            if parsed.scheme != "file":
+            if not parsed.scheme.startswith("file"):
                 raise IngestError("extensions choose the files of a folder")
             parsed = replace(parsed, options={**parsed.options, "extensions": ",".join(reading.extensions)})
         self.name = parsed.redacted
         what = parsed.scheme.partition("+")[0]
         self._files = what in FILES
         folder, _, self._base = parsed.path.rstrip("/").rpartition("/")
-        self._named = parsed.scheme == "file"
-        root = (folder or "/") if self._named else None
+        self._named = what in {"file", "files"}
+        root = (folder or "/") if parsed.scheme == "file" else None
         self.where = Where(self.name, root, threads=parsed.scheme in {"file", "sqlite"})
         self._reading = reading
         self._store = blocking(open_store(parsed))

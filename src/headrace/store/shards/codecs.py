@@ -8,6 +8,8 @@ from headrace.store.shards.shard import DamagedShard
 
 INFLATION, ROOM = 200, 1 << 28
 """Bytes that a file may become, for each of its own, and beside those: more is no shard but a trap."""
+DENSEST = 16
+"""Samples for each byte of a compressed file: more are none, and each has a key before anything else is read of it."""
 _ARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}
 
 
@@ -26,6 +28,20 @@ def unpacked(packed: bytes | memoryview, algorithm: str, size: int) -> bytes | m
     if len(found) != size:
         raise DamagedShard(f"it becomes {len(found)} bytes, and its index says {size}")
     return found
+
+
+def zstd_size(packed: bytes | memoryview) -> int:
+    """How large a zstd frame becomes, as its head says. Raises ``DamagedShard`` where it does not."""
+    head = bytes(packed[:18])
+    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
+        raise DamagedShard(f"{head[:4]!r} begins no zstd frame")
+    flags = head[4]
+    alone = flags >> 5 & 1  # no window is given then, and the size always
+    at = 5 + (1 - alone) + (0, 1, 2, 4)[flags & 3]
+    width = (1 if alone else 0, 2, 4, 8)[flags >> 6]
+    if not width or at + width > len(head):
+        raise DamagedShard("it does not say how large it becomes")
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
 def _by_python(packed: bytes | memoryview, algorithm: str, size: int) -> bytes:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.store.base import Kind, Label, LabelKind
+from headrace.store.base import RESERVED, Kind, Label, LabelKind
 from headrace.store.shards import encodings
-from headrace.store.shards.codecs import unpacked
+from headrace.store.shards.codecs import DENSEST, unpacked
 from headrace.store.shards.numbered import numbered, position_of
 from headrace.store.shards.recent import Unpacked
 from headrace.store.shards.shard import Below, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, borders, whole
@@ -29,7 +29,6 @@ SMALL = 1 << 14
 """Bytes of a sample that is read whole for its metadata, since to ask for parts of it would cost more."""
 AT_ONCE = 1 << 22
 """Bytes of samples that are looked into together."""
-OPTIONS = ("data", "label", "split", "streams")
 
 
 class MdsFormat:
@@ -134,7 +133,7 @@ class MdsShards:
     def kinds(self) -> Steps[dict[str, Kind]]:
         yield from ()
         own = {"label": Kind.INTEGER} if self.labels is LabelKind.INTEGER else {}
-        apart = (self._data, self._label, "key", "bytes")
+        apart = (self._data, self._label, *RESERVED)
         others = {name: kind for name, kind in self._holds.items() if kind is not None and name not in apart}
         return {"key": Kind.TEXT, **own, **others}
 
@@ -367,7 +366,7 @@ def _chosen(each: MdsShard, root: str, there: Mapping[str, Listed]) -> tuple[Mds
     listed = there.get(f"{root}{each.packed}")
     if listed is None or each.algorithm is None:
         raise DamagedShard(f"there is no file {each.raw!r:.80}")
-    if each.samples > each.size // 4 - 2:
+    if each.samples > min(each.size // 4 - 2, DENSEST * listed.size):
         raise DamagedShard(f"{each.raw!r:.80} is too short for {each.samples!r:.40} samples")
     return each, listed
 

@@ -25,6 +25,9 @@ class _Known(NamedTuple):
 
 FORMATS: Mapping[str, _Known] = {
     "mds": _Known("mds:MdsFormat", ("data", "label", "split", "streams")),
+    "litdata": _Known("litdata:LitDataFormat", ("data", "label", "block")),
+    "files": _Known("files:FilesFormat", ("labels", "extensions")),
+    "parquet": _Known("parquet:ParquetFormat", ("data", "label"), (".parquet",)),
     "wds": _Known("webdataset:TarFormat", ("data", "label", "index"), (".tar", ".json")),
 }
 PLACES = ("s3", "gs", "az", "https", "http", "file")

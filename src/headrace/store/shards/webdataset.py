@@ -1,6 +1,5 @@
 """WebDataset: tar files in which files of one name, apart from what follows its first dot, are one sample."""
 
-import fnmatch
 import json
 from array import array
 from bisect import bisect_right
@@ -11,15 +10,14 @@ from typing import Any
 
 from headrace.store.base import Kind, Label, LabelKind
 from headrace.store.columns import OWN
-from headrace.store.shards.brace_lists import expanded
+from headrace.store.shards.listing import found_files, looked_at
 from headrace.store.shards.recent import Unpacked
-from headrace.store.shards.shard import Below, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, whole
+from headrace.store.shards.shard import DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, whole
 from headrace.store.shards.tar_index import TarIndex, TarPiece, members_of
 from headrace.store.url import StoreUrl
 
 BESIDE = ("cls", "json", "txt", "id", "index", "labels", "cap")
 """Extensions that tell about a sample and are not it."""
-OPTIONS = ("data", "label", "index")
 LARGEST_INDEX = 1 << 26
 LARGEST_TOLD = 1 << 24
 """Bytes of a label or of metadata; what is longer is no such thing."""
@@ -51,32 +49,8 @@ class TarFormat:
 
     def _found(self) -> Steps[list[Listed]]:
         if self._names.endswith(".json"):
-            return (yield from _looked_at((yield from _indexed(self._names))))
-        wild = any(mark in self._names for mark in "*?")
-        if self._names and not wild:
-            return (yield from _looked_at(expanded(self._names)))
-        (listed,) = yield [Below()]
-        if listed is None:
-            raise DamagedShard(
-                "a web server does not say which files it has: name the tars, as in shard-{000..041}.tar"
-            )
-        pattern = self._names or "*.tar"
-        found = [each for each in listed if "/" not in each.object and fnmatch.fnmatchcase(each.object, pattern)]
-        if not found:
-            deeper = {each.object.rpartition("/")[0] for each in listed if each.object.endswith(".tar")} - {""}
-            beside = f", but in its folder {min(deeper)!r}" if deeper else ""
-            raise DamagedShard(f"there are no tar files{beside}")
-        return found
-
-
-def _looked_at(names: Sequence[str]) -> Steps[list[Listed]]:
-    found = yield [Look(name) for name in names]
-    missing = [name for name, listed in zip(names, found, strict=True) if listed is None]
-    if missing:
-        raise DamagedShard(
-            f"there are no tar files {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")
-        )
-    return list(found)
+            return (yield from looked_at((yield from _indexed(self._names)), "tar files"))
+        return (yield from found_files(self._names, "*.tar", "tar files"))
 
 
 def _indexed(name: str) -> Steps[list[str]]:
