@@ -19,7 +19,6 @@ import headrace
 from headrace.cache import shm
 from headrace.core.options import Retry
 from headrace.engine.iteration import Iteration
-from headrace.engine.resources import Resources
 from headrace.store.base import Row
 from tests.engine.remote import RemoteNumbers
 from tests.loader.steps import at_check, collecting_calls_nobody, inside
@@ -557,25 +556,16 @@ def test_signals_at_random(kind: str) -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", ["strict", "free", "cached", "streams", "inline", "inline cached", "inline stream"])
-def test_an_epoch_whose_end_was_interrupted_is_not_finished_yet(
-    kind: str, persistent: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_whose_end_was_interrupted_is_not_finished_yet(kind: str, persistent: bool) -> None:
     """The loop has not ended: who saves a state then, and goes on from it, trains no further epoch."""
     loader = made(kind, persistent_workers=persistent and "inline" not in kind)
-    session, states, leave = Session(loader), [], Resources.leave
+    session = Session(loader)
     while len(session.rows) < SAMPLES:
         session.step()
-
-    def leaving(resources: Resources) -> None:
-        leave(resources)
-        if not states:
-            states.append(loader.state_dict())  # as a handler may that does not raise
-            raise Interrupt
-
-    monkeypatch.setattr(Resources, "leave", leaving)
-    with pytest.raises(Interrupt):
+    handler = Handler(loader, looks=True)
+    with handled(handler), pytest.raises(Interrupt), at_check(200, shot):
         session.step()
-    states.append(loader.state_dict())
+    states = [*handler.states, loader.state_dict()]
     assert not session.step(), "it ends all the same"
     after = loader.state_dict()
     loader.close()

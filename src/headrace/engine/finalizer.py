@@ -51,7 +51,8 @@ class Finalizer:
                 self._act()
             except Exception as error:  # noqa: BLE001  (nobody but Python sees it)
                 _print(error)
-            self.detach()
+            finally:
+                self.detach()
 
     def _perform_late(self) -> None:
         """Whatever a handler raised before ``_perform`` began is lost; as a rule it was Ctrl-C."""
