@@ -24,6 +24,7 @@ NAMES = {
     *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
     *("Cache", "CacheError", "CacheUse", "Network", "deterministic"),
     *("Fetching", "Prefetch", "Retry", "fetch"),
+    *("Ray", "RemoteError", "RemoteUse"),
     *("DeviceUse", "NotOnDevice", "StoryEvent", "OnDevice", "Pixels"),
 }
 

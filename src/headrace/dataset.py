@@ -21,7 +21,7 @@ from headrace.store.keys import Keys
 from headrace.store.locate import open_store
 from headrace.store.looking import matching
 from headrace.store.origin import NamingStore
-from headrace.store.provenance import Identified, Provenance, Stamped
+from headrace.store.provenance import Identified, LookedAt, Provenance, Stamped
 from headrace.store.shards.formats import PreparedStore
 from headrace.store.splits.file import chosen
 from headrace.store.wrappers import Retrying
@@ -199,7 +199,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         """What a cache tells each stage's results by."""
         parts = cut(self.transform)
         return {
-            "fetch": (_StoredRows(self.store, self.keys), self._added, self._beside()),
+            "fetch": (_StoredRows(self.store, self.keys), self._added, self._about, self._beside()),
             "decode": (self._decoder(), parts.kept, self.transforms is not None),
             "augment": (self._augment, self._augment_both, self.transforms, self.target_transform, parts.rest),
         }
@@ -211,6 +211,16 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def revision(self) -> Provenance | None:
         """In which state the store is, where it says so."""
         return _provenance(self.store) if isinstance(self.store, Identified) else None
+
+    def store_standing(self, *, afresh: bool) -> Provenance | None:
+        """In which state a store is that is read right here, in whatever process this is, and stays open.
+
+        None where each row says that itself, or it would take a round trip. ``afresh``: whatever it has looked at.
+        """
+        store: Any = self.store
+        if self._reader is not store or isinstance(store, Stamped) or not isinstance(store, Identified):
+            return None
+        return store.standing() if isinstance(store, LookedAt) and not afresh else store.provenance()
 
     def stamp(self, index: int) -> tuple[int, ...] | None:
         """What tells one state of a row from another, where the store says so of each; see ``Stamped``."""
@@ -340,6 +350,9 @@ def _check_ways(known: dict[str, Any], own: dict[str, Any]) -> None:
 
 class _StoredRows:
     """Rows of a store, told apart by what the store says of itself when an epoch begins: not by its URL."""
+
+    asked_seldom = True
+    """Stores may lie behind a network."""
 
     def __init__(self, store: Store, keys: Sequence[str]) -> None:
         self._store, self._keys = store, keys

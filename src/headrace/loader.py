@@ -17,6 +17,7 @@ from headrace.core.story import StoryEvent
 from headrace.engine import settings
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.ordering import facts, saved
+from headrace.engine.elsewhere import Elsewhere
 from headrace.engine.iteration import Iteration
 from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
@@ -28,6 +29,7 @@ from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate, lightning, ray_train
 from headrace.integrations.signature import Signed
+from headrace.remote.options import Ray
 from headrace.trace import session
 
 T_co = TypeVar("T_co", covariant=True)
@@ -46,6 +48,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
     ``scheduling``: ``Scheduling(hand_off=..., spares=..., story=...)``.
     ``cache``: ``Cache(url, size=...)``, which keeps samples for later epochs and other jobs; for datasets in stages.
+    ``remote``: ``Ray(cpus=...)``: what this host cannot make in time is made by other hosts' CPUs.
     ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
     A loader is used from one thread at a time (but any may close it), may be iterated several times at once, and ends
@@ -82,6 +85,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         scheduling: Scheduling | None = None,
         trace: str | os.PathLike[str] | None = None,
         cache: Cache | None = None,
+        remote: Ray | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
         self.trace = None if trace is None else session.checked(trace, "trace")
@@ -95,6 +99,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             raise ValueError(msg)
         if self.cache is not None:
             check_staged(dataset)
+        self.remote = settings.chosen("remote", remote, (Ray,), None)
         self._state: Any = None
         self._leeway = settings.Leeway(
             workers=num_workers is None,
@@ -132,13 +137,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     def _begin(self) -> None:
         """What is not part of the loader's value: counts, memory, iterations."""
         self._kept = Kept(self)
+        self._elsewhere = None if self.remote is None else _elsewhere(self)
         self._iterator: Any = None
         self._latest: Resources | None = None
 
     def _connect(self) -> None:
         """Where rows lie behind a network and no cache may have them, connect while the caller builds a model."""
         rows = Rows.of(self.dataset)
-        if rows is not None and self.cache is None:
+        if rows is not None and self.cache is None and self.remote is None:
             with held():
                 self._kept.connect(rows.orders(self.loading.prefetch, self.batch_size))
 
@@ -262,5 +268,12 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._begin()
 
 
+def _elsewhere(loader: Any) -> Elsewhere:
+    """Other hosts' part in a loader's work. Raises ``RemoteError`` where they can have none."""
+    from headrace.remote import plug  # noqa: PLC0415  (for who has none, it costs nothing)
+
+    return plug.hosts(loader)
+
+
 _PIPES = (IterDataPipe, MapDataPipe)
-_NOT_VALUE = frozenset({"_kept", "_iterator", "_latest"})
+_NOT_VALUE = frozenset({"_kept", "_elsewhere", "_iterator", "_latest"})

@@ -16,7 +16,7 @@ from headrace.engine.consumer.supply import fetcher_process
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS, Pulse
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.process import StoreOrders
 from headrace.sched.acts import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET
@@ -80,7 +80,7 @@ def fetcher_of():
     made = []
 
     def make(store, **options):
-        made.append(Fetcher(Orders(store, Prefetch(**options), Retry(attempts=2), batch=8)))
+        made.append(Fetcher(StoreOrders(store=store, prefetch=Prefetch(**options), retry=Retry(attempts=2), batch=8)))
         return made[-1]
 
     yield make
@@ -303,7 +303,7 @@ PROGRAM = """
 import select
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.process import StoreOrders
 from headrace.sched.acts import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET
@@ -314,7 +314,7 @@ class Mine(RemoteNumbers):
     pass
 
 def main():
-    fetcher, found = Fetcher(Orders(Mine(8), Prefetch(), Retry(), 8)), []
+    fetcher, found = Fetcher(StoreOrders(store=Mine(8), prefetch=Prefetch(), retry=Retry(), batch=8)), []
     try:
         fetcher.ask({number: str(number) for number in range(8)}, found.append)
         while len(found) < 8:

@@ -73,6 +73,10 @@ class CacheUse:
     """Samples served in place of others that were drawn; those come later in the epoch."""
     cheap: int = 0
     """Samples that were not kept because to make them takes less than to keep them and have them from here."""
+    checked: int = 0
+    """Hits that were made anew, to be compared with what the cache gave."""
+    differing: int = 0
+    """Of them, those that were not the same: all that was kept of this data is then dropped."""
     kept: int = 0
     """Entries that all jobs together have put into the cache, for this data, since it was made."""
     evicted: int = 0
@@ -104,6 +108,26 @@ class DeviceUse:
     def plus(self, other: "DeviceUse") -> "DeviceUse":
         sums = {name: getattr(self, name) + getattr(other, name) for name in self.__slots__}
         return DeviceUse(**sums | {"peak_bytes": max(self.peak_bytes, other.peak_bytes)})
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteUse:
+    """Counts of samples made on other hosts, with ``remote=``."""
+
+    samples: int = 0
+    """Made there and brought here."""
+    given_back: int = 0
+    """Samples asked for there and made here: they failed, ended their process twice, or nobody was there any more."""
+    nodes: tuple[tuple[str, int], ...] = ()
+    """How many came from each node, by its address."""
+    lanes: int = 0
+    """Processes that make samples there, now."""
+    by_ray: bool = False
+    """Whether Ray carries some of them, because no stream connects, or none may."""
+    bytes: int = 0
+    """Of what came."""
+    sample_seconds: float = 0.0
+    """In which one of those processes makes a sample, lately."""
 
 
 Changes = tuple[tuple[float, float], ...]
@@ -152,6 +176,8 @@ class Counters:
     """Of samples asked of a cache."""
     device: DeviceUse = DeviceUse()
     """Of batches whose pixels the device does."""
+    remote: RemoteUse = RemoteUse()
+    """Of samples made on other hosts."""
 
 
 @dataclass(unsafe_hash=True)

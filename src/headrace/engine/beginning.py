@@ -1,8 +1,8 @@
 """What an epoch begins with: number, seed, order, the state that it goes on from; and the groups drawn from that."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.consumer.supply.membership import Membership, caching, origins
+from headrace.engine.elsewhere import Elsewhere
+from headrace.engine.fetcher.process import Orders
 from headrace.engine.resources import Resources
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
@@ -129,7 +131,7 @@ def groups(resources: Resources, beginning: Beginning) -> Source:
     drawn = _answered(resources, Groups(order, owed, regrouped, batched=settings.batched), saved)
     if settings.cache is not None and settings.workers == 0:
         return drawn  # what makes samples here reads the store itself
-    return _arriving(resources, drawn)
+    return _arriving(resources, drawn, (beginning.seed, beginning.epoch))
 
 
 def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None) -> Source:
@@ -157,7 +159,10 @@ def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None
 def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     """The loader's place in the cache, and the stages of the dataset as its workers have it."""
     if resources.membership is None or resources.stages is None:
-        about, resources.stages = caching(options, resources.settings.dataset)
+        settings = resources.settings
+        about, resources.stages = caching(options, settings.dataset)
+        seed = (settings.generator or torch.default_generator).initial_seed()
+        about = replace(about, seed=seed, in_order=settings.in_order)
         with held():
             place = resources.kept.memberships.take(lambda place: place.is_for(about))
             resources.membership = place or Membership(about, resources.kept.hits, resources.counters)
@@ -165,20 +170,37 @@ def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     return resources.membership, resources.stages
 
 
-def _arriving(resources: Resources, groups: Source) -> Source:
+def _arriving(resources: Resources, groups: Source, seeds: tuple[int, int]) -> Source:
     """The groups as a fetcher brings their rows, where those come over a network."""
     settings = resources.settings
+    if settings.elsewhere is not None:
+        return _elsewhere(resources, groups, settings.elsewhere, seeds)
     rows = Rows.of(settings.dataset)
     if rows is None or (settings.cache is not None and not rows.staged):
         return groups
+    fetcher = _fetching(resources, lambda: rows.orders(settings.loading.prefetch, settings.batch_size))
+    displacement = settings.scheduling.max_displacement or 0
+    arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
+    return ArrivingGroups(groups, fetcher, rows.key, arrangement, displacement)
+
+
+def _elsewhere(resources: Resources, groups: Source, elsewhere: Elsewhere, seeds: tuple[int, int]) -> Source:
+    """The groups, some of them made on other hosts."""
+    settings = resources.settings
+    told = settings.dataset, settings.worker_init_fn, settings.workers, settings.batch_size or 1
+    fetcher = _fetching(resources, lambda: elsewhere.orders(*told))
+    displacement = settings.scheduling.max_displacement or 0
+    return elsewhere.groups(groups, fetcher, resources.counters, seeds, settings.arrangement, displacement)
+
+
+def _fetching(resources: Resources, told: Callable[[], Orders]) -> Fetcher:
+    """The iteration's fetcher, or one that an iteration before it left, or a new one. ``told``: what it is told."""
     if resources.fetcher is None:
-        orders = rows.orders(settings.loading.prefetch, settings.batch_size)
+        orders = told()
         with held():
             fetcher = resources.kept.fetchers.take(lambda fetcher: fetcher.serves(orders) and fetcher.works())
             resources.fetcher = fetcher or Fetcher(orders, resources.counters.network)
-    displacement = settings.scheduling.max_displacement or 0
-    arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
-    return ArrivingGroups(groups, resources.fetcher, rows.key, arrangement, displacement)
+    return resources.fetcher
 
 
 def samples(resources: Resources) -> Any:

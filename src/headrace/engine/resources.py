@@ -30,6 +30,7 @@ from headrace.engine.pixels.prepared import of
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
 from headrace.engine.step import IterationStep, held
+from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.job import Task
 from headrace.engine.worker.operations import Operations
 from headrace.sched.gauges import Gauges
@@ -218,6 +219,7 @@ class Resources:
             keep_partial=isinstance(settings.on_error, Skip),
             recording=settings.recording,
             arena=None if self.fetcher is None else self.fetcher.arena,
+            brings=Brought if settings.elsewhere is None else settings.elsewhere.brings,
             caching=None if self.membership is None else self.membership.caching,
         )
 
@@ -229,6 +231,8 @@ class Resources:
             self.counters.sample_bytes, self.counters.operations = summary(self.slab.memory, self._operations)
         if self.fetcher is not None:
             self.counters.network = self.fetcher.network
+            if self.settings.elsewhere is not None:
+                self.settings.elsewhere.count(self.fetcher, self.counters)
         if self.membership is not None:
             self.membership.count()
 

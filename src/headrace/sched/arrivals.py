@@ -46,9 +46,31 @@ class Arrivals(Generic[T]):
         self._here: dict[int, T] = {}  # in the order of arrival
 
     @property
+    def drawn(self) -> int:
+        """Samples of groups that are not wholly published."""
+        return sum(len(group.numbers) for group in self._groups)
+
+    @property
     def missing(self) -> int:
         """Samples drawn that have not arrived."""
         return sum(len(group.numbers) for group in self._groups) - len(self._gone) - len(self._here)
+
+    def here(self, payload: T) -> int:
+        """Samples that have arrived as ``payload`` itself, and are not published."""
+        return sum(found is payload for found in self._here.values())
+
+    def all_missing(self) -> list[int]:
+        """Numbers that have not arrived."""
+        drawn = (number for group in self._groups for number in group.numbers)
+        return [number for number in drawn if number not in self._here and number not in self._gone]
+
+    def first_missing(self) -> list[int]:
+        """Numbers that have not arrived, of the first group that lacks some."""
+        for group in self._groups:
+            missing = [number for number in group.numbers if number not in self._here and number not in self._gone]
+            if missing:
+                return missing
+        return []
 
     @property
     def is_empty(self) -> bool:

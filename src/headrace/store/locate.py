@@ -41,7 +41,10 @@ def open_store(url: str | StoreUrl) -> Store:
 
 def open_writable(url: str | StoreUrl) -> WritableStore:
     """The store a URL names, if it takes rows; it need not exist yet."""
-    store = open_store(url)
+    parsed = StoreUrl.parse(url) if isinstance(url, str) else url
+    store = open_store(parsed)
+    if SCHEMES.get(parsed.scheme.partition("+")[0]) is SHARDS:
+        return cast("WritableStore", importlib.import_module("headrace.store.shards.written").open_written(parsed))
     if not isinstance(store, WritableStore):
         raise BadStoreUrl(f"{store.name}: a store with the scheme {store.name.partition(':')[0]}:// can only be read")
     return store

@@ -15,37 +15,16 @@ from headrace import store
 from headrace.core.errors import BadRow, BadStoreUrl, StoreRefused
 from headrace.store import Record
 from headrace.testing.stores import StoreConformance, reader
-from tests.services.process import free_port
 from tests.store.shards.web import serving
 from tests.store.test_shards import COLUMNS, write_mds, write_tar
 
 pytestmark = pytest.mark.service
 
 
-@pytest.fixture(scope="module")
-def endpoint():
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", free_port(18850), verbose=False)
-    server.start()
-    address = "http://{}:{}".format(*server.get_host_and_port())
-    urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=10).close()
-    with pytest.raises(StoreRefused):
-        store.open_store(f"s3://key:secret@bucket/?endpoint={address}").keys()  # the client's own threads begin
-    yield address
-    server.stop()
-
-
 @pytest.fixture
 def web():
     with serving() as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Nothing is kept in anybody's own folder."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
 def upload(endpoint, folder, prefix):
@@ -399,6 +378,8 @@ class TestAddresses:
             store.open_store(url_of("mds", endpoint, "nowhere")).keys()
         with pytest.raises(StoreRefused, match="there are no tar files"):
             store.open_store(url_of("wds", endpoint, "nowhere")).keys()
+        with pytest.raises(StoreRefused, match="there is no such bucket"):
+            store.open_store(f"wds+s3://key:secret@nobucket/x?endpoint={endpoint}").keys()
 
 
 class TestWhatIsThere:

@@ -157,6 +157,8 @@ class InlineRun:
                 return [], []
         else:
             samples, made = [], []
+            if isinstance(self._placed, Staged):
+                self._placed.begin()
             for index, place in zip(indices, group.made_of or repeat(None), strict=False):
                 try:
                     if self._placed is not None:

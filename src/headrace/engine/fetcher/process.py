@@ -12,8 +12,10 @@ import os
 import signal
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Prefetch, Retry
@@ -41,17 +43,46 @@ SLACK = 4
 """So small a share of the memory may lie unused, beyond what is allowed, before it is given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Told(Protocol):
+    """A loop that brings what the training process asks for."""
+
+    def told(self, kind: MessageKind, body: bytes) -> None:
+        """What the training process says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders(ABC):
     """What a fetcher is told first."""
 
-    store: RemoteStore
     prefetch: Prefetch
-    retry: Retry
     batch: int
     """Rows in a batch."""
     live: list[tuple[int, int]] = field(default_factory=list)
     """(offset, bytes) in the arena that an earlier fetcher wrote and somebody still needs."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Where rows come from, as errors call it."""
+
+    @abstractmethod
+    def begun(self, connection: socket.socket, arena: Arena) -> Told:
+        """The loop that follows them, which runs until the process ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOrders(Orders):
+    """Rows of a store are wanted."""
+
+    store: RemoteStore
+    retry: Retry
+
+    @property
+    def name(self) -> str:
+        return self.store.name
+
+    def begun(self, connection: socket.socket, arena: Arena) -> "FetchLoop":
+        return FetchLoop(connection, arena, self)
 
 
 def main(connection: int, arena: int) -> None:
@@ -69,7 +100,7 @@ def main(connection: int, arena: int) -> None:
 async def _serve(connection: socket.socket, arena: Arena) -> None:
     connection.setblocking(False)
     loop, frames = asyncio.get_running_loop(), wire.Frames()
-    fetching: FetchLoop | None = None
+    fetching: Told | None = None
     while data := await loop.sock_recv(connection, 1 << 18):
         for kind, body in frames.feed(data):
             if kind is MessageKind.OPEN:
@@ -78,7 +109,7 @@ async def _serve(connection: socket.socket, arena: Arena) -> None:
                 except StoreError as error:
                     await loop.sock_sendall(connection, wire.facts(MessageKind.FATAL, failures.described(error)))
                     continue
-                fetching = FetchLoop(connection, arena, orders)
+                fetching = orders.begun(connection, arena)
                 _live(loop, arena)  # not before: to load a program may take longer than a pulse may be missed
             elif fetching is not None:
                 fetching.told(kind, body)
@@ -92,7 +123,7 @@ def _live(loop: asyncio.AbstractEventLoop, arena: Arena) -> None:
 class FetchLoop:
     """Asks for rows as far as the window and the memory allow, puts them into the arena, tells where they lie."""
 
-    def __init__(self, connection: socket.socket, arena: Arena, orders: Orders) -> None:
+    def __init__(self, connection: socket.socket, arena: Arena, orders: StoreOrders) -> None:
         """Connects at once."""
         self._connection, self._arena = connection, arena
         self._extents, self._memory = Extents(arena.size, orders.live), orders.prefetch.memory

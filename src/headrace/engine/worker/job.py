@@ -44,6 +44,8 @@ class Task:
     """The trace, if there is one."""
     arena: Arena | None
     """Where rows lie that were brought over a network, if some are."""
+    brings: Callable[[Any, Arena | None], Any]
+    """Makes a ``Brought``, which makes samples of them."""
     caching: Caching | None
     """The cache, if there is one."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from headrace.store.locate import SCHEMES
-
 LARGEST = 1 << 26
 """Bytes of an index that is looked into."""
 
@@ -26,8 +24,6 @@ class ShardFolder:
         inside = "" if self.place.resolve() == Path(text).resolve() else f" ({self.place.name})"
         files = f"file://{quote(str(Path(text).resolve()))}?labels=none for the files themselves as samples"
         samples = f"write {self.scheme}://{where} for the samples in them, or {files}"
-        if self.scheme not in SCHEMES:
-            samples = f"they have to be read by {self.library}; write {files}"
         return f"{text}: there are shards of {self.library} in it{inside}: {samples}"
 
 

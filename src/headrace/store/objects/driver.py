@@ -29,6 +29,8 @@ OPTIONS: Mapping[str, Sequence[str]] = {
 }
 """What may stand behind the ``?``, by where the bucket is."""
 _OTHER_BYTES = re.compile(r"status code: 416|Content-Range|Requested \d+\.\.\d+, got")
+_REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d")
+"""What a server will say again: all that is the client's fault, but for what came too late, too early, too often."""
 _QUERY = re.compile(r"\?[^\s'\"<>]*")
 
 _used: set[int] = set()
@@ -230,9 +232,10 @@ class Bucket:
         said = _said(error)
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return StoreRefused.at(self._name, f"{said} (credentials or permission)")
-        if isinstance(error, NOT_THERE):
+        if isinstance(error, NOT_THERE) or "NoSuchBucket" in said:
             return StoreRefused.at(self._name, f"there is no such bucket: {said}")
-        kind = StoreUnavailable if isinstance(error, exceptions.GenericError) else StoreRefused
+        passing = isinstance(error, exceptions.GenericError) and not _REFUSED.search(said)
+        kind = StoreUnavailable if passing else StoreRefused
         return kind.at(self._name, f"{said}")
 
 

@@ -20,6 +20,7 @@ from headrace.core.options import Retry
 from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, RemoteStore, Row, Schema, Session
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
+from headrace.store.known_keys import KnownKeys
 from headrace.store.objects import metadata
 from headrace.store.objects.driver import Bucket
 from headrace.store.origin import RemovingStore
@@ -139,8 +140,8 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
         except (ValueError, TypeError, OverflowError) as error:
             raise StoreRefused.at(self.name, f"a part of the metadata is damaged: {error}") from error
 
-    async def _keys(self) -> metadata.KnownKeys:
-        found = metadata.KnownKeys()
+    async def _keys(self) -> KnownKeys:
+        found = KnownKeys()
         async for row in metadata.rows(self._bucket, self.name):
             found.note([row["key"]], there=metadata.REMOVED not in row)
         return found
@@ -197,7 +198,7 @@ class ObjectWriter:
         self,
         bucket: Bucket,
         schema: Schema,
-        there: metadata.KnownKeys,
+        there: KnownKeys,
         last: int,
         background: Background,
         store: str,

@@ -57,7 +57,10 @@ class ShardCatalogue(UrlNamed):
     def provenance(self) -> Provenance:
         """The shards' place, what is read of them, and the state of each."""
         self._looked = 0
-        states = "\n".join(f"{each.object} {each.size} {each.etag}" for each in self._open().files)
+        return self._told(self._open())
+
+    def _told(self, opened: OpenedShards) -> Provenance:
+        states = "\n".join(f"{each.object} {each.size} {each.etag}" for each in opened.files)
         return Provenance(f"{self._format.identity}:{self._place.identity}", digest_of(states))
 
     def prepare(self) -> None:

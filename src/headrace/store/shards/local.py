@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 from headrace.core.errors import StoreError
 from headrace.store.base import LocalStore, Row
+from headrace.store.provenance import Provenance
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing
 from headrace.store.shards.folder_place import FolderPlace
 from headrace.store.shards.formats import Format, OpenedShards
@@ -22,6 +23,7 @@ class LocalShards(ShardCatalogue, LocalStore):
     def __init__(self, url: StoreUrl, shards: Format, place: FolderPlace) -> None:
         super().__init__(url, shards, place)
         self._tables, self._blocks = Recent(TABLES), Recent(BLOCKS)
+        self._standing: tuple[OpenedShards, Provenance] | None = None
 
     def get(self, key: str) -> Row:
         opened = self._open()
@@ -41,6 +43,13 @@ class LocalShards(ShardCatalogue, LocalStore):
         except FAULTS as error:
             raise bad(self.name, key, opened.shards[shard], error) from error
         return Row(key, payload, label)
+
+    def standing(self) -> Provenance:
+        """The provenance of what this process reads: where a shard is another one by now, reading it raises."""
+        opened = self._open()
+        if self._standing is None or self._standing[0] is not opened:
+            self._standing = opened, self._told(opened)
+        return self._standing[1]
 
     def close(self) -> None:
         self._tables, self._blocks = Recent(TABLES), Recent(BLOCKS)

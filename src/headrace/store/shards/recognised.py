@@ -60,7 +60,7 @@ def told(names: Sequence[str], index: bytes | None, url: str) -> str:
 
 def _kind(name: str) -> str:
     path = PurePosixPath(name)
-    if path.name == "index.json":
+    if path.name in {"index.json", "headrace-schema.json"}:
         return "index"
     while path.suffix in _PACKED:
         path = path.with_suffix("")

@@ -14,7 +14,7 @@ from headrace.store.shards.local import LocalShards
 from headrace.store.url import StoreUrl
 
 
-class _Known(NamedTuple):
+class KnownFormat(NamedTuple):
     """A format, and the module that reads it."""
 
     made: str
@@ -23,23 +23,20 @@ class _Known(NamedTuple):
     """Endings of paths that name shards, and not the folder that they are in."""
 
 
-FORMATS: Mapping[str, _Known] = {
-    "mds": _Known("mds:MdsFormat", ("data", "label", "split", "streams")),
-    "litdata": _Known("litdata:LitDataFormat", ("data", "label", "block")),
-    "files": _Known("files:FilesFormat", ("labels", "extensions")),
-    "parquet": _Known("parquet:ParquetFormat", ("data", "label"), (".parquet",)),
-    "wds": _Known("webdataset:TarFormat", ("data", "label", "index"), (".tar", ".json")),
+FORMATS: Mapping[str, KnownFormat] = {
+    "mds": KnownFormat("mds:MdsFormat", ("data", "label", "split", "streams")),
+    "litdata": KnownFormat("litdata:LitDataFormat", ("data", "label", "block")),
+    "files": KnownFormat("files:FilesFormat", ("labels", "extensions")),
+    "parquet": KnownFormat("parquet:ParquetFormat", ("data", "label"), (".parquet",)),
+    "wds": KnownFormat("webdataset:TarFormat", ("data", "label", "index"), (".tar", ".json")),
 }
 PLACES = ("s3", "gs", "az", "https", "http", "file")
 
 
 def open_shards(url: StoreUrl) -> Store:
     """The store. Nothing is read yet. Raises ``BadStoreUrl`` or ``MissingDriver``."""
-    what, _, where = url.scheme.partition("+")
-    known, where = FORMATS[what], where or "file"
-    if where not in PLACES:
-        raise BadStoreUrl.at(url.redacted, f"shards are read from {', '.join(PLACES)}, and not from {where!r}")
-    folder, names = _parted(url.path, known.suffixes)
+    _, where, known = place_of(url)
+    folder, names = parted(url.path, known.suffixes)
     if where == "file":
         url.only(known.options)
         if url.hosts or url.user or not url.path.strip("/"):
@@ -56,14 +53,22 @@ def open_shards(url: StoreUrl) -> Store:
     return RemoteShards(url, _format(known, url, names), BucketPlace(bucket, url.redacted, kept))
 
 
-def _format(known: _Known, url: StoreUrl, names: str) -> Format:
+def place_of(url: StoreUrl) -> tuple[str, str, KnownFormat]:
+    """What the shards are, where they are, and how they are read."""
+    what, _, where = url.scheme.partition("+")
+    if where and where not in PLACES:
+        raise BadStoreUrl.at(url.redacted, f"shards are read from {', '.join(PLACES)}, and not from {where!r}")
+    return what, where or "file", FORMATS[what]
+
+
+def _format(known: KnownFormat, url: StoreUrl, names: str) -> Format:
     module, _, name = known.made.partition(":")
     made = getattr(importlib.import_module(f"headrace.store.shards.{module}"), name)
     found: Format = made(url, names) if known.suffixes else made(url)
     return found
 
 
-def _parted(path: str, suffixes: tuple[str, ...]) -> tuple[str, str]:
+def parted(path: str, suffixes: tuple[str, ...]) -> tuple[str, str]:
     """The folder, and what in it is meant; nothing where that is all of it."""
     if not suffixes or not (path.endswith(suffixes) or is_list(path)):
         return path, ""

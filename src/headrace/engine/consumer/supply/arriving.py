@@ -70,9 +70,13 @@ class ArrivingGroups:
         numbers = self._arrivals.draw(group.indices, self._fetcher.number(len(group.indices)))
         if group.made_of:
             self._plans.update(zip(numbers, (plan for plan, _ in group.made_of), strict=True))
+        self._request(numbers, group.indices)
+
+    def _request(self, numbers: range, indices: list[Any]) -> None:
+        """Ask for the rows of a group that was drawn."""
         keys: dict[int, str] = {}
         unasked: list[int] = []
-        for number, index in zip(numbers, group.indices, strict=True):
+        for number, index in zip(numbers, indices, strict=True):
             plan = self._plans.get(number)
             if plan is not None and plan.word not in {0, LOOK}:  # the cache has it
                 unasked.append(number)

@@ -48,6 +48,8 @@ class Fetcher:
         self._numbers = 0
         self._group = 1
         self.network = self._before = before
+        self.facts: dict[str, Any] = {}
+        """What the process said of itself last."""
         self.ask_for = 2 * self.batch
         """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
 
@@ -169,7 +171,7 @@ class Fetcher:
                     sink(place)
                     self._asked.pop(place.number, None)
         elif kind is MessageKind.FACTS:
-            facts = json.loads(body)
+            facts = self.facts = json.loads(body)
             self.ask_for = int(facts["ask_for"])
             self.network = _added(self._before, facts)
         elif kind is MessageKind.FATAL:
@@ -184,7 +186,7 @@ class Fetcher:
     def _start(self) -> FetcherProcess:
         with held():
             orders = replace(self._orders, live=[(offset, size) for offset, (size, _) in self._live.items()])
-            told = packed(orders, orders.store.name)
+            told = packed(orders, orders.name)
             asked = ((number, key) for number, (key, _) in self._asked.items())
             first = wire.frame(MessageKind.OPEN, told) + wire.asks(asked, self._group)
             self._process = FetcherProcess(self.arena, first)
@@ -197,7 +199,7 @@ class Fetcher:
         code = self._end()
         self._deaths += 1
         if self._deaths > DEATHS_ALLOWED:
-            server = self._orders.store.name
+            server = self._orders.name
             msg = f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, " + (
                 "the last time because it hung and was killed" if hung else f"the last time with exit code {code}"
             )
