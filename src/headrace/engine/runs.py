@@ -160,7 +160,9 @@ def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
 
 def _errors(resources: Resources) -> Errors:
     settings = resources.settings
-    return Errors(settings.on_error, resources.counters, None if settings.iterable else settings.samples)
+    return Errors(
+        settings.on_error, resources.counters, None if settings.iterable else settings.samples, settings.dataset
+    )
 
 
 def _sent(resources: Resources, run: EpochRun) -> EpochRun:

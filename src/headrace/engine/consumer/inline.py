@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
+from headrace.engine.staging.members import bulk_of
 from headrace.engine.step import IterationStep
 from headrace.engine.worker import seeding
 from headrace.engine.worker.brought import Brought
@@ -65,7 +66,7 @@ class InlineRun:
         self.hands: Hands[Group] = deque()
         self._placed = dataset if isinstance(dataset, Staged | Brought) else None
         self._get: Callable[[Any], Any] = self._placed or partial(getitem, dataset)
-        self._bulk = getattr(dataset, "__getitems__", None) if batched else None
+        self._bulk = bulk_of(dataset) if batched else None
         if observer is not None:
             self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
             self._get = observer.samples(self._get)

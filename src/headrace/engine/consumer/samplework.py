@@ -238,7 +238,7 @@ class SampleWork:
         """Workers may be replaced as long as they make something."""
         if not self.epoch.is_hopeless:
             return None
-        return f"{how}. Workers end before they make a sample; does worker_init_fn end them?"
+        return f"{self.pool.unimportable()}{how}. Workers end before they make a sample; does worker_init_fn end them?"
 
     def _begin_again(self) -> None:
         """Make what is owed again, each batch on one worker: its samples cannot travel between them."""

@@ -140,7 +140,6 @@ class Rendering:
                 self._counters.device = self._counters.device.plus(work.use)
             work.verdict = []
             for position, error in work.failed:
-                error.add_note(f"headrace: sample {bundle.indices[position]!r}")
                 self._counters.samples -= 1
                 raised = self._errors.judged(bundle.indices[position], error, error)
                 work.verdict += [] if raised is None else [raised]

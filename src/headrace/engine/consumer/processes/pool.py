@@ -6,11 +6,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.context import BaseContext
 
 from headrace.core.errors import LoaderClosed
 from headrace.core.story import StoryLog
-from headrace.engine.consumer.processes.starting import Child, Starter, await_end, ending, kill
+from headrace.engine.consumer.processes.starting import Child, Starter, await_end, ending, kill, unimportable
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell, Mutex, Section, new_lock
 from headrace.engine.memory.reservation import Reservation
@@ -59,6 +60,7 @@ class Pool:
             except OSError:
                 lock.close()
                 raise
+        self.unimportable = partial(unimportable, task, context.get_start_method())
         self._starter = Starter(context, task, self._wiring, lanes, base_seed)
         self._bells: list[Bell] = []
         self._children: list[Child | None] = []
@@ -124,7 +126,8 @@ class Pool:
         if by_forker and not self._starter.has_forker:
             warnings.warn(
                 "the process that replaces workers is gone (often the out-of-memory killer): until the next iter() "
-                "they are forked from this one, and inherit the locks that other threads hold at that moment",
+                "they are forked from this one, with the dataset as it is then and without the cache, and inherit the "
+                "locks that other threads hold at that moment",
                 RuntimeWarning,
                 stacklevel=3,
             )
