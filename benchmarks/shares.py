@@ -45,6 +45,7 @@ SHARES: Mapping[str, Share] = {
     "busy": Share(6.0, 2.0, cases=("speech 3 s, random, CPUs at 80 %", "0.3 % stragglers, CPUs at 80 %")),
     "resnet": Share(4.0, 2.0),
     "on_device": Share(8.0, 3.0),
+    "advice": Share(1.0, cases=("30 ms of waiting",), short=True),
     "profilers": Share(3.0, 1.0),
     "attribution": Share(2.0, 0.5),
     "pipelines": Share(2.0, 0.5),
