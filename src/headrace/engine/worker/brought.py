@@ -94,7 +94,7 @@ class Brought:
         """Where the row of the next sample lies."""
 
     def reads(self, body: memoryview, count: int) -> list[Arrived | None]:
-        """What was written for ``count`` samples: see ``Planned``."""
+        """What was written for ``count`` samples: see ``Group.notes``."""
         return wire.read_places(body, count)
 
     def settle(self) -> None:

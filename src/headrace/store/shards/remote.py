@@ -49,8 +49,9 @@ class RemoteShards(ShardCatalogue, NeighbourStore):
             if place is None:
                 raise missing(self.name, key)
             found[number] = place
-        whole = bool(opened.shards) and all(map(opened.is_block, range(len(opened.shards))))
-        sizes = np.array([shard.size for shard in opened.shards], np.int64)
+        every = range(len(opened.shards))
+        whole = bool(every) and all(map(opened.is_whole, every))
+        sizes = np.array([opened.room(shard) for shard in every], np.int64)
         return Lying(found[:, 0], found[:, 1], np.array(opened.counts(), np.int64), sizes, whole)
 
     def _ran(self, steps: Steps[T]) -> T:
@@ -72,7 +73,7 @@ class ShardSession:
         try:
             table = await self._table_of(shard)
             wanted = opened.piece(shard, position, table)
-            piece = await (self._block_of(shard, wanted) if opened.is_block(shard) else self._read(wanted))
+            piece = await (self._block_of(shard, wanted, table) if opened.is_block(shard) else self._read(wanted))
             payload, label = opened.row(shard, position, piece, table)
         except StoreError as error:
             error.key = key
@@ -90,8 +91,7 @@ class ShardSession:
             table = await self._table_of(shard)
             places = [self._piece(shard, each, table) for each in positions]
             if self._opened.is_block(shard):
-                block = await self._block_of(shard, self._opened.piece(shard, position, table))
-                return [self._row(shard, each, block, table) for each in positions]
+                return await self._from_blocks(shard, positions, places, table)
             there = [place for place in places if place is not None]
             if not there:
                 raise DamagedShard("it is damaged, and so are its neighbours")
@@ -141,8 +141,21 @@ class ShardSession:
         steps = self._opened.table(shard)
         return None if steps is None else await self._tables.get(shard, 0, lambda: self._table(steps))
 
-    async def _block_of(self, shard: int, wanted: Wanted) -> Any:
-        return await self._blocks.get(wanted, wanted.end - wanted.begin, lambda: self._block(shard, wanted))
+    async def _block_of(self, shard: int, wanted: Wanted, table: Any) -> Any:
+        return await self._blocks.get(wanted, wanted.end - wanted.begin, lambda: self._block(shard, wanted, table))
+
+    async def _from_blocks(
+        self, shard: int, positions: range, places: Sequence[Wanted | None], table: Any
+    ) -> list[Row | None]:
+        """Neighbours out of the blocks they lie in, which may be several. Raises what reading one of them raises."""
+        wanted = sorted({place for place in places if place is not None})
+        blocks = dict(
+            zip(wanted, await asyncio.gather(*(self._block_of(shard, each, table) for each in wanted)), strict=True)
+        )
+        return [
+            None if place is None else self._row(shard, each, blocks[place], table)
+            for each, place in zip(positions, places, strict=True)
+        ]
 
     async def _table(self, steps: Steps[Any]) -> Unpacked:
         table = await self._place.run(steps)
@@ -153,6 +166,6 @@ class ShardSession:
             return b""
         return await self._hedging.read(wanted.end - wanted.begin, lambda: self._place.bucket.read(*wanted))
 
-    async def _block(self, shard: int, wanted: Wanted) -> Unpacked:
+    async def _block(self, shard: int, wanted: Wanted, table: Any) -> Unpacked:
         raw = await self._read(wanted)
-        return await asyncio.to_thread(self._opened.block, shard, raw)
+        return await asyncio.to_thread(self._opened.block, shard, raw, wanted.begin, table)
