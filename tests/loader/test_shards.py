@@ -152,6 +152,17 @@ def test_other_words_than_global_are_refused(web):
         DataLoader(dataset_of(web), shuffle="blocks")
 
 
+@pytest.mark.parametrize("what", ["mds", "wds"])
+def test_places_are_the_same_however_they_are_found(web, what):
+    dataset = dataset_of(web, what)
+    keys = list(dataset.keys)
+    at_once, one_by_one = dataset.store.lying(keys), dataset.store.lying(keys[:-1])
+    assert at_once.shards[:-1].tolist() == one_by_one.shards.tolist()
+    assert at_once.places[:-1].tolist() == one_by_one.places.tolist()
+    with pytest.raises(headrace.MissingKey, match="nobody"):
+        dataset.store.lying([*keys[:-1], "nobody"])
+
+
 def test_a_loader_can_be_copied(web, monkeypatch):
     import pickle
 

@@ -58,6 +58,12 @@ class Rows:
         found: str = self._dataset.keys[self._inner(index)]
         return found
 
+    def keys(self) -> list[str]:
+        """The keys of all samples, by index."""
+        return (
+            list(self._dataset.keys) if self._indices is None else [self._dataset.keys[each] for each in self._indices]
+        )
+
     def sample(self, index: Any, row: Row) -> Any:
         """The sample, made of its row."""
         return self._dataset.made_of(self._inner(index), row)
@@ -94,7 +100,7 @@ class Brought:
         """Where the row of the next sample lies."""
 
     def reads(self, body: memoryview, count: int) -> list[Arrived | None]:
-        """What was written for ``count`` samples: see ``Planned``."""
+        """What was written for ``count`` samples: see ``Group.notes``."""
         return wire.read_places(body, count)
 
     def settle(self) -> None:

@@ -87,7 +87,7 @@ class Staged:
             self._share.use(self._told.holds)
 
     def reads(self, body: memoryview, count: int) -> list[Place]:
-        """What was written for ``count`` samples: see ``Allotted`` and ``Planned``."""
+        """What was written for ``count`` samples: see ``Group.notes``."""
         if self._rows is None:
             return [(plan, None) for plan in read_plans(body, count)]
         places = wire.read_places(body, count)
