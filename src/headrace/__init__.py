@@ -28,7 +28,7 @@ from headrace.core.errors import (
     TraceError,
     WorkerDied,
 )
-from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
+from headrace.core.options import Loading, Prefetch, Raise, Ranks, Retry, Scheduling, Seeding, Skip
 from headrace.core.stats import CacheUse, DeviceUse, Failure, Network, Operation, RemoteUse, Stats
 from headrace.core.story import StoryEvent
 from headrace.trace.session import tracing
@@ -75,6 +75,7 @@ __all__ = [
     "Pixels",
     "Prefetch",
     "Raise",
+    "Ranks",
     "Ray",
     "RemoteError",
     "RemoteUse",

@@ -2,8 +2,9 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -11,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
-from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
+from headrace.core.options import Loading, OnError, Raise, Ranks, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.core.story import StoryEvent
 from headrace.engine import settings
@@ -22,6 +23,9 @@ from headrace.engine.iteration import Iteration
 from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
 from headrace.engine.resources import Resources
+from headrace.engine.sampling import elastic
+from headrace.engine.sampling.choice import planned
+from headrace.engine.sampling.planned import planned_in
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import check_staged, revision
 from headrace.engine.worker.brought import Rows
@@ -62,7 +66,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self,
         dataset: Dataset[T_co],
         batch_size: int | None = 1,
-        shuffle: bool | None = None,
+        shuffle: bool | Literal["global"] | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
         num_workers: int | None = None,
@@ -85,6 +89,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         scheduling: Scheduling | None = None,
         trace: str | os.PathLike[str] | None = None,
         cache: Cache | None = None,
+        ranks: Ranks | None = None,
         remote: Ray | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
@@ -99,6 +104,13 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             raise ValueError(msg)
         if self.cache is not None:
             check_staged(dataset)
+        self.ranks = settings.chosen("ranks", ranks, (Ranks,), None)
+        memory = self.loading.prefetch.memory
+        order = None
+        if sampler is None and batch_sampler is None:
+            order = planned(dataset, shuffle, self.ranks, memory=memory, generator=generator)
+        elif self.ranks is not None:
+            raise ValueError("DataLoader(ranks=...) divides an order of the loader's own: leave sampler out")
         self.remote = settings.chosen("remote", remote, (Ray,), None)
         self._state: Any = None
         self._leeway = settings.Leeway(
@@ -111,8 +123,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         super().__init__(
             dataset,
             batch_size,
-            shuffle,
-            sampler,
+            bool(shuffle) if order is None and shuffle is not None else None,
+            sampler if order is None else order,
             batch_sampler,
             automatic_workers() if num_workers is None else num_workers,
             collate_fn,
@@ -202,8 +214,11 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
         return saved.sealed(state)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Take up where ``state`` was taken, at the next ``iter()``. An empty state starts over.
+
+        With ``ranks=``, it may be the states of all ranks of one moment, of any number of them and in any order: every
+        rank that goes on, of any number, is given the same ones.
 
         Raises ``StateMismatch`` for whatever is not a state of a loader like this one, and is then as it was. The
         state stays loaded until the epoch that goes on from it has delivered a batch.
@@ -213,18 +228,27 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if state == {}:
             self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
-        checked = saved.checked(state)
+        order = planned_in(self._index_sampler)
+        if isinstance(state, (list, tuple)):
+            checked = elastic.taken_up(order, state)
+        else:
+            checked = elastic.divided(order, saved.checked(state))
         facts.compare(self._settings().facts, checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
             checked = saved.sealed({**checked, "finished": True})
+        if order is not None and checked["finished"]:
+            order.set_epoch(checked["epoch"] + 1)
         self._kept.saved = checked
 
     def stats(self) -> Stats:
         """What was counted since the loader was made."""
         if self._latest is not None:
             self._latest.count()
-        return self._kept.counters.snapshot()
+        found, order = self._kept.counters.snapshot(), planned_in(self._index_sampler)
+        if order is None:
+            return found
+        return replace(found, network=replace(found.network, order=order.arranged.words))
 
     def story(self, index: Any = None) -> list[StoryEvent]:
         """What happened to the sample of this index, and why, oldest first; without one, all that is remembered.

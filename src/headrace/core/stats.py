@@ -45,6 +45,8 @@ class Network:
     window: int = 0
     restarts: int = 0
     """Fetching processes that died and were replaced."""
+    order: str = ""
+    """How samples of shards are read, where the loader chose their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from headrace.engine.consumer.supply.membership import Membership, caching, orig
 from headrace.engine.elsewhere import Elsewhere
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.resources import Resources
+from headrace.engine.sampling.planned import PlannedSampler, planned_in
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
 from headrace.engine.worker.brought import Brought, Rows
@@ -179,7 +181,9 @@ def _arriving(resources: Resources, groups: Groups | ExchangedGroups, seeds: tup
     fetcher = _fetching(resources, lambda: rows.orders(settings.loading.prefetch, settings.batch_size))
     displacement = settings.scheduling.max_displacement or 0
     arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
-    return ArrivingGroups(groups, fetcher, rows.key, arrangement, displacement)
+    order = planned_in(settings.index_sampler)
+    key = rows.key if order is None else partial(_marked, order, rows)
+    return ArrivingGroups(groups, fetcher, key, arrangement, displacement)
 
 
 def _elsewhere(
@@ -201,6 +205,11 @@ def _fetching(resources: Resources, told: Callable[[], Orders]) -> Fetcher:
             fetcher = resources.kept.fetchers.take(lambda fetcher: fetcher.serves(orders) and fetcher.works())
             resources.fetcher = fetcher or Fetcher(orders, resources.counters.network)
     return resources.fetcher
+
+
+def _marked(order: PlannedSampler, rows: Rows, index: Any) -> str:
+    """The key of a sample, with the block that it is to be read in."""
+    return order.marked(index, rows.key(index))
 
 
 def samples(resources: Resources) -> Any:

@@ -65,3 +65,5 @@ class Job:
     mask: frozenset[int] = frozenset()
     """The trainer's signal mask: signals are held while a process is forked."""
     resume: Resume = field(default_factory=Resume)
+    late: bool = False
+    """Whether the dataset may be another by now than the first workers have: a cache is none of its business."""

@@ -59,6 +59,8 @@ def main(job: Job) -> None:
         brought = task.brings(task.dataset, task.arena)
     else:
         brought = Staged(task.dataset, task.caching, Counter.of_worker(task.caching.counts, job.lane), arena=task.arena)
+        if job.late:
+            brought.stay_away()
     observer = Observer(task.dataset, task.recording, memory)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     if task.iterable:

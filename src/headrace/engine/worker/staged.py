@@ -1,6 +1,7 @@
 """Samples in stages, begun at the latest one that a cache has."""
 
 import logging
+import math
 import time
 from resource import RUSAGE_THREAD, getrusage
 from typing import Any
@@ -66,7 +67,7 @@ class Staged:
         self._near = caching.options.url.startswith("shm:")
         self._worth = KeepingWorth(LOCAL if self._near else REMOTE)
         self._counter = counter
-        self._checks = SpotChecks(counter, self._codec)
+        self._checks = SpotChecks(counter, self._codec, here=share is not None)
         self._gathered = Gathered()
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
@@ -103,6 +104,10 @@ class Staged:
         except Exception:
             with self._stages.naming(index):
                 raise
+
+    def stay_away(self) -> None:
+        """Do without the cache for good: the dataset here may be another than the one it was opened for."""
+        self._again = math.inf
 
     def begin(self) -> None:
         """A batch begins, in the trainer's own process: what a changed dataset gives is not what the cache has."""

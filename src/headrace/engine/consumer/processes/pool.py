@@ -113,7 +113,8 @@ class Pool:
         if by_forker and not self._starter.has_forker:
             warnings.warn(
                 "the process that replaces workers is gone (often the out-of-memory killer): until the next iter() "
-                "they are forked from this one, and inherit the locks that other threads hold at that moment",
+                "they are forked from this one, with the dataset as it is then and without the cache, and inherit the "
+                "locks that other threads hold at that moment",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -174,6 +174,7 @@ class Starter:
         self._forks = context.get_start_method() == "fork"
         self._told: Any = task if self._forks else None  # what a process gets; made with the first
         self._forker: Forker | None = None
+        self._late = False  # a forker is gone, which was what the dataset was when the first workers were started
 
     @property
     def has_forker(self) -> bool:
@@ -215,6 +216,7 @@ class Starter:
 
     def _end_forker(self) -> None:
         if self._forker is not None:
+            self._late = True
             self._forker.close()
             self._forker = None
 
@@ -250,6 +252,7 @@ class Starter:
             wiring=self._wiring,
             bell=self._wiring.consumer,
             task=self._told,
+            late=self._late,
             resume=resume,
         )
 

@@ -84,6 +84,8 @@ class Fetcher:
         if self._torn or self._refused is not None:
             return False
         self.forget()
+        if self._process is not None:
+            self._process.outbox += wire.frame(MessageKind.REST, b"")
         if not self.works():
             return False
         self.arena.empty()
