@@ -178,10 +178,9 @@ class Resources:
         if self.pool is None:
             assert self.base_seed is not None
             task = self._task(standard=standard)
-            context = settings.context or torch.multiprocessing.get_context()
             self._operations = Operations(settings.dataset).names
             with held():
-                pool = Pool(slab.memory, settings.workers, context, task, self.base_seed, self.counters.story)
+                pool = Pool(slab.memory, settings.workers, settings.context, task, self.base_seed, self.counters.story)
                 self.pool = pool
             coming = gauges.generation + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
