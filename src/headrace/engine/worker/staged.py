@@ -2,6 +2,9 @@
 
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
+from operator import getitem
 from resource import RUSAGE_THREAD, getrusage
 from typing import Any
 
@@ -45,13 +48,11 @@ class Staged:
         """``counter``: of what samples begin with. ``share``: the rank's own, in its own process; a worker opens one
         for itself, with the first plan.
         ``arena``: where rows lie that a fetcher has brought, if one does.
-
-        To be made before the dataset's operations are noted, see ``staged``.
         """
         self._dataset, self._caching = dataset, caching
+        self._get: Callable[[Any], Any] = partial(getitem, dataset)
         self._stages: Stages = staged(dataset, caching.scopes)
-        self.observer: Observer | None = None
-        """Who is told what samples are made of."""
+        self._observer: Observer | None = None
         self._codec: Codec = codec()
         self._share = share
         self._again, self._pause = 0.0, PAUSE
@@ -78,12 +79,18 @@ class Staged:
         share = None if plan is None else self._opened()
         if plan is None or share is None:
             self._counter.found(W.NOWHERE)
-            return named(index, self._dataset[index] if row is None else self._made_of(index, row))
+            return named(index, self._get(index) if row is None else self._made_of(index, row))
         try:
             return named(index, self._made(share, index, plan, row))
         except Exception:
             with self._stages.naming(index):
                 raise
+
+    def watched_by(self, observer: Observer) -> None:
+        """Tell it what samples are made of, and let it see the stages."""
+        self._observer = observer
+        self._get = observer.getter()
+        self._stages = staged(self._dataset, self._caching.scopes, observer.noted)
 
     def settle(self) -> None:
         """Let what is to be kept be found: before samples are handed on, so that an epoch that is over has kept all."""
@@ -100,8 +107,8 @@ class Staged:
     def _made(self, share: Share, index: Any, plan: Plan, row: Arrived | None) -> Any:
         form, value = self._found(share, index, plan)
         self._counter.found(form)
-        if self.observer is not None:
-            self.observer.tier = form
+        if self._observer is not None:
+            self._observer.tier = form
         # What was to be found and is stale, or gone, is kept anew as it was: it is known to be worth its room.
         anew = form == W.NOWHERE and plan.word not in {0, W.LOOK}
         keep = W.form_of(plan.word) if anew else plan.keep
@@ -160,17 +167,14 @@ class Staged:
 
     def _made_of(self, index: Any, row: Arrived) -> Any:
         """The sample, without a cache."""
-        value = self._brought(index, row)
-        for stage in self._stages.after(W.ENCODED):
-            value = stage.run(value)
-        return value
+        return self._stages.run(index, self._brought(index, row), W.ENCODED)
 
     def _brought(self, index: Any, row: Arrived) -> Any:
         """What is stored, as it was brought. A row that could not be read raises the store's error."""
         assert self._arena is not None
         assert self._rows is not None
-        if self.observer is not None:
-            self.observer.brought(row.size, row.retries, row.began, row.took)
+        if self._observer is not None:
+            self._observer.brought(row.size, row.retries, row.began, row.took)
         return self._rows.encoded(index, self._arena.read(row, self._rows.key(index)))
 
     def _opened(self) -> Share | None:
