@@ -28,6 +28,7 @@ class Share:
 
 SHARES: Mapping[str, Share] = {
     "overhead": Share(3.2, 0.8),
+    "shuffle": Share(1.5, 0.2),
     "startup": Share(1.2, 0.5),
     "images": Share(3.5, 1.1),
     "scheduling": Share(2.7, cases=("0.3 % stragglers",), short=True),

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_sharer
 import multiprocessing.resource_tracker
@@ -38,6 +39,10 @@ GRACE_S = 20.0
 
 # Forked children inherit OpenMP's locks but not its threads; with one thread there is no pool to miss.
 torch.set_num_threads(1)
+
+# What a test changes, its workers inherit, and they start at once. Not every Python's default: from 3.14 on that is a
+# fork server, under which parity/test_start_methods and loader/test_forkserver look at what may differ.
+multiprocessing.set_start_method("fork")
 
 _PASSED = pytest.StashKey[bool]()
 

@@ -258,11 +258,26 @@ def test_one_that_is_killed_has_left_what_was_finished(results):
 
 
 class TestFigures:
-    @pytest.mark.parametrize("page", [figures.PAGE, figures.README], ids=lambda page: page.name)
-    def test_pages_have_those_of_the_results(self, page):
-        text, results = page.read_text(), figures.Results(figures.RESULTS)
-        made = figures.table(results, headlines=page == figures.README)
-        assert figures.placed(text, made) == text, "run `make figures`"
+    @pytest.mark.parametrize(
+        ("page", "made"), [(figures.PAGE, figures.table), (figures.README, figures.headlines)], ids=["page", "README"]
+    )
+    def test_pages_have_those_of_the_results(self, page, made):
+        text = page.read_text()
+        assert figures.placed(text, made(figures.Results(figures.RESULTS))) == text, "run `make figures`"
+
+    def test_the_readme_has_few_of_them(self):
+        shown = figures.headlines(figures.Results(figures.RESULTS)).splitlines()[2:]
+        assert 4 <= len(shown) <= 8
+        assert set(figures.HEADLINES) <= {row.what for row in figures.ROWS}
+
+    @pytest.mark.parametrize(("ours", "lost"), [(2.0, False), (0.5, True)])
+    def test_a_loss_is_called_one(self, results, monkeypatch, ours, lost):
+        rows = [["headrace", f"{ours}"], ["torch", "1.0"]]
+        tables = [{"title": "rates", "columns": ["loader", "rate"], "rows": rows}]
+        (results / "a.json").write_text(json.dumps({"tables": tables}))
+        row = figures.Row("what", "a", ("rates",), "rate", figures.ours(), figures.arms("torch"))
+        monkeypatch.setitem(figures.HEADLINES, "what", "said")
+        assert ("(lost)" in row.headline(figures.Results(results))) == lost
 
     def test_the_picture_has_those_of_the_results(self):
         assert figures.PICTURE.read_text() == figures.bars(figures.Results(figures.RESULTS)), "run `make figures`"

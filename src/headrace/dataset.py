@@ -19,8 +19,10 @@ from headrace.store.base import RESERVED, Columns, LocalStore, Row, Store
 from headrace.store.bridges import Blocking
 from headrace.store.keys import Keys
 from headrace.store.locate import open_store
+from headrace.store.looking import matching
 from headrace.store.origin import NamingStore
-from headrace.store.provenance import Identified, Provenance, Stamped
+from headrace.store.provenance import Identified, LookedAt, Provenance, Stamped
+from headrace.store.shards.formats import PreparedStore
 from headrace.store.splits.file import chosen
 from headrace.store.wrappers import Retrying
 
@@ -29,7 +31,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     """The samples of a store, or of one split of them, for headrace's DataLoader, torch's, or your own loop.
 
     ``split``: ``"splits.parquet:train"``, or a sequence of keys; everything in the store by default, in the order of
-    its keys. A sample is a pair of data and label, or data alone where the store has no labels.
+    its keys. ``where`` keeps the samples for whose metadata a condition holds: ``"age >= 18 AND site = 'a'"``, as in
+    ``headrace split``. A sample is a pair of data and label, or data alone where the store has no labels.
 
     How data are made of the stored bytes is said in one of two ways. As torchvision's datasets have it: pictures are
     PIL images, ``transform`` is applied to them, ``target_transform`` to labels, or ``transforms`` to both. Or in
@@ -50,6 +53,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         url: str | Store,
         split: str | Sequence[str] | None = None,
         *,
+        where: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         transforms: Callable[[Any, Any], Any] | None = None,
@@ -73,7 +77,9 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         self._decode, self._augment, self._augment_both = decode, augment, augment_both
         self._split = split if isinstance(split, str) else None
         self._columns_in_order: dict[str, npt.NDArray[Any]] | None = None
-        self.keys: Sequence[str] = self._chosen(split)
+        if isinstance(self.store, PreparedStore):
+            self.store.prepare()
+        self.keys: Sequence[str] = self._chosen(split, where)
         """The key of each sample."""
         if split is not None and self._reader is self.store:
             self.check()
@@ -195,7 +201,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         """What a cache tells each stage's results by."""
         parts = cut(self.transform)
         return {
-            "fetch": (_StoredRows(self.store, self.keys), self._added, self._beside()),
+            "fetch": (_StoredRows(self.store, self.keys), self._added, self._about, self._beside()),
             "decode": (self._decoder(), parts.kept, self.transforms is not None),
             "augment": (self._augment, self._augment_both, self.transforms, self.target_transform, parts.rest),
         }
@@ -207,6 +213,16 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def revision(self) -> Provenance | None:
         """In which state the store is, where it says so."""
         return _provenance(self.store) if isinstance(self.store, Identified) else None
+
+    def store_standing(self, *, afresh: bool) -> Provenance | None:
+        """In which state a store is that is read right here, in whatever process this is, and stays open.
+
+        None where each row says that itself, or it would take a round trip. ``afresh``: whatever it has looked at.
+        """
+        store: Any = self.store
+        if self._reader is not store or isinstance(store, Stamped) or not isinstance(store, Identified):
+            return None
+        return store.standing() if isinstance(store, LookedAt) and not afresh else store.provenance()
 
     def stamp(self, index: int) -> tuple[int, ...] | None:
         """What tells one state of a row from another, where the store says so of each; see ``Stamped``."""
@@ -255,7 +271,11 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         if missing:
             shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
             of = f"{len(missing)} of {len(self.keys)} keys"
-            raise SplitError(f"{self._split or 'split'}: {of} are not in {self.store.name}: {shown}")
+            told = f"{self._split or 'split'}: {of} are not in {self.store.name}: {shown}"
+            if self._split is not None:
+                kept = f"headrace split {self.store.name} --keep {self._split.rpartition(':')[0]} -o NEW"
+                told += f"; `{kept}` leaves the others where they are, and places new ones"
+            raise SplitError(told)
 
     def close(self) -> None:
         """Lets go of this process's connections. May be called twice; the next sample connects again."""
@@ -271,6 +291,10 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         """Read and let go of the store: a process that only starts workers holds nothing open."""
         with closing(self.store) as store:
             return store.keys()
+
+    def _matching(self, where: str) -> list[str]:
+        with closing(self.store) as store:
+            return matching(store, where)
 
     def _column(self, name: str) -> npt.NDArray[Any]:
         found = self.metadata
@@ -293,7 +317,14 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         with closing(self.store) as store:
             return store.columns()
 
-    def _chosen(self, split: str | Sequence[str] | None) -> Keys:
+    def _chosen(self, split: str | Sequence[str] | None, where: str | None) -> Keys:
+        if where is not None:
+            there = self._matching(where)
+            inside = set(there)
+            kept = there if split is None else [key for key in self._chosen(split, None) if key in inside]
+            if not kept:
+                raise SplitError(f"where={where!r}: no sample is left of {self._split or self.store.name}")
+            return Keys(kept)
         if split is None:
             return Keys(self._listed())
         if not isinstance(split, str):
@@ -321,6 +352,9 @@ def _check_ways(known: dict[str, Any], own: dict[str, Any]) -> None:
 
 class _StoredRows:
     """Rows of a store, told apart by what the store says of itself when an epoch begins: not by its URL."""
+
+    asked_seldom = True
+    """Stores may lie behind a network."""
 
     def __init__(self, store: Store, keys: Sequence[str]) -> None:
         self._store, self._keys = store, keys

@@ -49,6 +49,9 @@ def test_ranks_have_the_same_number_where_that_is_asked_for(layout, world, rest)
     else:
         assert count == -(-plan.total // world)
         assert set(every) == set(range(plan.total))
+        for share, each in zip(deal(plan, Remainder.everything(plan), world, rest), drawn, strict=True):
+            assert len(set(each)) == len(each)  # what is delivered twice is delivered by two
+            assert len(share.again) <= 1
 
 
 @settings(max_examples=examples(100))

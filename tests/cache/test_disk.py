@@ -64,3 +64,39 @@ def test_a_cache_with_a_disk(tmp_path, name):
     share.close()
     assert shm.disks(name) == [str(tmp_path / "below")]
     assert disk.clear(tmp_path / "below") > 2 << 20
+
+
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path):
+    """Whoever may write there could have anything served."""
+    (tmp_path / TITLE).mkdir(mode=0o700)
+    (tmp_path / TITLE).chmod(0o777)
+    with pytest.raises(CacheError, match="not private to this user"):
+        Disk(tmp_path, TITLE, 1 << 20)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "1" / TITLE).parent.mkdir()
+    (tmp_path / "1" / TITLE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CacheError, match="not private to this user"):
+        Disk(tmp_path / "1", TITLE, 1 << 20)
+
+
+def test_what_is_spoilt_stays_so_when_memory_is_cleared(tmp_path, name):
+    where = Cache(f"shm://{name}", size="1MiB", disk=str(tmp_path / "below"), disk_size="3 MiB")
+    scopes = ("a" * 32, "b" * 32, "c" * 32)
+    share = open_share(where, scopes, 100, Unit("1" * 16, "x-0"))
+    assert sum(share.keep(sample, W.DECODED, described(sample, 25_000)) for sample in range(100)) >= 30
+    left_over = share.disk.aside(entry(3), [bytes(8192)])  # somebody had not heard of it
+    share.spoil()
+    assert left_over.settle()
+    assert share.is_left
+    assert not share.backend.block(0, 100).any()
+    assert sum(share.room().held) == 0
+    share.close()
+    shm.remove(name)
+    again = open_share(where, scopes, 100, Unit("2" * 16, "x-0"))
+    assert again.is_left
+    assert not again.keep(5, W.DECODED, described(5))
+    again.close()
+    disk.clear(tmp_path / "below")
+    fresh = open_share(where, scopes, 100, Unit("2" * 16, "x-0"))
+    assert not fresh.is_left
+    fresh.close()

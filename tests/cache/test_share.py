@@ -479,3 +479,70 @@ def test_a_move_of_the_division_is_followed(place):
     room = job.share.backend.room()
     assert room.held[1] < held
     assert room.held[0] > 0
+
+
+def test_what_is_spoilt_is_used_by_nobody(place):
+    shares = [place.share(unit(number), SAMPLES, SIZE, parts=(0, 100, 0)) for number in range(2)]
+    one, other = shares
+    assert all(one.keep(sample, W.DECODED, described(sample, 20)) for sample in range(8))
+    entry = Entry(3, other.word(3))
+    assert other.read(entry) is not None
+    other.hold(9, W.DECODED, described(9, 20))
+    one.spoil()
+    assert one.read(entry) is None
+    assert not any(one.backend.block(0, SAMPLES))
+    assert sum(one.backend.room().held) == 0
+    other._terms = None  # the next look, which is a moment later
+    other.settle()
+    assert other.is_left
+    assert other.read(entry) is None
+    assert not other.keep(9, W.DECODED, described(9, 20))
+    late = place.share(unit(2), SAMPLES, SIZE, parts=(0, 100, 0))
+    assert late.is_left
+    late.use(lambda: True)
+    assert late.is_left
+    one.backend.remove()
+    late.use(lambda: True)
+    assert not late.is_spoilt()
+
+
+def test_what_does_not_hold_any_more_is_not_kept(place):
+    share = place.share(unit(1), SAMPLES, SIZE, parts=(0, 100, 0))
+    holds = [True]
+    share.use(lambda: holds[0])
+    assert share.keep(1, W.DECODED, described(1, 20))
+    share.hold(2, W.DECODED, described(2, 20))
+    holds[0] = False
+    share.settle()
+    assert share.is_left
+    assert not share.word(2)
+    assert share.word(1)
+    assert share.read(Entry(1, share.word(1))) is None
+    holds[0] = True
+    share.use(lambda: holds[0])  # the next epoch
+    assert share.read(Entry(1, share.word(1))) is not None
+    assert share.keep(2, W.DECODED, described(2, 20))
+
+
+@pytest.mark.parametrize(
+    ("mine", "maker", "served"), [(5, 5, False), (5, 6, True), (None, None, True), (None, 5, True)]
+)
+def test_no_augmentation_with_numbers_of_the_own_seed_is_served(place, mine, maker, served):
+    maker, mine = unit(1)._replace(seed=maker), unit(2)._replace(seed=mine)
+    one = place.share(maker, SAMPLES, SIZE, parts=(0, 0, 100))
+    other = place.share(mine, SAMPLES, SIZE, parts=(0, 0, 100))
+    assert one.keep(3, W.AUGMENTED, described(3, 20))
+    assert (other.read(Entry(3, other.word(3))) is not None) is served
+    assert one.read(Entry(3, one.word(3))) is None
+
+
+def test_a_job_whose_run_shall_be_the_same_is_served_nothing_augmented(place):
+    one = place.share(unit(1), SAMPLES, SIZE, parts=(0, 50, 50))
+    one.keep(3, W.AUGMENTED, described(3, 20))
+    one.keep(4, W.DECODED, described(4, 20))
+    for takes in (False, True):
+        share = place.share(unit(2), SAMPLES, SIZE, parts=(0, 50, 50))
+        serving = Serving(share, takes_augmented=takes)
+        serving.begin()
+        words = serving.request(np.array([3, 4]), None).words
+        assert (W.form_of(int(words[0])), W.form_of(int(words[1]))) == (W.AUGMENTED if takes else 0, W.DECODED)

@@ -1,6 +1,8 @@
 """headrace ingest, split and store info as people type them: tables, JSON, exit codes, one line for a mistake."""
 
 import json
+import re
+import shlex
 import sys
 
 import pyarrow as pa
@@ -8,7 +10,9 @@ import pyarrow.parquet
 import pytest
 
 from headrace.cli.__main__ import main
-from headrace.store.splits.file import chosen
+from headrace.core.errors import SplitError
+from headrace.dataset import StoreDataset
+from headrace.store.splits.file import chosen, read
 from tests.store.ingest.support import class_folders, contents, manifest, picture
 
 
@@ -164,6 +168,27 @@ class TestSplit:
         assert file.read_bytes() == before
         assert run(capsys, "split", store, "--fractions", "a=0.5,b=0.5", "-o", file, "--force")[0] == 0
         assert file.read_bytes() != before
+
+    def test_when_the_store_has_changed_samples_stay_where_they_were(self, store, tmp_path, capsys):
+        old, new = tmp_path / "old.json", tmp_path / "new.json"
+        assert (
+            run(capsys, "split", store, "--fractions", "train=0.8,test=0.2", "--group-by", "patient", "-o", old)[0] == 0
+        )
+        splits = read(old)
+        assert run(capsys, "store", "rm", store, "--yes", splits.keys("train")[0])[0] == 0
+        with pytest.raises(SplitError, match=r"1 of \d+ keys are not in sqlite") as caught:
+            StoreDataset(store, split=f"{old}:train")
+        said = re.search("`headrace (.*)`", str(caught.value))[1].replace("NEW", str(new))
+        code, out, _ = run(capsys, *shlex.split(said))
+        assert code == 0
+        assert "59 samples are where they were, 0 are new, 1 went" in out
+        assert splits.keys("train")[0] in out
+        assert read(new).keys("test") == splits.keys("test")
+        assert read(new).keys("train") == splits.keys("train")[1:]
+        assert len(StoreDataset(store, split=f"{new}:train")) == len(splits.keys("train")) - 1
+        code, _, err = run(capsys, "split", store, "--fractions", "train=0.5,test=0.5", "--seed", "3", "-o", new)
+        assert code == 2
+        assert re.search(r"\d+ of 59 samples would change sides \(.*--keep .*--force", err)
 
     def test_what_came_out_otherwise_is_said(self, store, tmp_path, capsys):
         arguments = [

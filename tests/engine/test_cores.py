@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.core import launchers
 from headrace.engine.consumer import cgroup, cores
 
 
@@ -14,7 +15,8 @@ def machine(monkeypatch, tmp_path):
     """Eight cores, no quota; a clock and CPU times that stand still until they are moved."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(cgroup, "cores", lambda _: None)
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    for name in (*launchers.RANKS, *launchers.TASKS, "SLURM_CPUS_PER_TASK", "SLURM_NODEID"):
+        monkeypatch.delenv(name, raising=False)
     state = {"clock": 100.0, "ran": 0.0, "waited": 0.0}
     monkeypatch.setattr(time, "monotonic", lambda: state["clock"])
     monkeypatch.setattr(cores, "_seconds", lambda pids: (state["ran"], state["waited"]))
@@ -29,6 +31,37 @@ def test_ranks_share_the_cores(machine, monkeypatch, ranks, workers, most):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert cores.automatic_workers() == workers
     assert cores.most_lanes() == most
+
+
+@pytest.mark.parametrize(
+    ("told", "ranks", "workers"),
+    [
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 4, 2),
+        ({"MPI_LOCALNRANKS": "2"}, 2, 4),
+        ({"SLURM_NTASKS_PER_NODE": "4"}, 4, 2),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x3),4", "SLURM_NODEID": "3"}, 4, 2),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x3),4", "SLURM_NODEID": "2"}, 2, 4),
+        ({"SLURM_NTASKS_PER_NODE": "2", "SLURM_CPUS_PER_TASK": "3"}, 2, 3),
+        ({"SLURM_CPUS_PER_TASK": "6"}, 1, 6),
+        ({"SLURM_CPUS_PER_TASK": "64"}, 1, 8),  # bound to eight of the host's
+        ({"LOCAL_WORLD_SIZE": "2", "SLURM_CPUS_PER_TASK": "6"}, 2, 3),  # torchrun within a task
+        ({"LOCAL_WORLD_SIZE": "4", "SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_PER_TASK": "2"}, 4, 2),
+        ({"SLURM_NTASKS_PER_NODE": "many", "SLURM_CPUS_PER_TASK": "some", "SLURM_NODEID": "x"}, 1, 8),
+    ],
+)
+def test_every_launcher_is_heard(machine, monkeypatch, told, ranks, workers):
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert cores.ranks() == ranks
+    assert cores.automatic_workers() == workers
+
+
+@pytest.mark.parametrize("name", ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"])
+def test_eight_ranks_together_take_a_quarter_of_the_memory(machine, monkeypatch, name):
+    monkeypatch.setattr(cores, "free_memory", lambda: 64 << 30)
+    assert cores.memory_for_batches() == 16 << 30
+    monkeypatch.setenv(name, "8")
+    assert cores.memory_for_batches() == 2 << 30
 
 
 def test_two_cores_may_have_as_many_lanes_as_pay(machine, monkeypatch):

@@ -21,7 +21,7 @@ from headrace.cache import local, redis_server, shm
 from headrace.core.errors import CacheError, StateMismatch
 from headrace.core.options import Retry
 from headrace.engine.consumer.supply import dividing
-from headrace.engine.worker import stagetimes
+from headrace.engine.worker import checks, stagetimes
 from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
@@ -134,9 +134,16 @@ def test_what_is_kept_is_as_it_was_before_the_next_stage_changed_it(name, worker
         assert loader.stats().cache.decoded == 2 * SAMPLES
 
 
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Nothing that the cache has is made anew to be compared."""
+    monkeypatch.setattr(checks, "FEW", 0)
+    monkeypatch.setattr(checks, "SHARE", 0)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("order", [{"in_order": False}, {"in_order": True, "shuffle": False}])
-def test_epochs_after_the_first_come_from_the_cache(name, tmp_path, workers, order):
+def test_epochs_after_the_first_come_from_the_cache(name, tmp_path, workers, order, unchecked):
     log = tmp_path / "log"
     with loader_of(Stages(log=log), cache(name), num_workers=workers, **order) as loader:
         for _ in range(3):
@@ -188,7 +195,7 @@ def test_samples_that_cost_more_are_kept_at_once(name, workers, cost):
 @pytest.mark.parametrize(
     ("split", "fetched", "decoded"), [((100, 0, 0), 1, 2), ((0, 100, 0), 1, 1), ((0, 0, 100), 2, 2)]
 )
-def test_forms(name, tmp_path, split, fetched, decoded):
+def test_forms(name, tmp_path, split, fetched, decoded, unchecked):
     """An augmented sample is not served to the job that made it."""
     log = tmp_path / "log"
     with loader_of(Stages(log=log), cache(name, split=split)) as loader:
@@ -231,6 +238,50 @@ def test_augmented_samples_are_served_to_another_job_once(name):
         other.stdin.close()
     assert len(set(found)) == 3 * SAMPLES, "none of them twice in this job"
     assert int(served) > 0 or set(found) & set(theirs), "some in both"
+
+
+class Drawn(Stages):
+    """Of each sample, a number that was drawn for it."""
+
+    def augment(self, decoded):
+        return decoded[0], int(torch.randint(1 << 40, ()))
+
+
+SEEDED = """
+import sys
+import torch
+from tests.loader.test_cache import Drawn, cache, loader_of
+torch.manual_seed(5)
+with loader_of(Drawn(), cache(sys.argv[1], split=(0, 0, 100)), num_workers=1) as loader:
+    for line in sys.stdin:
+        print(len(list(loader)), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("seed", "in_order", "served"), [(5, False, False), (6, False, True), (6, True, False)])
+def test_random_numbers_are_a_jobs_own(name, seed, in_order, served):
+    """Of a job with the same seed none are served, and none at all where a run shall be the same again."""
+
+    def run(where):
+        torch.manual_seed(seed)
+        with loader_of(Drawn(), where, num_workers=1, in_order=in_order) as loader:
+            return [batch[1].tolist() for batch in loader], loader.stats().cache
+
+    where = cache(name, split=(0, 0, 100))
+    torch.manual_seed(99)
+    with subprocess.Popen(
+        [sys.executable, "-c", SEEDED, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        with loader_of(Drawn(), where) as waiting:
+            epoch = iter(waiting)  # so that somebody else is there
+            next(epoch)
+            print("epoch", file=other.stdin, flush=True)
+            assert other.stdout.readline()
+            found, use = run(where)
+        other.stdin.close()
+    assert (use.augmented > 0) is served
+    if in_order:
+        assert found == run(None)[0]
 
 
 def test_persistent_workers_and_a_small_cache(name):

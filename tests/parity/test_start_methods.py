@@ -63,10 +63,15 @@ def test_forkserver_by_context_object_and_a_persistent_stream(loader_class):
 
 
 def test_process_wide_method_is_honoured(loader_class, marked, default_method):
-    multiprocessing.set_start_method("spawn", force=True)
-    assert list(loader_class(Calling(mark_of, 1), num_workers=1)) == [["as imported"]]
-    multiprocessing.set_start_method("fork", force=True)
-    assert list(loader_class(Calling(mark_of, 1), num_workers=1)) == [["inherited"]]
+    for method, mark in (("spawn", "as imported"), ("fork", "inherited"), ("forkserver", "as imported")):
+        multiprocessing.set_start_method(method, force=True)
+        assert list(loader_class(Calling(mark_of, 1), num_workers=1)) == [[mark]]
+
+
+def test_the_platforms_method_is_the_default(loader_class, marked, default_method):
+    multiprocessing.set_start_method(None, force=True)
+    expected = "inherited" if sys.version_info < (3, 14) else "as imported"
+    assert list(loader_class(Calling(mark_of, 1), num_workers=1)) == [[expected]]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch's half-made iterator

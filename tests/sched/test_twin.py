@@ -1,6 +1,8 @@
 """What either twin refuses: numbers of lanes, slots, groups and rows that there are not, and a lock it cannot have."""
 
 import errno
+import runpy
+import sys
 from array import array
 from collections.abc import Callable
 
@@ -95,3 +97,8 @@ def test_an_operation_that_cannot_have_the_lock_does_nothing() -> None:
     with pytest.raises(OSError, match="cannot take the lock"):
         mutex.__enter__()
     assert words.tolist() == before
+
+
+def test_free_threaded_builds_do_not_load_it(monkeypatch):
+    monkeypatch.setattr(sys, "abiflags", "t")
+    assert runpy.run_path(twin.__file__)["module"] is None

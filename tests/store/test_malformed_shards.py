@@ -13,7 +13,9 @@ from headrace import store
 from headrace.core.errors import HeadraceError
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.tars import Tars
+from tests.malformed import bounded
 from tests.store.malformed import damaged
+from tests.store.shards.test_places import litdata_of, parquet_of
 from tests.store.test_shards import COLUMNS, write_mds
 
 FEW, MANY = 300, 10_000
@@ -174,7 +176,78 @@ def mds(folder, seed, count):
     assert count // 10 < worked < count
 
 
-@pytest.mark.parametrize("fuzz", [tars, mds])
+def packed_mds(folder, seed, count):
+    """Compressed as a whole, by what is unpacked with a library and by what Python itself unpacks."""
+    draw = random.Random(seed)
+    rows = [[bytes(50 * number), struct.pack("<q", number)] for number in range(5)]
+    worked = 0
+    for codec in ("zstd", "gz"):
+        for path in folder.iterdir():
+            path.unlink()
+        write_mds(folder, COLUMNS[1:3], [rows[:2], rows[2:]], packed=codec)
+        shards = {path: path.read_bytes() for path in folder.glob("shard*")}
+        for _ in range(count // 2):
+            for path, raw in shards.items():
+                path.write_bytes(raw)
+            path = draw.choice(sorted(shards))
+            path.write_bytes(damaged(shards[path], draw))
+            with Peak():
+                worked += read_all(f"mds://{folder}") > 0
+    assert count // 10 < worked
+
+
+def litdata(folder, seed, count):
+    draw = random.Random(seed)
+    litdata_of(folder)
+    index, worked = (folder / "index.json").read_text(), 0
+    chunks = {path: path.read_bytes()[:40_000] for path in folder.glob("*0.bin")} | {
+        path: path.read_bytes() for path in folder.glob("*[12].bin")
+    }
+    for _ in range(count):
+        (folder / "index.json").write_text(index)
+        for path, raw in chunks.items():
+            path.write_bytes(raw)
+        match draw.randrange(3):
+            case 0:
+                path = draw.choice(sorted(chunks))
+                head = draw.choice([damaged, number_changed])(chunks[path][:64], draw)
+                path.write_bytes(head + chunks[path][64:])
+            case 1:
+                (folder / "index.json").write_bytes(damaged(index.encode(), draw))
+            case _:
+                tree = json.loads(index)
+                value_changed(tree, draw)
+                (folder / "index.json").write_text(json.dumps(tree))
+        with Peak():
+            worked += read_all(f"litdata://{folder}") > 0
+    assert count // 10 < worked < count
+
+
+def parquet(folder, seed, count):
+    draw = random.Random(seed)
+    parquet_of(folder)
+    files = {path: path.read_bytes() for path in folder.glob("*.parquet")}
+    worked = 0
+    with bounded():
+        for _ in range(count):
+            for path, raw in files.items():
+                path.write_bytes(raw)
+            path = draw.choice(sorted(files))
+            raw = files[path]
+            footer = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+            if draw.random() < 0.6:
+                path.write_bytes(raw[:footer] + damaged(raw[footer:-8], draw)[: len(raw)] + raw[-8:])
+            else:
+                path.write_bytes(damaged(raw, draw))
+            with Peak():
+                worked += read_all(f"parquet://{folder}") > 0
+    assert count // 10 < worked < count
+
+
+EVERY = [tars, mds, packed_mds, litdata, parquet]
+
+
+@pytest.mark.parametrize("fuzz", EVERY)
 def test_a_few_hundred(tmp_path, fuzz):
     fuzz(tmp_path, 1, FEW)
 
@@ -182,7 +255,7 @@ def test_a_few_hundred(tmp_path, fuzz):
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(2, 6))
-@pytest.mark.parametrize("fuzz", [tars, mds])
+@pytest.mark.parametrize("fuzz", EVERY)
 def test_ten_thousand(tmp_path, fuzz, seed):
     fuzz(tmp_path, seed, MANY // 4)
 

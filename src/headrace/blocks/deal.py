@@ -71,24 +71,28 @@ def deal(plan: Plan, whole: Remainder, world: int, rest: Rest = Rest.KEEP) -> li
     totals = _totals(plan, hands, whole)
     total = int(totals.sum())
     least, over = divmod(total, world)
-    quotas = np.full(world, least + (rest is Rest.PAD and over > 0))
-    if rest is Rest.KEEP:
+    quotas = np.full(world, least)
+    if rest is not Rest.DROP:
         quotas[:over] += 1
-    moved = np.concatenate(
-        [hand.cut(int(n)) for hand, n in zip(hands, totals - quotas, strict=True) if n > 0] or [nothing()]
-    )
-    dealt, again = 0, _first(plan, whole, world)
-    for hand, missing in zip(hands, (quotas - totals).tolist(), strict=True):
-        if missing > 0:
-            given = moved[dealt : dealt + missing]
-            dealt += len(given)
-            hand.loose = np.concatenate([hand.loose, given])
-            if len(given) < missing and len(again):
-                hand.again = np.resize(again, missing - len(given))
+    moved = _moved(hands, totals - quotas)
+    if rest is Rest.PAD and over:
+        for rank in range(over, world):
+            hands[rank].again = hands[0].first()
     found = [hand.remainder() for hand in hands]
-    if dealt < len(moved):
-        found[0] = replace(found[0], spare=moved[dealt:])
+    if len(moved):
+        found[0] = replace(found[0], spare=moved)
     return found
+
+
+def _moved(hands: "Sequence[_Hand]", surplus: Array) -> Array:
+    """The samples that nobody lacks, after those with too many gave to those with too few."""
+    moved = np.concatenate(
+        [nothing(), *(hand.cut(n) for hand, n in zip(hands, surplus.tolist(), strict=True) if n > 0)]
+    )
+    for hand, missing in zip(hands, (-surplus).tolist(), strict=True):
+        if missing > 0:
+            hand.loose, moved = np.concatenate([hand.loose, moved[:missing]]), moved[missing:]
+    return moved
 
 
 def _begun(plan: Plan, loose: Array, world: int) -> list[Array]:
@@ -116,12 +120,6 @@ def _totals(plan: Plan, hands: Sequence["_Hand"], whole: Remainder) -> Array:
     return np.asarray(own + np.roll(counted, len(whole.reads) % world))
 
 
-def _first(plan: Plan, whole: Remainder, count: int) -> Array:
-    """Samples to repeat: the first ones."""
-    reads = np.concatenate([whole.reads[:count], whole.tail.first(count)])[:count]
-    return np.concatenate([whole.loose[:count], plan.samples(reads)])[:count]
-
-
 class _Hand:
     """One rank's part while it is dealt."""
 
@@ -142,6 +140,11 @@ class _Hand:
             taken.append(self.loose[-count:])
             self.loose = self.loose[:-count]
         return np.concatenate(taken)
+
+    def first(self) -> Array:
+        """One of its samples."""
+        reads = np.concatenate([self.reads[:1], self.tail.first(1)])[:1]
+        return np.concatenate([self.loose[:1], self._plan.samples(reads)])[:1]
 
     def _last(self) -> int:
         """The last whole read, which it has no more."""

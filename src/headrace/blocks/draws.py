@@ -15,6 +15,8 @@ from headrace.blocks.remainder import Remainder, nothing
 
 FIRST_BLOCKS = 64
 """So many blocks are held before the first draw; for each that was drawn since there may be one more."""
+POOL = 0.75
+"""The part of a loader's memory that the pool is planned to take; the rest is under way, or being worked on."""
 SHARE = 16
 """So small a part of the held samples is drawn at once."""
 AT_ONCE = 1024
@@ -22,6 +24,11 @@ AT_ONCE = 1024
 REBASED = 1 << 20
 """After so many draws the pool is put in order, so that nobody has to follow an epoch from its beginning."""
 _ANY = 1 << 62
+
+
+def pool_bytes(memory: int) -> int:
+    """The bytes of samples that may be held, where a loader has so much memory."""
+    return int(POOL * memory)
 
 
 class Step(NamedTuple):

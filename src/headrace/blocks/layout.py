@@ -15,7 +15,7 @@ import numpy.typing as npt
 from headrace.blocks.permutation import Array, randoms
 
 BLOCK, SMALL_BLOCK = 1 << 20, 256 << 10
-SMALL_MEMORY = 256 << 20
+SMALL_MEMORY = 512 << 20
 """Bytes of memory below which blocks are small: a uniform draw needs hundreds of blocks to draw from."""
 SINGLY = 256_000
 """Bytes of a mean sample from which on samples are read one by one: a request is as good as the path carries then."""

@@ -47,7 +47,7 @@ class Remainder:
     """Samples that one rank has still to deliver: some of reads that were begun, and whole reads.
 
     ``loose``: samples, of reads that were begun or cut. ``reads``: whole ones, in the order in which they are made,
-    before those of ``tail``. ``again``: samples that others deliver too, because ranks shall have the same number.
+    before those of ``tail``. ``again``: samples that others deliver, too, because ranks shall have the same number.
     ``spare``: samples that nobody delivers, for the same reason.
     """
 

@@ -143,6 +143,12 @@ class Backend(Protocol):
     def fade(self) -> None:
         """What was measured so far counts half from now on."""
 
+    def spoil(self) -> None:
+        """Nothing of this data is to be used any more: what was kept is not what is made."""
+
+    def spoilt(self) -> bool:
+        """Whether somebody found that; until the cache is cleared."""
+
     def note_disk(self, path: str) -> None:
         """A directory has entries of this cache: for whoever clears it."""
 

@@ -49,6 +49,8 @@ class Unit(NamedTuple):
     job: str
     loader: str
     """Of which launch, and which of its loaders."""
+    seed: int | None = None
+    """What the random numbers of its samples come from; None: from nothing that another job has."""
 
     def __str__(self) -> str:
         return f"{self.job}.{self.loader}"

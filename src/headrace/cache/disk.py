@@ -3,8 +3,10 @@
 A file is written beside its place and renamed. What it holds in all is counted with the rest of the cache.
 """
 
+import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from headrace.core.errors import CacheError
 
 BLOCK = 4096
 PART = ".part"
+_SPOILT = "spoilt"
 
 
 class Disk:
@@ -29,9 +32,23 @@ class Disk:
         self._path, self.limit = Path(path) / title, limit
         try:
             self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            about = self._path.lstat()
         except OSError as error:
             msg = f"{path} cannot hold a cache: {error.strerror}"
             raise CacheError(msg) from None
+        # Entries are under a checksum, which whoever may write there can make.
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+            msg = f"{self._path} is not private to this user: remove it, or choose another directory for the cache"
+            raise CacheError(msg)
+
+    def spoil(self) -> None:
+        """Nothing that is here is to be used any more, also by who comes when the table is gone."""
+        with suppress(OSError):
+            (self._path / _SPOILT).touch(mode=0o600)
+
+    def spoilt(self) -> bool:
+        """Whether somebody said so, and nobody has cleared it since."""
+        return (self._path / _SPOILT).exists()
 
     def _file(self, entry: Entry) -> Path:
         return self._path / f"{entry.sample & 255:02x}" / f"{entry.sample:x}-{entry.word:x}"
@@ -71,7 +88,7 @@ class Disk:
     def listed(self) -> Iterator[Entry]:
         """What is there. What somebody who died was writing is deleted: to be asked when nobody else is here."""
         with suppress(OSError):
-            for file in [file for folder in self._path.iterdir() for file in folder.iterdir()]:
+            for file in [file for folder in self._path.iterdir() if folder.is_dir() for file in folder.iterdir()]:
                 sample, _, word = file.name.partition("-")
                 try:
                     entry = Entry(int(sample, 16), int(word, 16))

@@ -27,7 +27,7 @@ Pieces = Sequence[memoryview | bytes]
 """An entry to be written, one piece after the other."""
 _HEAD = struct.Struct("<4sBBHI4x16sQQQQQ")
 _PAD = bytes(48)
-MAGIC, VERSION, ALIGN, BEGIN = b"hrce", 5, 64, 128
+MAGIC, VERSION, ALIGN, BEGIN = b"hrce", 6, 64, 128
 SUMMED = 1 << 14
 """Bytes from which on sums are faster than a CRC."""
 _ROW, _ROWS = 513, 32

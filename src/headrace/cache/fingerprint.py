@@ -45,12 +45,47 @@ def fingerprint(*values: Any, asks: bool = True) -> str:
     return Reader(asks=asks).whole(values)
 
 
+MANY, LARGE = 1000, 1 << 16
+"""Items of a container, and bytes of an array, from which on a look that is quick does not look within."""
+
+
+class Remembered:
+    """What large things were when they were last looked at; they are told by being the same objects, and as long."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._known: dict[int, tuple[Any, Any, bytes]] = {}
+
+    def find(self, value: Any) -> bytes | None:
+        """The digest; None where it has to be looked at."""
+        found = self._known.get(id(value))
+        return found[2] if found is not None and found[0] is value and found[1] == _extent(value) else None
+
+    def note(self, value: Any, digest: bytes) -> None:
+        """Remember it, if it is large."""
+        extent = _extent(value)
+        if extent is not None:
+            self._known[id(value)] = value, extent, digest
+
+
+def _extent(value: Any) -> tuple[Any, ...] | None:
+    """What is seen at once of something large: tensors count how often they were changed. None: it is not large."""
+    if type(value) in {list, tuple, dict, set, frozenset, str, bytes, bytearray}:
+        return (len(value),) if len(value) > MANY else None
+    size = getattr(value, "nbytes", None)
+    if not isinstance(size, int) or size <= LARGE:
+        return None
+    return size, getattr(value, "_version", None), getattr(value, "__array_interface__", {}).get("data")
+
+
 class Reader:
     """Digests values, each by its kind. Of one fingerprint."""
 
-    def __init__(self, *, asks: bool = True) -> None:
-        """``asks``: whether objects with ``cache_fingerprint()`` are."""
-        self._asks = asks
+    def __init__(self, *, asks: bool = True, remembered: Remembered | None = None) -> None:
+        """``asks``: whether objects with ``cache_fingerprint()`` are. ``remembered``: for a look that is quick, and
+        leaves out those objects only that say that it takes a while (``asked_seldom``).
+        """
+        self._asks, self._remembered = asks, remembered
         self._known: dict[int, tuple[Any, bytes]] = {}
         self._open: dict[int, int] = {}
         self._libraries: set[Library] = set()
@@ -101,6 +136,9 @@ class Reader:
         known = self._known.get(key)
         if known is not None:
             return known[1]
+        remembered = self._remembered
+        if remembered is not None and (digest := remembered.find(value)) is not None:
+            return digest
         if key in self._open:
             # A loop, told by how far up it leads: where it was entered does not matter.
             return self.hashed("again", str(len(self._open) - self._open[key]).encode())
@@ -111,6 +149,8 @@ class Reader:
             del self._open[key]
         # With the value: while it is held, no other one gets its id.
         self._known[key] = (value, found)
+        if remembered is not None:
+            remembered.note(value, found)
         return found
 
     def _digest(self, value: Any, path: str) -> bytes:  # noqa: PLR0911  (one per kind)
@@ -147,7 +187,8 @@ class Reader:
         told = getattr(value, "cache_fingerprint", None)
         if callable(told):
             name = f"{path}.cache_fingerprint()"
-            return self._joined("told", [code.title(value).encode(), self.digest(told(), name) if self._asks else b""])
+            asks = self._asks if self._remembered is None else not getattr(kind, "asked_seldom", False)
+            return self._joined("told", [code.title(value).encode(), self.digest(told(), name) if asks else b""])
         content = state.array_of(value)
         if content is not None:
             facts, held = repr(content[0]).encode(), self._attributes(state.beside(value), path)

@@ -45,6 +45,7 @@ LOG = 8 << 20
 """Bytes at which the log is cut."""
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _WORD = struct.Struct("<Q")
+_SPOILT = "spoilt"
 _SUMS = 8 * D.PACKED
 """Where sums begin in the facts."""
 _T = TypeVar("_T")
@@ -339,6 +340,15 @@ class LocalBackend:
     def siblings(self) -> list["LocalBackend"]:
         """See ``Backend``."""
         return datasets(self._directory, but=self._title)
+
+    def spoil(self) -> None:
+        """See ``Backend``."""
+        with suppress(OSError), open_file(self._path / _SPOILT, os.O_WRONLY | os.O_CREAT | _FLAGS):
+            pass
+
+    def spoilt(self) -> bool:
+        """See ``Backend``."""
+        return os.access(self._path / _SPOILT, os.F_OK)
 
     def remove(self) -> None:
         """See ``Backend``."""

@@ -103,7 +103,7 @@ class _Names:
             self._chain = Named(str(value), ())
         elif kind.startswith("LOAD_FAST"):
             self._chain = self._local.get(str(value))
-        elif kind == "LOAD_CONST":
+        elif kind in {"LOAD_CONST", "LOAD_SMALL_INT"}:  # the level of an import is one, from Python 3.14 on
             self._constants = [self._constants[-1], value]
         elif kind == "IMPORT_NAME" or self._imported is not None:
             self._import(kind, value)

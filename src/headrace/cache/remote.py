@@ -355,6 +355,15 @@ class RemoteBackend:
         """See ``Backend``."""
         return [each for each in datasets(self.server) if each._title != self._title]  # noqa: SLF001  (of this class)
 
+    def spoil(self) -> None:
+        """See ``Backend``."""
+        self._tried(lambda: self.server.client.set(f"{self._base}:spoilt", 1), None)
+
+    def spoilt(self) -> bool:
+        """See ``Backend``."""
+        found: int = self._tried(lambda: self.server.client.exists(f"{self._base}:spoilt"), 0)
+        return bool(found)
+
     def remove(self) -> None:
         """See ``Backend``."""
         for first, words in blocks(self):

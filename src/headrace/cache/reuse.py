@@ -15,8 +15,15 @@ LEAST = 1 << 16
 """Bytes from which on blocks are used again: smaller ones the C library keeps."""
 MOST = 1 << 26
 """Bytes that are kept for it, at most: a batch of 64 samples of 768 KB, which a lane may have in hand at once."""
-_FREE = 2
-"""References to a block that nobody has: the variable's, and the count's own."""
+
+
+def _references(blocks: deque[Bytes]) -> int:
+    """References to the first block, counted always in the same way: which loads count is the interpreter's choice."""
+    return sys.getrefcount(blocks[0])
+
+
+_FREE = _references(deque([np.empty(0, np.uint8)]))
+"""As many as there are to a block that nobody has."""
 
 
 class Blocks:
@@ -31,8 +38,8 @@ class Blocks:
         if size < LEAST:
             return np.empty(size, np.uint8)
         for _ in range(len(self._blocks)):
+            free = _references(self._blocks) == _FREE
             block = self._blocks.popleft()
-            free = sys.getrefcount(block) == _FREE
             if free and not size <= len(block) <= 2 * size:
                 self._held -= len(block)
                 continue

@@ -50,8 +50,12 @@ def unanswered(asked: Array, remaining: Remaining | None) -> Answer:
 class Serving:
     """One rank's. Used by one thread of one process."""
 
-    def __init__(self, share: Share, most: float = math.inf) -> None:
-        """The share stays the caller's. ``most``: times as many cached samples as chance would have are served."""
+    def __init__(self, share: Share, most: float = math.inf, *, takes_augmented: bool = True) -> None:
+        """The share stays the caller's. ``most``: times as many cached samples as chance would have are served.
+
+        ``takes_augmented``: what others have augmented may be served. Not where a run shall be the same again.
+        """
+        self._takes_augmented = takes_augmented
         self.share, self._backend, self._company = share, share.backend, share.company
         self._name = f"{share.unit}.{secrets.token_hex(6)}"
         self._rng = np.random.default_rng()
@@ -133,7 +137,7 @@ class Serving:
 
     def _answer(self, asked: Array, remaining: Remaining | None) -> Answer:
         self._company.look()
-        if self._backend.rests:
+        if self._backend.rests or self.share.is_left:
             return unanswered(asked, remaining)
         self.share.shed(-(-len(asked) // SHED))
         if remaining is None:
@@ -220,6 +224,8 @@ class Serving:
         augmented = np.flatnonzero(W.forms(words) == W.AUGMENTED)
         if not len(augmented):
             return words
+        if not self._takes_augmented:
+            return np.where(W.forms(words) == W.AUGMENTED, np.uint64(0), words)
         entries = [Entry(int(samples[at]), int(words[at])) for at in augmented.tolist()]
         fresh = np.array(self._backend.claim(self.share.unit.job, entries), bool)
         fresh &= [self._given.get(entry.sample) != entry.word for entry in entries]  # whatever others say

@@ -6,14 +6,14 @@ from hints; a swap of words makes it so, or does not.
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from headrace.cache import division as D
 from headrace.cache import entry as E
 from headrace.cache import words as W
-from headrace.cache.backend import Aside, Backend, CacheTerms, Entry, RoomUse
+from headrace.cache.backend import Aside, Backend, CacheTerms, Entry, RoomUse, blocks
 from headrace.cache.codec import Described
 from headrace.cache.company import Company, Unit
 from headrace.cache.disk import Disk
@@ -45,7 +45,7 @@ class Share:
         """
         self.backend, self.disk, self._limit, self.unit, self.policy = backend, disk, limit, unit, policy
         self._scopes = [bytes.fromhex(scope.rjust(32, "0")[-32:]) for scope in scopes]
-        self._maker = int.from_bytes(hashlib.blake2b(unit.job.encode(), digest_size=8).digest(), "little")
+        self._maker = _half(unit.job) << 32 | _half(unit.job if unit.seed is None else str(unit.seed))
         self.company = Company(backend, unit)
         self._victims = Victims(backend, self.company, policy)
         self._rng = np.random.default_rng()
@@ -55,6 +55,8 @@ class Share:
         self._typical: tuple[float, Parts] | None = None
         self._asked = 0.0  # other datasets are not asked for room before
         self._held: list[tuple[Entry, Aside]] = []
+        self._holds: Callable[[], bool] = lambda: True
+        self._left = self.is_spoilt()
 
     def key(self, entry: Entry) -> E.Key:
         """What an entry of that name must say of itself."""
@@ -71,6 +73,7 @@ class Share:
             return self._terms[1]
         division = self.backend.division()
         parts = START if division is None else division.parts
+        self._left = self._left or self.backend.spoilt()
         found = CacheTerms((*D.budgets(self._limit, parts), 0 if self.disk is None else self.disk.limit), self._limit)
         self._terms = now + PERIOD * (1 if self.backend.slow else 0.1), found
         return found
@@ -93,6 +96,44 @@ class Share:
                 self._count(entry, -1)
         return self._room[1]
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the cache is not to be used any more for this data."""
+        self.terms()
+        return self._left
+
+    def use(self, holds: Callable[[], bool]) -> None:
+        """Use the cache, from now on, as long as nobody finds it spoilt.
+
+        ``holds``: whether what makes samples is still what the scopes stand for: asked before entries can be found.
+        """
+        self._holds, self._left = holds, self.is_spoilt()
+
+    def is_spoilt(self) -> bool:
+        """Whether somebody found that what is kept is not what is made; it may be left for other reasons."""
+        return self.backend.spoilt() or (self.disk is not None and self.disk.spoilt())
+
+    def leave(self) -> None:
+        """Use the cache no more here: what is made is of something else than the scopes stand for."""
+        self._left = True
+        self._drop()
+
+    def spoil(self) -> None:
+        """Have nobody use what is kept of this data: it is not what is made of it. All of it goes."""
+        self.backend.spoil()
+        if self.disk is not None:
+            self.disk.spoil()
+        self.leave()
+        self.clear()
+
+    def clear(self) -> None:
+        """Have all that is kept of this data go."""
+        for first, words in blocks(self.backend):
+            there = np.flatnonzero(words).tolist()
+            for at in range(0, len(there), BLOCK):
+                some = [Entry(first + each, int(words[each])) for each in there[at : at + BLOCK]]
+                self._erase(self.backend.swap(some, (), self.terms(), lost=True).removed)
+
     def word(self, sample: int) -> int:
         """What the table says of a sample."""
         return self.backend.word(sample)
@@ -100,9 +141,9 @@ class Share:
     def read(self, entry: Entry) -> tuple[bytes, memoryview] | None:
         """Layout and body of an entry, in memory of its own. What is not there or not whole is forgotten, and None.
 
-        So is an augmented one that this job made, whatever was said of it.
+        None, too, for an augmented one that this job made, or one with its seed, whatever was said of it.
         """
-        if not W.form_of(entry.word):
+        if not W.form_of(entry.word) or self._left:
             return None
         below = W.on_disk(entry.word)
         source = self.disk if below else self.backend
@@ -112,8 +153,10 @@ class Share:
             if not (below and self.backend.slow):  # a disk may be another host's
                 self.lost(entry)
             return None
-        is_own = W.form_of(entry.word) == W.AUGMENTED and found.maker == self._maker
-        return None if is_own else (found.layout, found.body)
+        # Its own, or with random numbers that it draws itself, in this epoch or in another.
+        maker, own = found.maker, self._maker
+        is_own = maker >> 32 == own >> 32 or maker & 0xFFFFFFFF == own & 0xFFFFFFFF
+        return None if is_own and W.form_of(entry.word) == W.AUGMENTED else (found.layout, found.body)
 
     def lost(self, entry: Entry) -> None:
         """It is not there, or not what it should be: let nobody be served it."""
@@ -136,7 +179,7 @@ class Share:
         backend = self.backend
         length = E.length(described)
         size = backend.footprint(length)
-        if backend.barred or size > min(W.MOST, self._limit) or self.word(sample):
+        if self._left or backend.barred or size > min(W.MOST, self._limit) or self.word(sample):
             return None
         self.company.look()
         victims = self._room_for(sample, form, size)
@@ -169,6 +212,9 @@ class Share:
         the next readers take back.
         """
         if not self._held:
+            return
+        if self._left or self.backend.spoilt() or not self._holds():
+            self.leave()
             return
         # Put away one by one, from the end of a list of its own: what an interrupt leaves of it is dropped.
         held, self._held = self._held[::-1], []
@@ -285,9 +331,18 @@ class Share:
 
     def close(self) -> None:
         """Idempotent. What is kept stays; what is held is not kept."""
+        self._drop()
+        self.backend.close()
+
+    def _drop(self) -> None:
         while self._held:
             self._held.pop()[1].drop()
-        self.backend.close()
+        self._victims.going = []
+
+
+def _half(text: str) -> int:
+    """A number of 32 bits. Where two are the same by chance, a hit becomes a miss."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
 
 
 def _fits(room: RoomUse, form: int, size: int, terms: CacheTerms) -> bool:

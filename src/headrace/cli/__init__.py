@@ -14,9 +14,25 @@ class UsageError(Exception):
     """The user can mend it: printed as one line, exit code 2."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser of one command; with ``mixed``, options may stand between its arguments, in every Python."""
+
+    mixed = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The options and what is left, as argparse has it."""
+        if not self.mixed or {"-h", "--help"} & set(args or ()):
+            return super().parse_known_args(args, namespace)
+        self.mixed = False  # argparse comes back here for each half of the work
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self.mixed = True
+
+
 def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, ModuleType]) -> None:
     """Commands below another one. What the chosen one does is ``options.act``; one that has others does nothing."""
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(required=True, metavar="command", parser_class=Parser)
     for name, module in modules.items():
         module.configure(add_command(commands, name, module.__doc__ or "", getattr(module, "run", None)))
 

@@ -1,6 +1,6 @@
 """Put samples into a store: from folders, manifests, tars, datasets.
 
-SOURCE is a folder of class folders, a CSV or Parquet manifest (column `path`, perhaps `label`, all others are
+SOURCE is a folder of class folders, a CSV or Parquet manifest (a column of paths, perhaps `label`, all others are
 metadata), WebDataset tars, torchvision:NAME?root=..., module:factory, a dataset of Hugging Face on disk, or another
 store. Run it again after an interruption and it goes on; what is stored is not stored twice.
 """
@@ -37,6 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--label-files", metavar="NAME", help="the column with paths of files that are the labels: masks"
     )
     parser.add_argument("--key", metavar="NAME", help="the column of the keys (made of content and place)")
+    parser.add_argument(
+        "--path-column",
+        metavar="NAME",
+        help="the column of a manifest with the files' paths (path, filename, image ...)",
+    )
     parser.add_argument("--columns", metavar="A,B,...", help="the metadata to keep (all)")
     parser.add_argument("--types", metavar="NAME=KIND,...", help="columns of a CSV: integer, number, text or truth")
     parser.add_argument("--root", metavar="DIR", help="where the paths of a manifest begin (its own folder)")
@@ -80,6 +85,7 @@ def _reading(options: argparse.Namespace) -> ReadOptions:
         label=options.label_column,
         label_files=options.label_files,
         key=options.key,
+        path_column=options.path_column,
         columns=tuple(listed(options.columns)) if options.columns is not None else None,
         types=types,
         root=options.root,
@@ -139,6 +145,10 @@ def _show(outcome: Outcome) -> None:
         f"{f', {outcome.tally.differ} differ' if outcome.tally.differ else ''}; "
         f"{outcome.seconds:.1f} s, {rate:.0f} samples/s"
     )
+    if outcome.tally.derived and outcome.written:
+        out.print(
+            "  keys are made of content and place: a file that changes is a new sample, unless --key names a column"
+        )
     for concern in outcome.concerns():
         out.print(f"  {one_line(concern)}", style="yellow")
     for failure in outcome.failures[:MOST_FAILURES]:

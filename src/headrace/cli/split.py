@@ -1,7 +1,8 @@
 """Divide the samples of a store into train, test and the rest, by their metadata.
 
 Groups never straddle splits, class ratios are kept as closely as groups allow, and the same seed gives the same splits
-on any machine. Payloads are not read.
+on any machine. When the store has changed, --keep leaves every sample where an earlier split has it. Payloads are not
+read.
 """
 
 import argparse
@@ -17,12 +18,15 @@ from headrace.cli.screen import screen, table
 from headrace.store import parquet
 from headrace.store.locate import open_store
 from headrace.store.splits.division import split
-from headrace.store.splits.file import check_free
+from headrace.store.splits.file import read
 from headrace.store.splits.result import Splits
 from headrace.store.url import StoreUrl
+from headrace.store.wording import one_line
 
 MOST_CLASSES = 20
 """Lines of the table; the rest are counted together."""
+MOST_WENT = 20
+"""Keys that went which are listed."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,13 +36,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stratify", metavar="COLUMN,...", help="keep the ratios of these classes in every split")
     parser.add_argument(
         "--balance",
-        default="original",
         metavar="RULE",
         help="set the ratios instead, by leaving samples out: uniform, or CLASS=WEIGHT,..., or SPLIT=uniform,...",
     )
     parser.add_argument("--where", metavar="CONDITION", help="only samples like \"age >= 18 AND site IN ('a', 'b')\"")
     parser.add_argument("--folds", type=int, metavar="K", help="divide the first split into folds for cross-validation")
-    parser.add_argument("--seed", type=int, default=0, help="another seed gives other splits (0)")
+    parser.add_argument("--seed", type=int, help="another seed gives other splits (0)")
+    parser.add_argument(
+        "--keep",
+        metavar="FILE",
+        help="an earlier split: samples stay where it has them, new ones are placed, and options not given are as then",
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -52,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read the metadata, divide, write the file, print what came of it."""
     output = options.output or ("splits.parquet" if parquet.is_there() else "splits.json")
-    check_free(output, force=options.force)
+    before = None if options.keep is None else read(options.keep)
     source = StoreUrl.parse(options.url)
     with closing(open_store(source)) as store:
         columns = store.columns()
@@ -65,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
         where=options.where,
         folds=options.folds,
         seed=options.seed,
+        keep=before,
         allow_empty=options.allow_empty,
     )
     in_table = source.path.strip("/").replace("/", ".") if source.scheme == "cassandra" else None
@@ -98,9 +107,9 @@ def _fractions(text: str | None) -> Mapping[str, float] | None:
     return {name: _number(value, "--fractions") for name, value in _pairs(text, "--fractions")}
 
 
-def _balance(text: str) -> Any:
+def _balance(text: str | None) -> Any:
     """A word, weights by class (numbers), or rules by split (words)."""
-    if "=" not in text:
+    if text is None or "=" not in text:
         return text
     pairs = _pairs(text, "--balance")
     if all(value in {"original", "uniform"} for _, value in pairs):
@@ -116,8 +125,19 @@ def _show(made: Splits, file: str) -> None:
         out.print(_classes(counts))
     for concern in made.concerns():
         out.print(concern, style="yellow")
+    if "kept" in made.facts:
+        _kept(made.facts["kept"])
     left = made.facts["left_out"]
     out.print(f"{len(made)} samples in {file}" + (f", {left} left out" if left else ""))
+
+
+def _kept(kept: Mapping[str, Any]) -> None:
+    out, went = screen(), kept["went"]
+    out.print(f"{kept['kept']} samples are where they were, {kept['new']} are new, {len(went)} went")
+    for key in went[:MOST_WENT]:
+        out.print(f"  went: {one_line(key)}", style="yellow")
+    if len(went) > MOST_WENT:
+        out.print(f"  and {len(went) - MOST_WENT} more; --json lists them all", style="yellow")
 
 
 def _sizes(counts: Mapping[str, Any]) -> Table:

@@ -2,8 +2,9 @@
 
 import argparse
 
-from headrace.cli import add_commands, store_export, store_info, store_prune, store_rm
+from headrace.cli import add_commands, store_export, store_head, store_info, store_ls, store_prune, store_rm, store_show
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_commands(parser, {"info": store_info, "rm": store_rm, "prune": store_prune, "export": store_export})
+    looking = {"info": store_info, "ls": store_ls, "head": store_head, "show": store_show}
+    add_commands(parser, {**looking, "rm": store_rm, "prune": store_prune, "export": store_export})

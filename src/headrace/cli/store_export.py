@@ -7,9 +7,9 @@ from pathlib import Path
 from headrace.cache.options import parse_size
 from headrace.cli import UsageError, answer
 from headrace.cli.screen import counting
-from headrace.cli.store_rm import chosen
 from headrace.store.export import export
 from headrace.store.locate import open_store
+from headrace.store.looking import matching
 
 SHARD = "1GiB"
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     with closing(open_store(options.url)) as store:
-        keys = None if options.where is None else chosen(store, options.where)
+        keys = None if options.where is None else matching(store, options.where)
         with counting("exporting") as progress:
             done = export(store, Path(options.target), keys, size, progress)
     facts = {"samples": done.samples, "payload_bytes": done.payload_bytes, "ingest": done.again}

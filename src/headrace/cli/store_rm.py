@@ -1,6 +1,6 @@
 """Remove rows from a store: by their keys, or by a condition on their metadata.
 
-Asks before it does so; --dry-run only says what would be removed.
+Asks before it does so; --dry-run only lists what would be removed.
 """
 
 import argparse
@@ -9,17 +9,21 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from headrace.cli import UsageError, answer
+from headrace.cli import Parser, UsageError, answer
 from headrace.cli.ending import orderly
 from headrace.cli.screen import counting
 from headrace.store.base import Store
 from headrace.store.locate import open_store
+from headrace.store.looking import matching
 from headrace.store.origin import RemovingStore
-from headrace.store.splits.filter import holds
-from headrace.store.splits.frame import framed
+from headrace.store.wording import one_line
+
+MOST_KEYS = 20
+"""Lines of what would be removed; `--json` has all of them."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
+    parser.mixed = True
     parser.add_argument("url", metavar="URL", help="a store, such as sqlite:///samples.db")
     parser.add_argument("keys", nargs="*", metavar="KEY", help="rows to remove")
     parser.add_argument("--keys-from", metavar="FILE", help="a file with a key in each line; - for the standard input")
@@ -29,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def asking(parser: argparse.ArgumentParser) -> None:
     """The options of every command that removes rows."""
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be removed")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -40,21 +44,19 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("which rows? give keys, or --keys-from, or --where")
     with closing(open_store(options.url)) as store:
         there = set(store.keys())
-        wanted = chosen(store, options.where) if options.where is not None else list(dict.fromkeys(given))
+        wanted = matching(store, options.where) if options.where is not None else list(dict.fromkeys(given))
         missing = [key for key in wanted if key not in there]
         keys = [key for key in wanted if key in there]
         removed = removal(store, keys, f"{len(keys)} of {len(there)} rows", options)
     done = {"store": store.name, "rows": len(there), "chosen": len(keys), "removed": removed, "missing": missing}
     lines = [told(store.name, len(keys), removed, options)]
+    if options.dry_run:
+        done["keys"] = keys
+        lines += [f"  {one_line(key)}" for key in keys[:MOST_KEYS]]
+        lines += [f"  and {len(keys) - MOST_KEYS} more; --json lists them all"] if len(keys) > MOST_KEYS else []
     lines += [f"  there is no row with the key {key!r}" for key in missing[:20]]
     answer(options, done, lambda: print(*lines, sep="\n"))
     return 1 if missing else 0
-
-
-def chosen(store: Store, where: str) -> list[str]:
-    """The keys of rows that a condition holds for; none is an answer, too. No payload is read."""
-    columns = store.columns()
-    return sorted(columns["key"][holds(where, framed(columns))].tolist())
 
 
 def told(store: str, chosen_rows: int, removed: int, options: argparse.Namespace) -> str:

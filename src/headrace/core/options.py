@@ -69,7 +69,8 @@ class Loading:
     """Making and holding of samples.
 
     ``memory_limit`` bounds, in bytes, the shared memory that holds batches, those the user keeps included; ``None``
-    is a quarter of what is free when the iteration starts. Once it is reached, batches are copied out.
+    is a quarter of what is free when the iteration starts, shared by the ranks of a host. Once it is reached, batches
+    are copied out.
     ``prefetch``: for datasets whose samples come from a store behind a network.
     ``repeats``: of an iterable dataset, whether a worker that iterates over it anew gets the same items in the same
     order: then one that dies is replaced, and its stream passed over again. Without it that raises ``WorkerDied``, as

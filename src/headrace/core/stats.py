@@ -73,6 +73,10 @@ class CacheUse:
     """Samples served in place of others that were drawn; those come later in the epoch."""
     cheap: int = 0
     """Samples that were not kept because to make them takes less than to keep them and have them from here."""
+    checked: int = 0
+    """Hits that were made anew, to be compared with what the cache gave."""
+    differing: int = 0
+    """Of them, those that were not the same: all that was kept of this data is then dropped."""
     kept: int = 0
     """Entries that all jobs together have put into the cache, for this data, since it was made."""
     evicted: int = 0

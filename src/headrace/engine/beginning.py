@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,10 @@ def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None
 def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     """The loader's place in the cache, and the stages of the dataset as its workers have it."""
     if resources.membership is None or resources.stages is None:
-        about, resources.stages = caching(options, resources.settings.dataset)
+        settings = resources.settings
+        about, resources.stages = caching(options, settings.dataset)
+        seed = (settings.generator or torch.default_generator).initial_seed()
+        about = replace(about, seed=seed, in_order=settings.in_order)
         with held():
             place = resources.kept.memberships.take(lambda place: place.is_for(about))
             resources.membership = place or Membership(about, resources.kept.hits, resources.counters)

@@ -11,7 +11,7 @@ import torch
 
 from headrace.core.options import Seeding, Skip
 from headrace.engine.calls import OneCall
-from headrace.engine.consumer.cores import free_memory
+from headrace.engine.consumer.cores import memory_for_batches
 from headrace.engine.consumer.counters import summary
 from headrace.engine.consumer.ordering.early import EarlyOrder
 from headrace.engine.consumer.ordering.saved import is_over
@@ -190,7 +190,7 @@ class Resources:
         settings = self.settings
         if self.slab is None:
             limit = settings.loading.memory_limit
-            room = free_memory() // 4 if limit is None else limit
+            room = memory_for_batches() if limit is None else limit
             with held():
                 slab = self.kept.slabs.take(lambda slab: slab.serves(self.accelerator, settings.extent))
                 self.slab = slab or Slab(room, self.accelerator, settings.extent)

@@ -4,7 +4,9 @@ The module takes the lock itself and never waits for an interpreter while it hol
 either side, under the same lock.
 """
 
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from headrace.sched import words as W
@@ -15,10 +17,10 @@ from headrace.sched.moves import Filed, TakeSize, Visit, Written
 from headrace.sched.publication import Batch
 from headrace.sched.words import Dims, Words
 
-try:
-    from headrace.sched import native as built  # type: ignore[attr-defined, unused-ignore]
-except ImportError:
-    built = None
+built: Any = None
+if "t" not in sys.abiflags:  # objects of free-threaded builds are laid out otherwise than in the stable interface
+    with suppress(ImportError):
+        from headrace.sched import native as built  # type: ignore[attr-defined, no-redef, unused-ignore]
 module: Any = built if built is not None and built.WORDS == W.VERSION else None
 """None where it was not built, or from other words than these."""
 

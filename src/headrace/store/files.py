@@ -30,15 +30,23 @@ def read_file(path: str | Path) -> bytes:
         return file.read()
 
 
-def read_at(path: Path, offset: int, size: int) -> bytes:
+def stamp_of(status: os.stat_result) -> str:
+    """Tells one state of a file from another."""
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
+def read_at(path: Path, offset: int, size: int, stamp: str | None = None) -> bytes:
     """A piece of a file; no position is shared, so any thread of any process may read.
 
-    Raises ``OSError`` also where the file ends too early, before any memory is taken. Opening anew costs ten
-    microseconds and holds nothing.
+    Raises ``OSError`` also where the file ends too early, before any memory is taken, and where it is in another state
+    than ``stamp``. Opening anew costs ten microseconds and holds nothing.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if offset + size > os.fstat(descriptor).st_size:
+        status = os.fstat(descriptor)
+        if stamp is not None and stamp_of(status) != stamp:
+            raise OSError("it was replaced since it was listed")
+        if offset + size > status.st_size:
             raise OSError(f"the file ends within what should be at {offset}")
         found = os.pread(descriptor, size, offset)
         while len(found) < size:  # one read gives at most 2 GiB, and network file systems give what they have

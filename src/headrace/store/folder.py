@@ -10,6 +10,7 @@ from headrace.store.base import Columns, Info, Kind, LabelKind, LocalStore, Row
 from headrace.store.columns import CLASS, chosen, column, describe
 from headrace.store.files import NoFile, read_file
 from headrace.store.provenance import Provenance, digest_of
+from headrace.store.shards import recognised
 from headrace.store.url import StoreUrl, UrlNamed
 
 NO_SAMPLES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini"})
@@ -71,7 +72,12 @@ class FolderStore(UrlNamed, LocalStore):
         classes = self.classes()
         tops = [self._root + name for name in classes] if classes else [self._root]
         self._left_out = []
-        return sorted(path[len(self._root) :] for top in tops for path in self._files(top, set()))
+        found = sorted(path[len(self._root) :] for top in tops for path in self._files(top, set()))
+        if not self._flat and recognised.format_of(found[: recognised.ENOUGH]) and recognised.format_of(found):
+            hint = recognised.told(found, self._index(), self.name)
+            files = "?labels=none takes the files themselves"
+            raise StoreRefused.at(self.name, f"its files are no samples: {hint}; {files}")
+        return found
 
     def left_out(self) -> list[str]:
         """Paths that the latest listing met and did not take: what systems put there, and what is no file."""
@@ -111,6 +117,12 @@ class FolderStore(UrlNamed, LocalStore):
     def close(self) -> None:
         """Nothing is held; folders are looked at again."""
         self._classes = None
+
+    def _index(self) -> bytes | None:
+        try:
+            return read_file(f"{self._root}index.json")[: recognised.LARGEST]
+        except (OSError, NoFile):
+            return None
 
     def _status(self, path: str) -> os.stat_result:
         """The status of a file that was listed a moment ago."""

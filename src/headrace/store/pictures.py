@@ -149,6 +149,19 @@ def decoded(payload: bytes | memoryview, *, mask: bool = False) -> Any:
     return np.asarray(image)
 
 
+def small(payload: bytes | memoryview, width: int, height: int) -> Any:
+    """The picture as an RGB array of at most that size, of an even number of lines; deep pixels from dark to bright."""
+    pil = _pillow()
+    image = _opened(bytes(payload))
+    if image.mode.startswith(("I", "F")):
+        values = np.nan_to_num(np.asarray(image, np.float64))
+        low, span = values.min(), np.ptp(values) or 1.0
+        image = pil.fromarray(((values - low) / span * 255).astype(np.uint8))
+    scale = min(width / image.width, height / image.height, 1.0)
+    lines = max(2, 2 * round(image.height * scale / 2))
+    return np.asarray(image.convert("RGB").resize((max(1, round(image.width * scale)), lines), pil.Resampling.BOX))
+
+
 def _rewritten(payload: bytes, encoding: Encoding) -> bytes:
     image = _opened(payload)
     name = encoding.format or _own(image)

@@ -29,6 +29,15 @@ class Identified(Protocol):
 
 
 @runtime_checkable
+class LookedAt(Protocol):
+    """A store that reads nothing but what it has looked at once."""
+
+    def standing(self) -> Provenance:
+        """The provenance as of when it looked. Costs nothing the second time."""
+        ...
+
+
+@runtime_checkable
 class Stamped(Protocol):
     """A store whose rows are changed one by one by whoever likes: each row says in which state it is."""
 

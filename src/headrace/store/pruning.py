@@ -40,6 +40,15 @@ def sources(origins: Iterable[tuple[str, Origin]]) -> dict[str, int]:
     return Counter(origin.source for _, origin in origins)
 
 
+def superseded(source: str, origins: Iterable[tuple[str, Origin]]) -> int:
+    """Rows of a source's files that were stored again since, with another content. No file is looked at."""
+    contents: dict[tuple[str, str], set[bytes]] = {}
+    for _, origin in origins:
+        if origin.source == source and origin.root is not None:
+            contents.setdefault((origin.place, origin.made), set()).add(origin.content)
+    return sum(len(different) - 1 for different in contents.values())
+
+
 def pruning(rows: int, origins: Iterable[tuple[str, Origin]], named: Mapping[str, set[str]] | None = None) -> Pruning:
     """The rows that have lost their source.
 

@@ -210,6 +210,23 @@ class TestManifests:
         assert sorted(contents(url)) == ["k1", "k2"]
         assert ingest(str(path), url, ReadOptions(key="key")).present == 2
 
+    @pytest.mark.parametrize("name", ["filename", "file", "image"])
+    def test_the_column_of_the_paths_is_found(self, folder, url, name):
+        path = manifest(folder / "m.csv", [{"id": 1, name: "a.png", "label": 3}, {"id": 2, name: "b.png", "label": 4}])
+        ingest(str(path), url)
+        assert sorted((label, facts) for _, label, facts in contents(url).values()) == [
+            (3, {"path": "a.png", "id": 1}),
+            (4, {"path": "b.png", "id": 2}),
+        ]
+
+    def test_the_column_of_the_paths_can_be_said(self, folder, url):
+        rows = [{"scan": "a.png", "file": "study 1"}, {"scan": "b.png", "file": "study 2"}]
+        ingest(str(manifest(folder / "m.csv", rows)), url, ReadOptions(path_column="scan", key="scan"))
+        assert {key: facts for key, (_, _, facts) in contents(url).items()} == {
+            "a.png": {"path": "a.png", "file": "study 1"},
+            "b.png": {"path": "b.png", "file": "study 2"},
+        }
+
     def test_rows_of_one_file_are_apart_if_they_differ(self, folder, url):
         rows = [{"path": "a.png", "x": x} for x in (0, 1, 1, 2)]
         path = manifest(folder / "m.csv", rows)
@@ -247,7 +264,10 @@ class TestManifests:
     @pytest.mark.parametrize(
         ("rows", "reading", "complaint"),
         [
-            ([{"file": "a.png"}], ReadOptions(), "no column 'path'; it has file"),
+            ([{"scan": "a.png"}], ReadOptions(), r"which column has the paths .*\(it has scan\)\? --path-column"),
+            ([{"file": "a", "image": "b"}], ReadOptions(), r"which column has .* \(file or image\)\? --path-column"),
+            ([{"scan": "a.png"}], ReadOptions(path_column="scn"), "no column 'scn'; it has scan"),
+            ([{"scan": "a", "path": "b"}], ReadOptions(path_column="scan"), "stored as 'path': rename that column"),
             ([{"path": "a.png"}], ReadOptions(label="grade"), "no column 'grade'; it has path"),
             ([{"path": "a.png"}], ReadOptions(columns=("age",)), "no column 'age'"),
             ([{"path": "a.png", "bytes": "1"}], ReadOptions(), "cannot be called 'bytes'"),

@@ -266,6 +266,10 @@ class TestRepeating:
         (tmp_path / "in" / "cat" / "000.png").write_bytes(picture(77))
         [concern] = ingest(str(tmp_path / "in"), url).concerns()
         assert "1 are stored twice under other keys: their files were replaced since" in concern
+        for _ in range(2):  # whoever ingests later hears of it, too
+            [concern] = ingest(str(tmp_path / "in"), url).concerns()
+            assert "1 rows in the store are superseded" in concern
+            assert "headrace store prune" in concern
 
     def test_a_replaced_file_under_a_key_of_its_own_is_said(self, tmp_path, url):
         class_folders(tmp_path / "in", 6)
@@ -308,7 +312,7 @@ class TestRepeating:
         comparison = Comparison(Keys(), "run", tally, again=False)
         comparison.look(["k"])
         assert comparison.met("k", 1, 3, {}, None)
-        outcome = Outcome("source", "store", tally, (), settled=True, seconds=1.0)
+        outcome = Outcome("source", "store", tally, (), 0, settled=True, seconds=1.0)
         assert (outcome.present, outcome.whole) == (1, True)
         assert any("1 were there by their keys" in concern for concern in outcome.concerns())
 

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import FilterError, SplitError
+from headrace.store.splits.cut import cut
 from headrace.store.splits.division import ranks, split
-from headrace.store.splits.groups import Cells, _Search, assigned
-from headrace.store.splits.shares import Shares, apportioned
+from headrace.store.splits.groups import Cells, Search, assigned
+from headrace.store.splits.shares import Shares
 from tests.selection import examples
 
 THREE = {"train": 0.8, "val": 0.1, "test": 0.1}
@@ -50,13 +51,15 @@ class TestWithoutGroups:
     def test_every_class_gets_its_share_to_within_one_and_so_does_every_part(self, sizes, weights, rest):
         whole = sum(weights) + rest
         shares = Shares.of([weight / whole for weight in weights])
-        counts = apportioned(sizes, shares)
-        for size, row in zip(sizes, counts, strict=True):
-            assert sum(row) == size
-            for number, weight in zip(row, [*weights, rest], strict=True):
+        kinds = np.repeat(np.arange(len(sizes)), sizes)
+        order = ranks(map(str, range(len(kinds))), 1, "rows")
+        parts = cut(np.ones(len(kinds), np.int64), kinds, order, ranks(map(str, range(len(sizes))), 1, "kinds"), shares)
+        for kind, size in enumerate(sizes):
+            for part, weight in enumerate([*weights, rest]):
+                number = int(((parts == part) & (kinds == kind)).sum())
                 assert abs(number - size * weight / whole) < 1 + 1e-6
         for part, weight in enumerate([*weights, rest]):
-            assert abs(sum(row[part] for row in counts) - sum(sizes) * weight / whole) < len(shares)
+            assert abs(int((parts == part).sum()) - len(kinds) * weight / whole) <= len(sizes)
 
     def test_every_row_is_in_one_part(self):
         frame = patients()
@@ -124,8 +127,8 @@ class TestGroups:
 
     @settings(max_examples=examples(25))
     @given(st.data())
-    def test_few_groups_are_divided_in_the_best_way_there_is(self, data):
-        number, kinds = data.draw(st.integers(2, 7)), data.draw(st.integers(1, 3))
+    def test_no_other_place_of_a_group_would_be_better_by_more_than_a_group(self, data):
+        number, kinds = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
         extra = data.draw(st.lists(st.tuples(st.integers(0, number - 1), st.integers(0, kinds - 1)), max_size=40))
         groups = np.array([*range(number), *(group for group, _ in extra)])
         classes = np.unique(
@@ -135,16 +138,28 @@ class TestGroups:
         cells = Cells.of(groups, classes)
 
         def harm(parts):
-            return _Search(cells, np.array([], np.int64), np.array(parts), shares).harm()
+            return Search(cells, parts, shares).harm()
 
-        found = harm(assigned(cells, ranks(map(str, range(number)), 5, "test"), shares))
+        def alone(group):
+            counts = np.array(
+                [*np.bincount(classes[groups == group], minlength=len(cells.totals)), sum(groups == group)]
+            )
+            wanted = np.outer(np.array(shares.weights) / shares.whole, [*cells.totals, len(groups)])
+            each = counts**2 / np.maximum(wanted, 1) / [*[len(cells.totals)] * len(cells.totals), 1]
+            return np.sort(each.sum(axis=1))[-2:].sum()
+
+        names = ranks(map(str, range(number)), 5, "test")
+        parts = assigned(cells, names, ranks(map(str, range(int(classes.max()) + 1)), 5, "classes"), shares)
         used = [part for part, weight in enumerate(shares.weights) if weight]
-        assert found <= min(map(harm, itertools.product(used, repeat=number))) + 1e-6
+        for group, part in itertools.product(range(number), used):
+            other = parts.copy()
+            other[group] = part
+            assert harm(parts) <= harm(other) + alone(group) + 1e-6
 
     def test_harm_is_added_up_alike_by_any_python(self):
         cells = Cells.of(np.zeros(1, np.int64), np.zeros(1, np.int64))
-        search = _Search(cells, np.array([], np.int64), np.array([0]), Shares((1,), 1))
-        search.off, search.weight = [[1e8, 1.0, 1.0]], [[1.0, 1.0, 1.0]]
+        search = Search(cells, np.array([0]), Shares((1,), 1))
+        search._off, search._weight = [[1e8, 1.0, 1.0]], [[1.0, 1.0, 1.0]]
         assert search.harm() == 1e16 + 2  # until Python 3.11, sum() gives 1e16
 
     def test_many_small_groups_come_out_almost_exact(self):
@@ -237,7 +252,7 @@ class TestRepeatable:
             assert len(split(data, {"all": 1}, where="n >= 1 AND s = 'a' AND c = 'x'")) == 1
 
 
-GOLDEN = ["7776fb016db8", "a337685363c9", "58952011fbdf"]
+GOLDEN = ["7776fb016db8", "d8c989b61959", "8951a786200b"]
 
 
 class TestBalance:
@@ -292,7 +307,7 @@ class TestFolds:
         splits = split(frame, folds=5, stratify="label")
         for number in range(5):
             held, rest = splits.keys(f"fold{number}.val"), splits.keys(f"fold{number}.train")
-            assert len(held) == 200
+            assert abs(len(held) - 200) <= 2
             assert sorted([*held, *rest]) == frame["key"]
         assert splits.names == ("all",)
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.core import launchers
 from headrace.core.processes import stat_of
 from headrace.engine.consumer import cgroup
 
@@ -17,15 +18,14 @@ MOST = 128
 
 def ranks() -> int:
     """Processes of this training on this host, which share its cores and memory."""
-    given = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, int(given)) if given.isdigit() else 1
+    return launchers.local_ranks(os.environ)
 
 
 def own_cores() -> float:
     """Cores this process may use: affinity, quotas of control groups, and the other ranks on this host."""
     cores = float(len(os.sched_getaffinity(0)))
     quota = cgroup.cores(cgroup.controller("cpu"))
-    return (cores if quota is None else min(cores, quota)) / ranks()
+    return launchers.cores(os.environ, cores if quota is None else min(cores, quota))
 
 
 def automatic_workers() -> int:
@@ -51,6 +51,11 @@ def free_memory() -> int:
             available = int(line.split()[1]) * 1024
     room = cgroup.free(cgroup.controller("memory"))
     return available if room is None else min(available, room)
+
+
+def memory_for_batches() -> int:
+    """Bytes that a loader's batches may take by default: a rank's part of a quarter of what is free."""
+    return free_memory() // (4 * ranks())
 
 
 def free_descriptors() -> int:

@@ -139,6 +139,8 @@ class InlineRun:
                 return [], []
         else:
             samples, made = [], []
+            if isinstance(self._placed, Staged):
+                self._placed.begin()
             for index, place in zip(indices, _places(indices), strict=True):
                 try:
                     if self._placed is not None:

@@ -26,6 +26,14 @@ class Caching:
     """For whom samples are made."""
     counts: str = field(default="", compare=False)
     """Where to count what was found, see ``Counts``."""
+    standing: tuple[Any, ...] = ()
+    """In which state data were that are read right here, see ``stages.standing``."""
+    beside: str = ""
+    """A fingerprint of the dataset without its store, where that lies behind a network."""
+    seed: int = 0
+    """What the random numbers of samples come from."""
+    in_order: bool = False
+    """A run shall be the same again, whoever else is there."""
     start: tuple[int, int, int] = field(default=START, compare=False)
     """How the room is divided until enough is measured to plan it."""
 

@@ -2,19 +2,51 @@
 
 import os
 import struct
+from typing import NamedTuple
 
-_RECORD = struct.Struct("<5q")
+_RECORD = struct.Struct("<12q")
+_SUMMED = 8
+
+
+class Counted(NamedTuple):
+    """Samples, by what they began with, and what was done with them."""
+
+    misses: int = 0
+    encoded: int = 0
+    decoded: int = 0
+    augmented: int = 0
+    cheap: int = 0
+    """Not kept, for they are cheap to make."""
+    checked_encoded: int = 0
+    checked_decoded: int = 0
+    """Made anew, to be compared with what the cache has."""
+    differing: int = 0
+    """Of them, those that were not the same."""
+
+    def plus(self, other: "Counted") -> "Counted":
+        """The sums."""
+        return Counted(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def made(self) -> int:
+        """Samples, whatever they began with."""
+        return self.misses + self.encoded + self.decoded + self.augmented
+
+
+class Difference(NamedTuple):
+    """A sample of the cache that was not what the job makes of it."""
+
+    sample: int
+    form: int
 
 
 class Counts:
-    """The loader's: it adds up. Samples made from the store, and from encoded, decoded and augmented entries; and those
-    that were not kept, for they are cheap to make.
-    """
+    """The loader's: it adds up."""
 
     def __init__(self) -> None:
         """Nothing yet."""
         self._fd, self._pid = -1, 0
-        self._before = [0, 0, 0, 0, 0]
+        self._before = Counted()
 
     def path(self) -> str:
         """Where other processes of this user find it, as long as it is not closed."""
@@ -27,19 +59,28 @@ class Counts:
         self.path()
         return Counter(self._fd, 0)
 
-    def total(self) -> list[int]:
+    def _records(self) -> list[tuple[int, ...]]:
+        if self._fd < 0 or self._pid != os.getpid():
+            return []
+        content = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        whole = len(content) // _RECORD.size * _RECORD.size  # a worker may be writing the last one
+        return list(_RECORD.iter_unpack(content[:whole]))
+
+    def total(self) -> Counted:
         """Of all processes, since the loader was made."""
-        found = list(self._before)
-        if self._fd >= 0 and self._pid == os.getpid():
-            content = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
-            whole = len(content) // _RECORD.size * _RECORD.size  # a worker may be writing the last one
-            for each in _RECORD.iter_unpack(content[:whole]):
-                found = [a + b for a, b in zip(found, each, strict=True)]
+        found = self._before
+        for each in self._records():
+            found = found.plus(Counted(*each[:_SUMMED]))
         return found
+
+    def difference(self) -> Difference | None:
+        """One that a spot check found, if any did."""
+        found = (Difference(*each[10:]) for each in self._records() if each[11])
+        return next(found, None)
 
     def made(self) -> int:
         """Samples of all processes, whatever they began with."""
-        return sum(self.total()[:-1])
+        return self.total().made
 
     def close(self) -> None:
         """What was counted stays; idempotent."""
@@ -56,7 +97,10 @@ class Counter:
         """``fd``: the file, -1 where it cannot be had; it stays the caller's."""
         self._fd, self._at = fd, place * _RECORD.size
         content = b"" if fd < 0 else os.pread(fd, _RECORD.size, self._at)
-        self._counts = list(_RECORD.unpack(content.ljust(_RECORD.size, b"\0")))
+        found: list[int] = list(_RECORD.unpack(content.ljust(_RECORD.size, b"\0")))
+        self._counts, self._difference = found[:_SUMMED], Difference(*found[10:])
+        self.credit, self.cost = found[8:10]
+        """Nanoseconds that may go into checks now, and that the latest took."""
 
     @classmethod
     def of_worker(cls, path: str, lane: int) -> "Counter":
@@ -73,9 +117,23 @@ class Counter:
 
     def cheap(self) -> None:
         """A sample was not kept, for it is cheap to make; the loader knows after ``tell``."""
-        self._counts[-1] += 1
+        self._counts[4] += 1
+
+    def checked(self, form: int) -> int:
+        """Encoded or decoded samples that were made anew."""
+        return self._counts[4 + form]
+
+    def check(self, form: int) -> None:
+        """One more was."""
+        self._counts[4 + form] += 1
+
+    def differs(self, sample: int, form: int) -> None:
+        """And was not the same; the loader knows at once."""
+        self._counts[7] += 1
+        self._difference = Difference(sample, form)
+        self.tell()
 
     def tell(self) -> None:
         """Before samples are handed on."""
         if self._fd >= 0:
-            os.pwrite(self._fd, _RECORD.pack(*self._counts), self._at)
+            os.pwrite(self._fd, _RECORD.pack(*self._counts, self.credit, self.cost, *self._difference), self._at)

@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, StackDataset, Subse
 
 from headrace.cache import words as W
 from headrace.cache.code import title
-from headrace.cache.fingerprint import Held, Method, fingerprint
+from headrace.cache.fingerprint import Held, Method, Reader, Remembered, fingerprint
 from headrace.cache.state import held
 from headrace.core.errors import CacheError
 from headrace.engine.staging.composition import STAGES, bypassed, has_stages, is_ours, refusal
@@ -166,6 +166,20 @@ def is_own(dataset: Any, kind: Any) -> bool:
 def unasked(dataset: Any) -> str:
     """A fingerprint of a dataset, in which objects that say themselves what they are, as stores do, are not asked."""
     return fingerprint(*_parts(dataset), asks=False)
+
+
+def quick(dataset: Any, remembered: Remembered) -> str:
+    """The same, of a dataset that was looked at before: nothing large is looked into, and no store is asked."""
+    return Reader(asks=False, remembered=remembered).whole(_parts(dataset))
+
+
+def standing(dataset: Any, *, afresh: bool = False) -> tuple[Any, ...]:
+    """What each dataset that is read says of the state of its data at this moment, where that takes next to nothing.
+
+    ``afresh``: whatever it has looked at before.
+    """
+    told = (getattr(each, "store_standing", None) for each in _leaves(dataset))
+    return tuple(each(afresh=afresh) if callable(each) else None for each in told)
 
 
 def revision(dataset: Any) -> tuple[Any, ...]:

@@ -22,9 +22,12 @@ from headrace.engine.staging.caching import Caching, Plan, codec, read_plans
 from headrace.engine.staging.counts import Counter
 from headrace.engine.staging.stages import Stage, Stages, staged
 from headrace.engine.worker.brought import Rows
+from headrace.engine.worker.checks import SpotChecks
 from headrace.engine.worker.gathered import Gathered
 from headrace.engine.worker.observer import Observer
+from headrace.engine.worker.seeding import untouched
 from headrace.engine.worker.stagetimes import StageTimes
+from headrace.engine.worker.told import Told
 from headrace.plan.keeping import LOCAL, REMOTE, KeepingWorth
 
 clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
@@ -55,12 +58,16 @@ class Staged:
         self._observer: Observer | None = None
         self._codec: Codec = codec()
         self._share = share
+        self._told = Told(dataset, caching.standing, here=share is not None)
+        if share is not None:
+            share.use(self._told.holds)
         self._again, self._pause = 0.0, PAUSE
         self._times = StageTimes(self._codec)
         self._fixed = caching.options.split is not None
         self._near = caching.options.url.startswith("shm:")
         self._worth = KeepingWorth(LOCAL if self._near else REMOTE)
         self._counter = counter
+        self._checks = SpotChecks(counter, self._codec)
         self._gathered = Gathered()
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
@@ -77,7 +84,7 @@ class Staged:
     def __call__(self, index: Any) -> Any:
         (plan, row), self.place = self.place or (None, None), None
         share = None if plan is None else self._opened()
-        if plan is None or share is None:
+        if plan is None or share is None or share.is_left:
             self._counter.found(W.NOWHERE)
             return named(index, self._get(index) if row is None else self._made_of(index, row))
         try:
@@ -92,6 +99,11 @@ class Staged:
         self._get = observer.getter()
         self._stages = staged(self._dataset, self._caching.scopes, observer.noted)
 
+    def begin(self) -> None:
+        """A batch begins, in the trainer's own process: what a changed dataset gives is not what the cache has."""
+        if self._share is not None and not self._share.is_left and not self._told.is_same():
+            self._share.leave()
+
     def settle(self) -> None:
         """Let what is to be kept be found: before samples are handed on, so that an epoch that is over has kept all."""
         self._counter.tell()
@@ -105,7 +117,12 @@ class Staged:
                 self._worth.settled((timer() - began) / 1e9)
 
     def _made(self, share: Share, index: Any, plan: Plan, row: Arrived | None) -> Any:
+        start = clock()
         form, value = self._found(share, index, plan)
+        if self._checks.due(form) and (row is not None or self._rows is None):
+            passed = clock() - start
+            value = self._checked(share, index, form, value, row)
+            start = clock() - passed
         self._counter.found(form)
         if self._observer is not None:
             self._observer.tier = form
@@ -135,10 +152,14 @@ class Staged:
             size = 0
             # What a device or a fetcher would have to do again is not seen here, and what a user has fixed is kept.
             # Of the rest, one that never waited was only kept from a core, which is no cost of a sample.
-            if kept and (
-                (self._fixed or anew or row is not None or stage.to_keep is not None)
-                or self._pays(stage, took if _waits() > waits else spent)
-            ):
+            if (
+                kept
+                and (
+                    (self._fixed or anew or row is not None or stage.to_keep is not None)
+                    or self._pays(stage, took if _waits() > waits else spent)
+                )
+                and stamp == self._stamp(index)
+            ):  # else it may have been read before its file changed, or after
                 size = self._keep(share, index, stage.form, (stamp, value))
             if sized or kept:
                 last = used if self._near else now  # a server is waited for
@@ -146,7 +167,26 @@ class Staged:
                 if size and not sized and not self._fixed:
                     self._worth.kept(((used if self._near else now) - last) / 1e9, size)
         self._times.tell(share)
+        self._checks.passed(clock() - start)
         return value
+
+    def _checked(self, share: Share, index: Any, form: int, value: Any, row: Arrived | None) -> Any:
+        """The sample in that form, made anew: all that is kept is dropped if it is another."""
+        stamp = self._stamp(index)
+
+        def make() -> Any:
+            made = index
+            for stage in self._stages.steps[:form]:
+                run = stage.run if stage.form != form else stage.to_keep or stage.run
+                made = run(made) if row is None or stage.form != W.ENCODED else self._brought(index, row)
+            return made
+
+        with untouched():
+            anew, same = self._checks.make(form, value, make)
+        # What was written to meanwhile is another, and no wonder.
+        if not same and stamp == self._stamp(index) and self._told.holds():
+            self._checks.differs(share, self._stages.origin(index), index, form, self._caching.scopes[form - 1])
+        return anew
 
     def _size(self, share: Share, stage: Stage, given: Any, value: tuple[Any, Any]) -> None:
         """Tell how much room what the stage made would take. Where that is left to a device it is made of ``given``,
@@ -183,6 +223,7 @@ class Staged:
             caching = self._caching
             try:
                 self._share = open_share(caching.options, caching.scopes, caching.samples, caching.unit)
+                self._share.use(self._told.holds)
             except CacheError as error:
                 self._again = time.monotonic() + self._pause
                 if self._pause == PAUSE:

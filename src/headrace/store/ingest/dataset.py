@@ -31,7 +31,7 @@ class MapDataset(IngestSource):
     """
 
     def __init__(self, text: str, reading: ReadOptions) -> None:
-        other = ("label", "label_files", "key", "root", "types", "extensions", "payload")
+        other = ("label", "label_files", "key", "root", "types", "extensions", "payload", "path_column")
         reading.refuse(other, "datasets, which say themselves what a sample is")
         target, _, query = text.partition("?")
         self.name = target

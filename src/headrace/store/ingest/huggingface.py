@@ -25,7 +25,7 @@ class Saved(IngestSource):
     """
 
     def __init__(self, path: str, reading: ReadOptions) -> None:
-        reading.refuse(("root", "types", "extensions"), "datasets of Hugging Face")
+        reading.refuse(("root", "types", "extensions", "path_column"), "datasets of Hugging Face")
         self.name = path
         self.where = Where(str(Path(path).absolute()))
         self._reading = reading

@@ -105,6 +105,7 @@ class Ingester:
                 tally.failures.append(ready)
                 continue
             part.append(ready)
+            tally.derived += ready.item.key is None
             held += _size(ready.loaded.content)
             if held >= AT_ONCE or clock() - began >= COMMIT_S:
                 yield part

@@ -1,6 +1,7 @@
-"""A table of files: CSV, TSV or Parquet with a column ``path``, perhaps ``label``, and metadata in all others."""
+"""A table of files: CSV, TSV or Parquet with a column of paths, perhaps ``label``, and metadata in all others."""
 
 import csv
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape
 from headrace.store.wording import one_line
 
 LABEL = "label"
+PATHS = (PATH, "filename", "file", "image", "file_name", "filepath", "file_path", "image_path", "image_file")
+"""Columns that are taken for the paths, where nothing is said and only one of them is there; ``path`` before all."""
 
 
 class Manifest(IngestSource):
@@ -29,6 +32,7 @@ class Manifest(IngestSource):
         self.where = Where(str(self._path.absolute()), str(self._root.absolute()), threads=True)
         self._reading = reading
         self._known: FieldShape | None = None
+        self._column = reading.path_column or PATH
 
     def shape(self) -> SourceShape:
         return self._fields().shape()
@@ -60,9 +64,9 @@ class Manifest(IngestSource):
         return read_file(where)
 
     def _item(self, row: Mapping[str, Any], known: FieldShape, number: int) -> Item:
-        ident = text_of(row.get(PATH))
+        ident = text_of(row.get(self._column))
         if not ident:
-            return Item(f"row {number}", None, problem="it has no path")
+            return Item(f"row {number}", None, problem=f"it has no {self._column}")
         column = self._reading.label_files
         try:
             file = None if column is None else text_of(row.get(column))
@@ -95,10 +99,28 @@ class Manifest(IngestSource):
                 raise IngestError(f"{self.name}: two columns are called {name!r}: rename one")
             if name != name.strip():
                 raise IngestError(f"{self.name}: a column is called {name!r}, with blanks around it: take them away")
+        self._column = self._paths(names)
+
+    def _paths(self, names: Sequence[str]) -> str:
+        """The column that has the paths."""
+        said, there = self._reading.path_column, ", ".join(names) or "none"
+        if said is not None:
+            if said not in names:
+                raise IngestError(f"{self.name} has no column {said!r}; it has {one_line(there)}")
+            if said != PATH and PATH in names:
+                raise IngestError(f"{self.name}: where a sample lies is stored as {PATH!r}: rename that column")
+            return said
+        found = [name for name in PATHS if name in names]
+        if not found or (found[0] != PATH and len(found) > 1):
+            which = f"{' or '.join(found)}" if found else f"it has {one_line(there)}"
+            raise IngestError(f"{self.name}: which column has the paths of the files ({which})? --path-column says it")
+        return found[0]
 
     def _fields(self) -> FieldShape:
         if self._known is None:
-            reading = self._reading
-            label, besides = reading.label or LABEL, (PATH, reading.label, reading.label_files)
-            self._known = FieldShape(self.name, reading, self._rows(), label, called="column", besides=besides)
+            reading, rows = self._reading, self._rows()
+            first = next(rows, None)  # which says what the columns are called
+            label, besides = reading.label or LABEL, (self._column, reading.label, reading.label_files)
+            every = () if first is None else itertools.chain([first], rows)
+            self._known = FieldShape(self.name, reading, every, label, called="column", besides=besides)
         return self._known

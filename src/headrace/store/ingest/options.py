@@ -14,16 +14,18 @@ class ReadOptions:
 
     ``label``: the column of the labels, ``label`` or the dataset's own by default. ``label_files``: the column that has
     paths of files (masks, say) whose contents are the labels. ``key``: the column of the keys; by default a key is
-    derived from the content and its place in the source. ``columns``: the metadata to keep, all by default. ``types``:
-    what columns of a CSV file hold, where guessing would guess wrong. ``root``: where the paths of a manifest begin,
-    its own folder by default. ``classes``: names of classes in the order of their numbers. ``payload``: the column that
-    is the sample itself. ``extensions``: the files of a folder that are samples. ``check``: how closely pictures are
-    looked at. ``allow_outside``: whether the paths of a manifest may lead out of its folder, or out of ``root``.
+    derived from the content and its place in the source. ``path_column``: the column of a manifest that has the files'
+    paths, by default ``path``, ``filename``, ``file``, ``image`` or the like. ``columns``: the metadata to keep, all by
+    default. ``types``: what columns of a CSV file hold, where guessing would guess wrong. ``root``: where paths of a
+    manifest begin, its own folder by default. ``classes``: names of classes in the order of their numbers. ``payload``:
+    the column that is the sample itself. ``extensions``: the files of a folder that are samples. ``check``: how closely
+    pictures are looked at. ``allow_outside``: whether the paths of a manifest may lead out of its folder, or ``root``.
     """
 
     label: str | None = None
     label_files: str | None = None
     key: str | None = None
+    path_column: str | None = None
     columns: tuple[str, ...] | None = None
     types: Mapping[str, Kind] = field(default_factory=dict)
     root: str | None = None

@@ -57,6 +57,8 @@ class IngestTally:
     """Of several with one key, all but the last, which counts."""
     payload_bytes: int = 0
     """Of what was written."""
+    derived: int = 0
+    """Items whose keys were made of their content and place."""
     failures: list[IngestFailure] = field(default_factory=list)
     differ: int = 0
     """Already stored, and left as they are there, though the source has them otherwise."""
@@ -84,7 +86,7 @@ class IngestTally:
 _DOUBLED = {
     "encoding": "are stored twice under other keys: they were there with another --resize or --encode",
     "content": "are stored twice under other keys: their files were replaced since; headrace store prune removes the "
-    "older ones",
+    "older ones, and with --key path they would have kept their keys",
     "place": "are stored twice under other keys: an earlier ingest stored the same content from another place",
 }
 
@@ -98,6 +100,8 @@ class Outcome:
     tally: IngestTally
     left_out: tuple[str, ...]
     """Files of a folder that are no samples by their names, or no files."""
+    superseded: int
+    """Rows in the store, of this ingest or earlier ones, whose files were replaced and are stored anew."""
     settled: bool
     """Whether all rows are in the store's own file, where it is one."""
     seconds: float
@@ -134,6 +138,9 @@ class Outcome:
             yield f"{noted.count} differ in {what} from what is stored, and were left: --rewrite ({noted.told()})"
         for what, noted in self.tally.doubled.items():
             yield f"{noted.count} {_DOUBLED[what]} ({noted.told()})"
+        if self.superseded > self.tally.doubled.get("content", Noted()).count:
+            told = "rows in the store are superseded: their files were replaced, and are stored anew"
+            yield f"{self.superseded} {told}; headrace store prune removes them"
         forms = self.tally.forms
         if len(forms) > 1:
             most = max(forms, key=lambda form: forms[form].count)
@@ -167,6 +174,8 @@ class Outcome:
             "differ": self.tally.differ,
             "differ_in": self.tally.differing.data(),
             "stored_twice": self.tally.doubled.data(),
+            "superseded": self.superseded,
+            "keys_made": self.tally.derived,
             "left_out": list(self.left_out),
             "settled": self.settled,
             "seconds": round(self.seconds, 3),

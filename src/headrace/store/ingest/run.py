@@ -19,8 +19,9 @@ from headrace.store.ingest.processes import by_processes
 from headrace.store.ingest.source import IngestSource, Item, SourceShape, open_source
 from headrace.store.ingest.spark import by_spark
 from headrace.store.locate import open_writable
-from headrace.store.origin import NamingStore
+from headrace.store.origin import NamingStore, TracingStore
 from headrace.store.pictures import Encoding
+from headrace.store.pruning import superseded
 from headrace.store.url import StoreUrl
 
 CHUNK = 64
@@ -86,10 +87,11 @@ def ingest(
                         progress(tally, shape.count)
         tally.add(once.tally)
         left_out = tuple(opened.left_out())
+        older = superseded(opened.where.name, store.origins()) if isinstance(store, TracingStore) else 0
         opened.close()
         store.close()
         settled = _settled(store)
-    return Outcome(opened.name, StoreUrl.parse(url).redacted, tally, left_out, settled, time.monotonic() - began)
+    return Outcome(opened.name, StoreUrl.parse(url).redacted, tally, left_out, older, settled, time.monotonic() - began)
 
 
 def _settled(store: WritableStore) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from headrace.core.errors import IngestError
 from headrace.store.base import Kind, LabelKind, Scalar
+from headrace.store.ingest import shards
 from headrace.store.ingest.options import ReadOptions
 
 Content = Any
@@ -146,6 +147,8 @@ def _of_folder(path: Path, text: str) -> tuple[str, str]:
                 f"or file://{quote(str(path.resolve()))} for the files in the folders"
             )
         return "tars", text
+    if kind := shards.kind_of(path):
+        raise IngestError(kind.told(text))
     return "stored", f"file://{quote(str(path.resolve()))}"
 
 

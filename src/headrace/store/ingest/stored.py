@@ -16,25 +16,28 @@ from headrace.store.locate import open_store
 from headrace.store.origin import NamingStore
 from headrace.store.url import StoreUrl
 
-FILES = {"file", "wds", "mds"}
-"""Schemes whose keys are places in files: samples get keys of their own when they move into a database."""
+NUMBERED = {"mds", "parquet", "litdata"}
+FILES = {"file", "files", "wds", *NUMBERED}
+"""What has keys that are places in files, or numbers: samples get keys of their own when they move into a database."""
 
 
 class StoredSource:
     """A store as a source. Classes are taken by name where it has names for them."""
 
     def __init__(self, url: str, reading: ReadOptions) -> None:
-        reading.refuse(("label", "label_files", "root", "types"), f"stores: {StoreUrl.parse(url)} is no manifest")
+        other = ("label", "label_files", "root", "types", "path_column")
+        reading.refuse(other, f"stores: {StoreUrl.parse(url)} is no manifest")
         parsed = StoreUrl.parse(url)
         if reading.extensions:
-            if parsed.scheme != "file":
+            if not parsed.scheme.startswith("file"):
                 raise IngestError("extensions choose the files of a folder")
             parsed = replace(parsed, options={**parsed.options, "extensions": ",".join(reading.extensions)})
         self.name = parsed.redacted
-        self._files = parsed.scheme in FILES
+        what = parsed.scheme.partition("+")[0]
+        self._files = what in FILES
         folder, _, self._base = parsed.path.rstrip("/").rpartition("/")
-        self._named = parsed.scheme == "file"
-        root = (folder or "/") if self._named else None
+        self._named = what in {"file", "files"}
+        root = (folder or "/") if parsed.scheme == "file" else None
         self.where = Where(self.name, root, threads=parsed.scheme in {"file", "sqlite"})
         self._reading = reading
         self._store = blocking(open_store(parsed))

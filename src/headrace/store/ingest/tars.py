@@ -19,7 +19,7 @@ from headrace.store.columns import CLASS
 from headrace.store.ingest.fields import FieldShape
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.source import IngestSource, Item, Loaded, SourceShape, Where
-from headrace.store.tar import BadTar, members
+from headrace.store.shards.tar import BadTar, members
 
 CLS, JSON, TEXT = "cls", "json", "txt"
 LONGEST = 1 << 20
@@ -47,7 +47,7 @@ class Tars(IngestSource):
     """
 
     def __init__(self, text: str, reading: ReadOptions) -> None:
-        reading.refuse(("root", "extensions"), "tars")
+        reading.refuse(("root", "extensions", "path_column"), "tars")
         self.name = text
         self.where = Where(str(Path(text).absolute()), threads=True)
         self._reading = reading

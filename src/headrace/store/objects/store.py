@@ -20,11 +20,13 @@ from headrace.core.options import Retry
 from headrace.store.background import Background, run_here
 from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, RemoteStore, Row, Schema, Session
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
+from headrace.store.known_keys import KnownKeys
 from headrace.store.objects import metadata
 from headrace.store.objects.driver import Bucket
 from headrace.store.origin import RemovingStore
 from headrace.store.perseverance import Perseverance, each
 from headrace.store.provenance import Provenance, digest_of, new_identity
+from headrace.store.shards import recognised
 from headrace.store.url import StoreUrl, UrlNamed
 
 ABOUT = "headrace.json"
@@ -102,7 +104,13 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
     async def _schema(self) -> Schema:
         found = (await self._about()).schema
         if found is None:
-            raise StoreRefused.at(self.name, f"there is no {ABOUT}: nothing was stored there yet")
+            names = [each.object for each in await self._bucket.listed("", recognised.ENOUGH)]
+            index = await self._bucket.look("index.json") if names else None
+            text = None
+            if index is not None and index.size:
+                text = bytes(await self._bucket.read("index.json", 0, min(index.size, recognised.LARGEST), index.etag))
+            hint = recognised.told(names, text, self.name)
+            raise StoreRefused.at(self.name, f"there is no {ABOUT}: {hint or 'nothing was stored there yet'}")
         return found
 
     async def _about(self) -> "_StoreSays":
@@ -132,8 +140,8 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
         except (ValueError, TypeError, OverflowError) as error:
             raise StoreRefused.at(self.name, f"a part of the metadata is damaged: {error}") from error
 
-    async def _keys(self) -> metadata.KnownKeys:
-        found = metadata.KnownKeys()
+    async def _keys(self) -> KnownKeys:
+        found = KnownKeys()
         async for row in metadata.rows(self._bucket, self.name):
             found.note([row["key"]], there=metadata.REMOVED not in row)
         return found
@@ -190,7 +198,7 @@ class ObjectWriter:
         self,
         bucket: Bucket,
         schema: Schema,
-        there: metadata.KnownKeys,
+        there: KnownKeys,
         last: int,
         background: Background,
         store: str,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class Listed(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Bytes that a parser asks for."""
+    """Bytes that a parser asks for. They are given as ``bytes`` or a ``memoryview``."""
 
     object: str
     begin: int
@@ -31,10 +31,44 @@ class Wanted(NamedTuple):
     """What the object must still be; empty where any state of it will do."""
 
 
-Steps: TypeAlias = Generator[Sequence[Wanted], Sequence[bytes], T]
-"""A parser that needs bytes: it yields what it wants, is sent the bytes in that order, and returns its result.
+class Look(NamedTuple):
+    """Asks for the size and state of one object. The answer is a ``Listed``, or None where there is none."""
 
-Whoever runs it does the reading: with ``pread`` where the shards are files, with many requests at once elsewhere.
+    object: str
+
+
+class Below(NamedTuple):
+    """Asks which objects lie below a prefix. The answer is a sorted list of ``Listed``; None where nobody can say."""
+
+    prefix: str = ""
+
+
+class Each(NamedTuple):
+    """Asks for several parsers to be run, perhaps at once. The answer is the list of their results."""
+
+    steps: "Sequence[Steps[Any]]"
+
+
+class Recall(NamedTuple):
+    """Asks for what was remembered of an object in that state: empty where nothing was yet, None where nobody does."""
+
+    listed: Listed
+
+
+class Remember(NamedTuple):
+    """Gives what was made of an object to who remembers it for the next time. The answer says nothing."""
+
+    listed: Listed
+    made: bytes
+
+
+Request: TypeAlias = Wanted | Look | Below | Each | Recall | Remember
+
+Steps: TypeAlias = Generator[Sequence[Request], Sequence[Any], T]
+"""A parser that needs something: it yields requests, is sent the answers in that order, and returns its result.
+
+Whoever runs it does the reading: with ``pread`` where the shards are files, with many requests at once elsewhere. What
+goes wrong is raised where the requests were yielded.
 """
 
 Offsets: TypeAlias = Sequence[int]
@@ -54,6 +88,16 @@ class Shard:
 
 def borders(offsets: Offsets, count: int, position: int) -> tuple[int, int]:
     """The first byte of one of ``count`` samples, and that behind its last."""
-    if len(offsets) == count + 1 and count != 1:  # of one sample both forms have two numbers, and they are the same
+    if len(offsets) == count + 1:  # of one sample both forms have two numbers, and they are the same
         return int(offsets[position]), int(offsets[position + 1])
     return int(offsets[2 * position]), int(offsets[2 * position + 1])
+
+
+def whole(listed: Listed, most: int) -> Steps[bytes]:
+    """The content of a small object. Raises ``DamagedShard`` where it is not small."""
+    if listed.size > most:
+        raise DamagedShard(f"{listed.object!r} has {listed.size} bytes, and is to have {most} at most")
+    if not listed.size:
+        return b""
+    (found,) = yield [Wanted(listed.object, 0, listed.size, listed.etag)]
+    return bytes(found)

@@ -1,28 +1,26 @@
-"""Rows of metadata divided into named parts: filter, assign, balance, fold. Pure."""
+"""Rows of metadata divided into named parts: filter, assign, balance, fold."""
 
 import hashlib
-import re
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.core.errors import SplitError
-from headrace.store.splits.balance import ORIGINAL, Balance, kept, thinned, wanted
+from headrace.store.splits.balance import Balance, kept, thinned, wanted
 from headrace.store.splits.classes import Coded, classes_of, groups_of
+from headrace.store.splits.cut import cut
+from headrace.store.splits.file import read
 from headrace.store.splits.filter import holds
 from headrace.store.splits.frame import OTHER, Frame, Ints, framed
 from headrace.store.splits.groups import Cells, assigned
+from headrace.store.splits.keeping import KeptPlaces, of_groups
 from headrace.store.splits.report import counted, empty
+from headrace.store.splits.request import Request, request
 from headrace.store.splits.result import Splits
-from headrace.store.splits.shares import Shares, apportioned
-
-WHOLE = "all"
-"""The name of the only part where no fractions are given."""
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_FOLD = re.compile(r"fold\d*")
+from headrace.store.splits.shares import Shares
 
 
 def split(  # noqa: PLR0913  (an option of the command each)
@@ -31,10 +29,11 @@ def split(  # noqa: PLR0913  (an option of the command each)
     *,
     group_by: str | None = None,
     stratify: str | Sequence[str] | None = None,
-    balance: Balance = ORIGINAL,
+    balance: Balance | None = None,
     where: str | None = None,
     folds: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
+    keep: Splits | str | os.PathLike[str] | None = None,
     allow_empty: bool = False,
 ) -> Splits:
     """Divide samples into named parts by their metadata, one row per sample.
@@ -47,83 +46,49 @@ def split(  # noqa: PLR0913  (an option of the command each)
     keeps the rows for which the condition holds. ``folds`` divides the first part once more, for cross-validation.
     A part or a fold that would be empty is an error, unless ``allow_empty``.
 
-    The result depends on the rows and the seed, not on the order of the rows, the machine or the Python. Raises
-    ``SplitError``, or ``FilterError`` for the condition.
+    ``keep`` is an earlier division, or its file: rows that are in it stay in their parts and folds, new ones are placed
+    where they are needed, and options that are not given are as they were; ``facts["kept"]`` tells which keys went.
+
+    The result depends on the rows and the seed (0), not on the order of the rows, the machine or the Python. Without
+    ``stratify`` and ``balance``, a group more or less moves one other group at most from one part to the next, where
+    groups are of one size. Raises ``SplitError``, or ``FilterError`` for the condition.
     """
-    request = _request(fractions, group_by, stratify, balance, folds, seed)
+    before = keep if keep is None or isinstance(keep, Splits) else read(keep)
+    said = {"fractions": fractions, "group_by": group_by, "balance": balance, "folds": folds, "seed": seed}
+    asked = request({**said, "where": where}, None if before is None else before.facts, stratify)
     whole = framed(frame)
     keys = _keys(whole)
     rows = np.arange(whole.rows)
-    if where is not None:
-        rows = np.flatnonzero(holds(where, whole))
+    if asked.where is not None:
+        rows = np.flatnonzero(holds(asked.where, whole))
     if not len(rows):
-        raise SplitError("no row is left to divide" if where is not None else "there are no rows to divide")
+        raise SplitError("no row is left to divide" if asked.where is not None else "there are no rows to divide")
     chosen = whole.taken(rows)
-    table = _Table(chosen, [keys[row] for row in rows.tolist()], request)
-    parts = table.parted(Shares.of(list(request.fractions.values())))
-    parts[parts == len(request.fractions)] = -1  # what fractions leave of the whole is the last share
+    table = _Table(chosen, [keys[row] for row in rows.tolist()], asked, before)
+    parts = table.parted()
+    parts[parts == len(asked.fractions)] = -1  # what fractions leave of the whole is the last share
     parts = table.balanced(parts)
     fold = table.folded(parts)
-    counts = counted(parts, fold, table.classes, table.groups, request.fractions, request.folds or 0)
+    counts = counted(parts, fold, table.classes, table.groups, asked.fractions, asked.folds or 0)
     if not allow_empty and (lacking := empty(counts)):
         raise SplitError(f"{lacking[0]}. Ask for fewer or larger ones, or say allow_empty=True (--allow-empty)")
     there = np.flatnonzero(parts >= 0)
     label = chosen.columns.get("label")
     return Splits(
-        names=tuple(request.fractions),
+        names=tuple(asked.fractions),
         every=[table.keys[row] for row in there.tolist()],
         parts=parts[there],
         folds=None if fold is None else fold[there],
         labels=None if label is None or label.kind == OTHER else label.taken(there).listed(),
         origin=rows[there],
         facts={
-            **request.facts(),
-            "where": where,
+            **asked.facts(),
             "rows": whole.rows,
             "left_out": whole.rows - len(there),
             "counts": counts,
+            **({} if before is None else {"kept": table.kept.facts()}),
         },
     )
-
-
-@dataclass(frozen=True)
-class _SplitRequest:
-    fractions: dict[str, float]
-    group_by: str | None
-    stratify: tuple[str, ...]
-    balance: Balance
-    folds: int | None
-    seed: int
-
-    def facts(self) -> dict[str, Any]:
-        return vars(self) | {"stratify": list(self.stratify)}
-
-
-def _request(
-    fractions: Mapping[str, float] | None,
-    group_by: str | None,
-    stratify: str | Sequence[str] | None,
-    balance: Balance,
-    folds: int | None,
-    seed: int,
-) -> _SplitRequest:
-    if fractions is None and folds is None:
-        raise SplitError("into what? give fractions, such as train=0.8,test=0.2, or a number of folds")
-    named = {WHOLE: 1.0} if fractions is None else {str(name): float(share) for name, share in fractions.items()}
-    for name, share in named.items():
-        if not _NAME.fullmatch(name) or _FOLD.fullmatch(name):
-            raise SplitError(f"fractions: {name!r} cannot name a split: letters, digits, - and _, and not fold1")
-        if not 0 < share <= 1:
-            raise SplitError(f"fractions: {name}={share:g} is no share of the whole, which is 1")
-    if not named:
-        raise SplitError("fractions: there are none")
-    Shares.of(list(named.values()))
-    if folds is not None and folds < 2:
-        raise SplitError(f"folds: {folds} is too few, two are the least")
-    columns = (stratify,) if isinstance(stratify, str) else tuple(stratify or ())
-    if balance != ORIGINAL and not columns:
-        raise SplitError("balance needs stratify: the column that holds the classes")
-    return _SplitRequest(named, group_by, columns, balance, folds, int(seed))
 
 
 def _keys(frame: Frame) -> list[str]:
@@ -143,27 +108,39 @@ def _keys(frame: Frame) -> list[str]:
 
 
 class _Table:
-    """The rows to be divided, their classes and groups as numbers."""
+    """The rows to be divided, their classes and groups as numbers, and what is kept of an earlier division."""
 
-    def __init__(self, frame: Frame, keys: list[str], request: _SplitRequest) -> None:
+    def __init__(self, frame: Frame, keys: list[str], request: Request, before: Splits | None) -> None:
         self.keys, self.request = keys, request
         self.classes = classes_of(frame, request.stratify)
         self.groups: Coded | None = None if request.group_by is None else groups_of(frame, request.group_by)
         self.wanted = wanted(request.balance, list(request.fractions), self.classes.names)
         self.ranks = ranks(keys, request.seed, "rows")
+        self.kept = KeptPlaces.of(before, keys, list(request.fractions), request.folds)
 
-    def parted(self, shares: Shares, rows: Ints | None = None, purpose: str = "groups") -> Ints:
-        """The part of each row, or of each of the given rows."""
-        classes = self.classes.codes if rows is None else self.classes.codes[rows]
+    def parted(self) -> Ints:
+        """The part of each row."""
+        shares = Shares.of(list(self.request.fractions.values()))
+        return self._divided(np.arange(len(self.keys)), shares, self.kept.parts, "groups")
+
+    def _divided(self, rows: Ints, shares: Shares, fixed: Ints, purpose: str) -> Ints:
+        """The place of each of the rows; ``fixed`` is that of each row that has one."""
+        used, classes = np.unique(self.classes.codes[rows], return_inverse=True)
+        class_ranks = ranks((self.classes.names[code] for code in used.tolist()), self.request.seed, "classes")
         if self.groups is None:
-            return _without_groups(classes, self.ranks if rows is None else self.ranks[rows], shares)
-        every = self.groups.codes if rows is None else self.groups.codes[rows]
-        used, groups = np.unique(every, return_inverse=True)
-        order = ranks((self.groups.names[group] for group in used.tolist()), self.request.seed, purpose)
-        return assigned(Cells.of(groups, np.unique(classes, return_inverse=True)[1]), order, shares)[groups]
+            order = self.ranks[rows]
+            if not (fixed >= 0).any():
+                return cut(np.ones(len(rows), np.int64), classes, order, class_ranks, shares)
+            groups, named = np.arange(len(rows)), None
+        else:
+            named = Coded(self.groups.codes[rows], self.groups.names)
+            numbers, groups = np.unique(named.codes, return_inverse=True)
+            order = ranks((named.names[number] for number in numbers.tolist()), self.request.seed, purpose)
+        cells = Cells.of(groups, classes)
+        return assigned(cells, order, class_ranks, shares, of_groups(fixed, groups, named))[groups]
 
     def balanced(self, parts: Ints) -> Ints:
-        """Rows that the wanted ratios of the classes leave out are -1."""
+        """The same, -1 for rows that the wanted ratios of the classes leave out; kept ones stay."""
         result = parts.copy()
         groups = np.zeros_like(parts) if self.groups is None else self.groups.codes
         for part, weights in enumerate(self.wanted):
@@ -175,8 +152,11 @@ class _Table:
             result[rows] = -1
             for code, number in enumerate(stay):
                 mine = rows[classes == code]
-                if number:
-                    result[thinned(mine, groups[mine], self.ranks[mine], number)] = part
+                held = self.kept.parts[mine] >= 0
+                result[mine[held]] = part
+                free, wanted_yet = mine[~held], number - int(held.sum())
+                if wanted_yet > 0:
+                    result[thinned(free, groups[free], self.ranks[free], wanted_yet)] = part
         return result
 
     def folded(self, parts: Ints) -> Ints | None:
@@ -186,18 +166,9 @@ class _Table:
         folds = np.full(len(parts), -1, np.int64)
         rows = np.flatnonzero(parts == 0)
         if len(rows):
-            folds[rows] = self.parted(Shares.even(self.request.folds), rows, "folds")
+            fixed = self.kept.folds[rows]
+            folds[rows] = self._divided(rows, Shares.even(self.request.folds), fixed, "folds")
         return folds
-
-
-def _without_groups(classes: Ints, order: Any, shares: Shares) -> Ints:
-    """Every class divided by itself, row by row in the order of their ranks."""
-    counts = apportioned(np.bincount(classes).tolist(), shares)
-    rows = np.lexsort((order, classes))
-    pattern = np.tile(np.arange(len(shares)), len(counts))
-    parts = np.empty(len(classes), np.int64)
-    parts[rows] = np.repeat(pattern, np.array(counts).ravel())
-    return parts
 
 
 def ranks(values: Iterable[str], seed: int, purpose: str) -> npt.NDArray[np.uint64]:

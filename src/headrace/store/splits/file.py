@@ -16,6 +16,7 @@ from headrace.core.errors import SplitError
 from headrace.store import parquet
 from headrace.store.files import replacing
 from headrace.store.splits.frame import Ints
+from headrace.store.splits.keeping import changes
 from headrace.store.splits.report import concerns
 from headrace.store.splits.result import Splits
 
@@ -30,7 +31,8 @@ _NO_COLUMNS = "its columns are not what they should be"
 def write(splits: Splits, path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Raises ``SplitError`` where the file cannot be written, or is there and ``force`` does not say to replace it."""
     where = Path(path)
-    check_free(where, force=force)
+    if where.exists() and not force:
+        raise SplitError(f"{where}: is there already{_against(where, splits)}; --force (force=True) replaces it")
     rows = len(splits.every)
     fold = [None] * rows if splits.folds is None else [None if fold < 0 else fold for fold in splits.folds.tolist()]
     label = splits.labels or [None] * rows
@@ -57,10 +59,16 @@ def write(splits: Splits, path: str | os.PathLike[str], *, force: bool = False) 
         raise SplitError(f"{told}; write a file that ends in .json") from error
 
 
-def check_free(path: str | os.PathLike[str], *, force: bool) -> None:
-    """Raises ``SplitError`` where a file is there that is not to be replaced: a training may be going by it."""
-    if not force and Path(path).exists():
-        raise SplitError(f"{path}: is there already; force=True (--force) replaces it")
+def _against(path: Path, splits: Splits) -> str:
+    """What replacing a file would change, in words: a training may be going by it."""
+    try:
+        found = changes(read(path), splits)
+    except SplitError:
+        return ""
+    if not found.both:
+        return ", of other samples"
+    kept = "; --keep (keep=) leaves every sample where it is" if found.moved else ""
+    return f": {found.told()}{kept}"
 
 
 def _digest(keys: list[str], parts: list[Any], folds: list[Any]) -> str:

@@ -1,4 +1,4 @@
-"""Shares of a whole as exact numbers, and how many of n things each of them gets. Pure."""
+"""Shares of a whole as exact numbers. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -36,23 +36,3 @@ class Shares:
 
     def __len__(self) -> int:
         return len(self.weights)
-
-
-def apportioned(sizes: Sequence[int], shares: Shares) -> list[list[int]]:
-    """How many of each class go to each part, every class divided up whole.
-
-    Each number is the exact share rounded up or down, and what rounding took from a part in one class it gets back in
-    the next: the totals of the parts are right too, however small the classes.
-    """
-    owed = [0] * len(shares)
-    counts = []
-    for size in sizes:
-        floors = [size * weight // shares.whole for weight in shares.weights]
-        rests = [size * weight % shares.whole for weight in shares.weights]
-        left = size - sum(floors)
-        candidates = [part for part, rest in enumerate(rests) if rest]
-        lucky = set(sorted(candidates, key=lambda part: (-(rests[part] + owed[part]), part))[:left])
-        for part, rest in enumerate(rests):
-            owed[part] += rest - (shares.whole if part in lucky else 0)
-        counts.append([floor + (part in lucky) for part, floor in enumerate(floors)])
-    return counts

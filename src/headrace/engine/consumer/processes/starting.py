@@ -27,6 +27,7 @@ from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell
 from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Task, Wiring
+from headrace.engine.worker.moment import TaskAtMoment
 from headrace.engine.worker.signals import ALL, held
 from headrace.sched.resume import Resume
 
@@ -171,6 +172,7 @@ class Starter:
         self._context, self._task, self._wiring = context, task, wiring
         self._workers, self._base_seed, self._owner = workers, base_seed, os.getpid()
         self._forks = context.get_start_method() == "fork"
+        self._told: Any = task if self._forks else None  # what a process gets; made with the first
         self._forker: Forker | None = None
 
     @property
@@ -190,6 +192,7 @@ class Starter:
         if not self._forks:
             multiprocessing.resource_tracker.ensure_running()
         if self._context.get_start_method() == "forkserver":
+            _preload(worker.__name__)
             multiprocessing.forkserver.ensure_running()
 
     def signals_held(self) -> AbstractContextManager[set[int]]:
@@ -217,10 +220,11 @@ class Starter:
 
     def _own(self, lane: int, bell: Bell, resume: Resume, mask: set[int]) -> Child:
         """A worker forked or spawned from here."""
-        job = replace(self._job(lane, resume), bell=bell, mask=frozenset(mask))
-        process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
         _have_descriptors()
         try:
+            self._told = self._told or TaskAtMoment(self._task)
+            job = replace(self._job(lane, resume), bell=bell, mask=frozenset(mask))
+            process = self._context.Process(target=worker.main, args=(job,), daemon=True)  # type: ignore[attr-defined]
             with forker.one_fork if self._forks else nullcontext():
                 process.start()
         except (EOFError, ConnectionError) as error:
@@ -245,7 +249,7 @@ class Starter:
             base_seed=self._base_seed,
             wiring=self._wiring,
             bell=self._wiring.consumer,
-            task=self._task,
+            task=self._told,
             resume=resume,
         )
 
@@ -258,6 +262,13 @@ class Starter:
         """End the forker once its workers have ended; idempotent."""
         if self._forker is not None:
             self._forker.close()
+
+
+def _preload(module: str) -> None:
+    """Has a fork server that starts from now on import ``module`` once; otherwise every worker does, with torch."""
+    server: Any = vars(multiprocessing.forkserver)["_forkserver"]
+    if module not in server._preload_modules:  # noqa: SLF001  (it can be set in public, and not read)
+        multiprocessing.set_forkserver_preload([*server._preload_modules, module])  # noqa: SLF001
 
 
 def _have_descriptors() -> None:

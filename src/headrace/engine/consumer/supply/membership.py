@@ -16,14 +16,15 @@ from headrace.cache.company import Unit
 from headrace.cache.options import Cache, open_share, title
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Answer, Serving
-from headrace.cache.share import START
-from headrace.cache.words import Array
+from headrace.cache.share import START, Share
+from headrace.cache.words import NAMES, Array
 from headrace.core.stats import CacheUse, Division
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.supply.dividing import Divider, shown
 from headrace.engine.staging.caching import Caching
 from headrace.engine.staging.counts import Counts
-from headrace.engine.staging.stages import OwnNumber, Stages, staged
+from headrace.engine.staging.stages import OwnNumber, Stages, staged, standing, unasked
+from headrace.engine.worker.brought import Rows
 from headrace.plan.splitting import LEFT_TO_DEVICE
 
 _places: set[tuple[int, str, int]] = set()
@@ -37,6 +38,7 @@ class Hits:
         """``counters``: the loader's, to be kept up to date."""
         self._counters, self.counts = counters, Counts()
         self.exchanged = 0
+        self._warned = False
         self._room, self._division = RoomUse(), Division()
 
     def learn(self, room: RoomUse, division: Division) -> None:
@@ -44,16 +46,35 @@ class Hits:
         self._room, self._division = room, division
         self.show()
 
+    def warn(self, share: Share, where: str) -> None:
+        """Say once that the cache is not used for this data any more: what it gave was not what the job makes."""
+        if self._warned:
+            return
+        found = self.counts.difference()
+        if found is None and not (share.is_left and share.is_spoilt()):
+            return
+        self._warned = True
+        share.leave()
+        how = "found so before" if found is None else f"found with the {NAMES[found.form - 1]} sample {found.sample}"
+        msg = (
+            f"what {where} keeps of this data is not what the job makes of it ({how}): something that changes samples "
+            "is not seen by the dataset's identity. All of it was dropped, and this data goes on without the cache "
+            "until `headrace cache clear`. Give what changed in cache_fingerprint(), or as "
+            "headrace.deterministic(..., version=...)"
+        )
+        warnings.warn(msg, RuntimeWarning, stacklevel=2)
+
     def show(self) -> None:
-        misses, encoded, decoded, augmented, cheap = self.counts.total()
-        room = self._room
+        found, room = self.counts.total(), self._room
         self._counters.cache = CacheUse(
-            encoded,
-            decoded,
-            augmented,
-            misses,
+            found.encoded,
+            found.decoded,
+            found.augmented,
+            found.misses,
             self.exchanged,
-            cheap,
+            found.cheap,
+            checked=found.checked_encoded + found.checked_decoded,
+            differing=found.differing,
             kept=room.kept,
             evicted=room.evicted,
             lost=room.lost,
@@ -70,7 +91,7 @@ class Membership:
         self._pid, self._open, self._hits = os.getpid(), True, hits
         self._before = 0  # samples that were made when the epoch began
         self._place = _taken(f"{caching.options.url} {title(caching.scopes, caching.samples)}")
-        unit = Unit(identity.job(), f"{identity.launch()}-{self._place[2]}")
+        unit = Unit(identity.job(), f"{identity.launch()}-{self._place[2]}", caching.seed)
         options = caching.options
         _warn_of_size(options)
         self.caching = replace(caching, unit=unit, counts=hits.counts.path())
@@ -79,7 +100,7 @@ class Membership:
             self.share = open_share(options, caching.scopes, caching.samples, unit)
             undoing.callback(self.share.close)
             self._agree(options)
-            self.serving = Serving(self.share, options.most)
+            self.serving = Serving(self.share, options.most, takes_augmented=not caching.in_order)
             undoing.pop_all()
         there = caching.start == LEFT_TO_DEVICE
         self._divider = Divider(self.serving, counters, plans=options.split is None, on_device=there)
@@ -102,6 +123,7 @@ class Membership:
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
         answer = self.serving.request(asked, remaining)
+        self._hits.warn(self.share, self.share.backend.where)
         if self._divider.look():
             if not self.share.backend.rests and self.share.backend.division() is None:
                 self._agree(self.caching.options)  # a server has forgotten it
@@ -115,6 +137,7 @@ class Membership:
 
     def count(self) -> None:
         backend = self.share.backend
+        self._hits.warn(self.share, backend.where)
         if backend.rests:
             self._hits.show()
         else:
@@ -122,7 +145,13 @@ class Membership:
 
     def is_for(self, caching: Caching) -> bool:
         """Whether it is this process's, of this job, and for that data."""
-        return self._pid == os.getpid() and self.caching == caching and self.share.unit.job == identity.job()
+        own = self.caching
+        if self._pid != os.getpid():
+            return False
+        if own.beside and own.beside == caching.beside and own.scopes != caching.scopes:
+            # The store was written to, nobody knows when: what was read since then was kept as of before.
+            self.share.clear()
+        return own == caching and self.share.unit.job == identity.job()
 
     def close(self) -> None:
         """Leave; idempotent. A process forked from the one that joined leaves nothing."""
@@ -159,9 +188,12 @@ def _taken(dataset: str) -> tuple[int, str, int]:
 
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
     """What is kept of a dataset, as it is now; ``CacheError`` if it has no stages, or cannot be told from others."""
+    now = standing(dataset, afresh=True)  # before it is told apart: of what changes in between nothing is kept
     stages = staged(dataset)
     there = any(stage.to_keep is not None for stage in stages.steps)
-    return Caching(options, stages.scopes, stages.samples, start=LEFT_TO_DEVICE if there else START), stages
+    beside = "" if Rows.of(dataset) is None else unasked(dataset)
+    start = LEFT_TO_DEVICE if there else START
+    return Caching(options, stages.scopes, stages.samples, standing=now, beside=beside, start=start), stages
 
 
 def origins(stages: Stages, length: int) -> Array | None:

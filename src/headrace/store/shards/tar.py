@@ -4,9 +4,11 @@ What a header says is believed only as far as the file is long, so a damaged one
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, TypeAlias
+
+from headrace.store.shards.shard import DamagedShard
 
 BLOCK = 512
 LONGEST_NAME = 1 << 20
@@ -19,7 +21,7 @@ _NOTHING_FOLLOWS = b"123456"
 """Links, devices, folders: whatever the header says."""
 
 
-class BadTar(ValueError):
+class BadTar(DamagedShard):
     """A file that is no tar file, or is damaged. ``within``: the key of the sample whose file is cut off, if one is."""
 
     def __init__(self, message: str, within: str | None = None) -> None:
@@ -38,13 +40,32 @@ class TarMember(NamedTuple):
     size: int
 
 
+class TarBytes(NamedTuple):
+    """Bytes that ``walk`` asks for."""
+
+    offset: int
+    size: int
+
+
+Walk: TypeAlias = Generator[TarMember | TarBytes, bytes | None, None]
+"""Yields members, and what it needs to go on, which it is sent."""
+
+
 def members(path: Path) -> Iterator[TarMember]:
     """The members that are files of samples, in their order. Raises ``BadTar`` or ``OSError``, perhaps after some."""
     with path.open("rb") as file:
-        for name, offset, size in _files(file):
-            key, extension = _split(name)
-            if key is not None:
-                yield TarMember(key, extension, offset, size)
+        walking = walk(os.fstat(file.fileno()).st_size)
+        found = next(walking, None)
+        while found is not None:
+            if isinstance(found, TarMember):
+                yield found
+                found = next(walking, None)
+            else:
+                file.seek(found.offset)
+                try:
+                    found = walking.send(file.read(found.size))
+                except StopIteration:
+                    return
 
 
 def _split(name: str) -> tuple[str | None, str]:
@@ -53,20 +74,20 @@ def _split(name: str) -> tuple[str | None, str]:
     return (f"{folder}{slash}{stem}" if stem and dot else None), extension.lower()
 
 
-def _files(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
-    """Name, offset and size of regular files."""
-    length, at = os.fstat(file.fileno()).st_size, 0
+def walk(length: int) -> Walk:
+    """The members of a tar of so many bytes that are files of samples. Raises ``BadTar``, perhaps after some."""
+    at = 0
     if not length:
         raise BadTar("it is empty")
     told = _TarHeader()
     while at < length:
-        header = _header(file, at)
+        header = _header((yield TarBytes(at, BLOCK)) or b"", at)
         if not any(header):
-            at = _behind_end(file, at, length)
+            at = _behind_end((yield TarBytes(at, min(LONGEST_END, length - at))) or b"", at, length)
             continue
         kind, begin = header[156:157], at + BLOCK
         if kind in _SPARSE and header[482]:  # more of its map follows, in blocks of its own
-            begin = _behind_map(file, begin)
+            begin = yield from _behind_map(begin)
         size = 0 if kind in _NOTHING_FOLLOWS else _size(header[124:136], at)
         if kind in _REGULAR + _SPARSE:  # a header that continues another has its own size, whatever was told
             size = told.size(size, at)
@@ -75,11 +96,11 @@ def _files(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
         if kind in _CONTINUES:
             if size > LONGEST_NAME:
                 raise BadTar(f"the header at {at} goes on for {size} bytes")
-            file.seek(begin)
-            told.more(kind, file.read(size), at)
+            told.more(kind, (yield TarBytes(begin, size)) or b"", at)
         else:
-            if kind in _REGULAR and not told.is_sparse():
-                yield told.name() or _name(header), begin, size
+            key, extension = _split(told.name() or _name(header))
+            if key is not None and kind in _REGULAR and not told.is_sparse():
+                yield TarMember(key, extension, begin, size)
             told.following.clear()
         at = begin + -(-size // BLOCK) * BLOCK
 
@@ -112,20 +133,16 @@ class _TarHeader:
         return any(name.startswith("GNU.sparse") for name in (*self.following, *self._all))
 
 
-def _behind_end(file: BinaryIO, at: int, length: int) -> int:
+def _behind_end(rest: bytes, at: int, length: int) -> int:
     """Where another tar begins, behind the zeros at ``at`` that end one: files that were joined are read to their end.
-    The file's length where none does.
+    The file's length where none does. ``rest``: what begins there.
     """
-    file.seek(at)
-    rest = file.read(LONGEST_END)
     zeros = (len(rest) - len(rest.lstrip(b"\0"))) // BLOCK * BLOCK
     return at + zeros if rest[zeros + 257 :].startswith(b"ustar") else length
 
 
-def _header(file: BinaryIO, at: int) -> bytes:
+def _header(block: bytes, at: int) -> bytes:
     """The block at ``at``: a header, or zeros."""
-    file.seek(at)
-    block = file.read(BLOCK)
     if len(block) < BLOCK:
         raise BadTar(f"it ends within the header at {at}")
     if not any(block):
@@ -138,10 +155,9 @@ def _header(file: BinaryIO, at: int) -> bytes:
     return block
 
 
-def _behind_map(file: BinaryIO, begin: int) -> int:
+def _behind_map(begin: int) -> Generator[TarBytes, bytes | None, int]:
     while True:
-        file.seek(begin)
-        block = file.read(BLOCK)
+        block = (yield TarBytes(begin, BLOCK)) or b""
         if len(block) < BLOCK:
             raise BadTar(f"it ends within the map at {begin}")
         begin += BLOCK

@@ -1,0 +1,15 @@
+"""Keys of samples that have no names: their numbers, with leading zeros."""
+
+DIGITS = 9
+
+
+def numbered(count: int) -> list[str]:
+    """The keys of so many samples."""
+    return [f"{number:0{DIGITS}}" for number in range(count)]
+
+
+def position_of(key: str, count: int) -> int | None:
+    """The number that a key is; None where it is none, or there are not so many."""
+    # "7" would be a second key of a sample.
+    number = int(key) if key.isascii() and key.isdecimal() and len(key) == DIGITS else -1
+    return number if 0 <= number < count else None
