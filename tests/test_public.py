@@ -23,7 +23,8 @@ NAMES = {
     *("Network", "Operation", "Scheduling", "Seeding", "TraceError", "traced", "tracing"),
     *("BadRow", "BadStoreUrl", "MissingDriver", "MissingKey", "StoreError", "StoreRefused", "StoreUnavailable"),
     *("Cache", "CacheError", "CacheUse", "Network", "deterministic"),
-    *("Fetching", "Prefetch", "Retry", "fetch"),
+    *("Fetching", "Prefetch", "Ranks", "Retry", "fetch"),
+    *("Ray", "RemoteError", "RemoteUse"),
     *("DeviceUse", "NotOnDevice", "StoryEvent", "OnDevice", "Pixels"),
 }
 

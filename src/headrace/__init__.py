@@ -17,6 +17,7 @@ from headrace.core.errors import (
     MissingDriver,
     MissingKey,
     NotOnDevice,
+    RemoteError,
     SlabError,
     SplitError,
     StateMismatch,
@@ -27,8 +28,8 @@ from headrace.core.errors import (
     TraceError,
     WorkerDied,
 )
-from headrace.core.options import Loading, Prefetch, Raise, Retry, Scheduling, Seeding, Skip
-from headrace.core.stats import CacheUse, DeviceUse, Failure, Network, Operation, Stats
+from headrace.core.options import Loading, Prefetch, Raise, Ranks, Retry, Scheduling, Seeding, Skip
+from headrace.core.stats import CacheUse, DeviceUse, Failure, Network, Operation, RemoteUse, Stats
 from headrace.core.story import StoryEvent
 from headrace.trace.session import tracing
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.engine.staging.prefix import deterministic
     from headrace.integrations.torch_loader import traced
     from headrace.loader import DataLoader
+    from headrace.remote.options import Ray
     from headrace.store.client import Fetching
     from headrace.store.fetch import fetch
     from headrace.store.splits.division import split
@@ -73,6 +75,10 @@ __all__ = [
     "Pixels",
     "Prefetch",
     "Raise",
+    "Ranks",
+    "Ray",
+    "RemoteError",
+    "RemoteUse",
     "Retry",
     "Scheduling",
     "Seeding",
@@ -104,6 +110,7 @@ _LATER = {
     "Fetching": "headrace.store.client",
     "OnDevice": "headrace.engine.pixels.options",
     "Pixels": "headrace.engine.pixels.options",
+    "Ray": "headrace.remote.options",
     "Splits": "headrace.store.splits.result",
     "StoreDataset": "headrace.dataset",
     "deterministic": "headrace.engine.staging.prefix",

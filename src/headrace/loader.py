@@ -2,8 +2,9 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -11,23 +12,28 @@ from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace.cache.options import Cache
 from headrace.core.errors import StateMismatch
-from headrace.core.options import Loading, OnError, Raise, Scheduling, Skip
+from headrace.core.options import Loading, OnError, Raise, Ranks, Scheduling, Skip
 from headrace.core.stats import Stats
 from headrace.core.story import StoryEvent
 from headrace.engine import settings
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.ordering import facts, saved
+from headrace.engine.elsewhere import Elsewhere
 from headrace.engine.iteration import Iteration
 from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
 from headrace.engine.resources import Resources
+from headrace.engine.sampling import elastic
+from headrace.engine.sampling.choice import planned
+from headrace.engine.sampling.planned import planned_in
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import check_staged, revision
+from headrace.engine.step import held
 from headrace.engine.worker.brought import Rows
-from headrace.engine.worker.signals import held
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate, lightning, ray_train
 from headrace.integrations.signature import Signed
+from headrace.remote.options import Ray
 from headrace.trace import session
 
 T_co = TypeVar("T_co", covariant=True)
@@ -46,6 +52,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
     ``scheduling``: ``Scheduling(hand_off=..., spares=..., story=...)``.
     ``cache``: ``Cache(url, size=...)``, which keeps samples for later epochs and other jobs; for datasets in stages.
+    ``remote``: ``Ray(cpus=...)``: what this host cannot make in time is made by other hosts' CPUs.
     ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
     A loader is used from one thread at a time (but any may close it), may be iterated several times at once, and ends
@@ -59,7 +66,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self,
         dataset: Dataset[T_co],
         batch_size: int | None = 1,
-        shuffle: bool | None = None,
+        shuffle: bool | Literal["global"] | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
         num_workers: int | None = None,
@@ -82,6 +89,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         scheduling: Scheduling | None = None,
         trace: str | os.PathLike[str] | None = None,
         cache: Cache | None = None,
+        ranks: Ranks | None = None,
+        remote: Ray | None = None,
     ) -> None:
         """Validates, starts nothing, draws nothing."""
         self.trace = None if trace is None else session.checked(trace, "trace")
@@ -95,6 +104,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             raise ValueError(msg)
         if self.cache is not None:
             check_staged(dataset)
+        self.ranks = settings.chosen("ranks", ranks, (Ranks,), None)
+        memory = self.loading.prefetch.memory
+        order = None
+        if sampler is None and batch_sampler is None:
+            order = planned(dataset, shuffle, self.ranks, memory=memory, generator=generator)
+        elif self.ranks is not None:
+            raise ValueError("DataLoader(ranks=...) divides an order of the loader's own: leave sampler out")
+        self.remote = settings.chosen("remote", remote, (Ray,), None)
         self._state: Any = None
         self._leeway = settings.Leeway(
             workers=num_workers is None,
@@ -106,8 +123,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         super().__init__(
             dataset,
             batch_size,
-            shuffle,
-            sampler,
+            bool(shuffle) if order is None and shuffle is not None else None,
+            sampler if order is None else order,
             batch_sampler,
             automatic_workers() if num_workers is None else num_workers,
             collate_fn,
@@ -132,13 +149,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     def _begin(self) -> None:
         """What is not part of the loader's value: counts, memory, iterations."""
         self._kept = Kept(self)
+        self._elsewhere = None if self.remote is None else _elsewhere(self)
         self._iterator: Any = None
         self._latest: Resources | None = None
 
     def _connect(self) -> None:
         """Where rows lie behind a network and no cache may have them, connect while the caller builds a model."""
         rows = Rows.of(self.dataset)
-        if rows is not None and self.cache is None:
+        if rows is not None and self.cache is None and self.remote is None:
             with held():
                 self._kept.connect(rows.orders(self.loading.prefetch, self.batch_size))
 
@@ -191,13 +209,18 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if self._latest is None:
             return {}
         state: dict[str, Any] = {"version": saved.VERSION, "loader": self._settings().facts}
-        state |= saved.plain(copy.deepcopy(self._latest.standing(self.generator)))
+        with self._latest.quiet():
+            standing = copy.deepcopy(self._latest.standing(self.generator))
+        state |= saved.plain(standing)
         if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
         return saved.sealed(state)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Take up where ``state`` was taken, at the next ``iter()``. An empty state starts over.
+
+        With ``ranks=``, it may be the states of all ranks of one moment, of any number of them and in any order: every
+        rank that goes on, of any number, is given the same ones.
 
         Raises ``StateMismatch`` for whatever is not a state of a loader like this one, and is then as it was. The
         state stays loaded until the epoch that goes on from it has delivered a batch.
@@ -207,18 +230,27 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if state == {}:
             self._kept.epoch, self._kept.saved, self._latest = 0, None, None
             return
-        checked = saved.checked(state)
+        order = planned_in(self._index_sampler)
+        if isinstance(state, (list, tuple)):
+            checked = elastic.taken_up(order, state)
+        else:
+            checked = elastic.divided(order, saved.checked(state))
         facts.compare(self._settings().facts, checked)
         saved.check_exchanged(checked)
         if lightning.is_asking() and self._auto_collation and saved.is_over(checked, self._index_sampler):
             checked = saved.sealed({**checked, "finished": True})
+        if order is not None and checked["finished"]:
+            order.set_epoch(checked["epoch"] + 1)
         self._kept.saved = checked
 
     def stats(self) -> Stats:
         """What was counted since the loader was made."""
         if self._latest is not None:
             self._latest.count()
-        return self._kept.counters.snapshot()
+        found, order = self._kept.counters.snapshot(), planned_in(self._index_sampler)
+        if order is None:
+            return found
+        return replace(found, network=replace(found.network, order=order.arranged.words))
 
     def story(self, index: Any = None) -> list[StoryEvent]:
         """What happened to the sample of this index, and why, oldest first; without one, all that is remembered.
@@ -260,5 +292,12 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._begin()
 
 
+def _elsewhere(loader: Any) -> Elsewhere:
+    """Other hosts' part in a loader's work. Raises ``RemoteError`` where they can have none."""
+    from headrace.remote import plug  # noqa: PLC0415  (for who has none, it costs nothing)
+
+    return plug.hosts(loader)
+
+
 _PIPES = (IterDataPipe, MapDataPipe)
-_NOT_VALUE = frozenset({"_kept", "_iterator", "_latest"})
+_NOT_VALUE = frozenset({"_kept", "_elsewhere", "_iterator", "_latest"})

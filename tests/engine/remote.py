@@ -5,8 +5,11 @@ import os
 import signal
 from pathlib import Path
 
-from headrace.core.errors import MissingKey, StoreRefused
+import numpy as np
+
+from headrace.core.errors import BadRow, MissingKey, StoreRefused
 from headrace.store.base import Info, LabelKind, Row
+from headrace.store.neighbours import Lying
 
 
 class RemoteNumbers:
@@ -57,6 +60,29 @@ class RemoteNumbers:
         return _Session(self)
 
 
+class RemoteShards(RemoteNumbers):
+    """The same rows, ``per`` in a shard; rows are counted for each request, in a file."""
+
+    def __init__(self, rows=100, *, per=100, log=None, **options):
+        super().__init__(rows, **options)
+        self.per, self.log = per, log
+
+    def lying(self, keys):
+        numbers = np.array([int(key) for key in keys], np.int64)
+        counts = np.full(-(-self.rows // self.per), self.per)
+        counts[-1] = self.rows - (len(counts) - 1) * self.per
+        return Lying(numbers // self.per, numbers % self.per, counts, counts * self.size)
+
+    def requests(self):
+        """(key, number of rows) of each request."""
+        lines = Path(self.log).read_text().split("\n")[:-1] if Path(self.log).exists() else []
+        return [(key, int(count)) for key, count in (line.split() for line in lines)]
+
+    async def connect(self):
+        await super().connect()
+        return _ShardSession(self)
+
+
 class _Session:
     def __init__(self, store):
         self.store = store
@@ -89,3 +115,26 @@ class _Session:
 
     async def close(self):
         pass
+
+
+class _ShardSession(_Session):
+    def _noted(self, key, count):
+        with Path(self.store.log).open("a") as log:
+            log.write(f"{key} {count}\n")
+
+    async def get(self, key):
+        self._noted(key, 1)
+        return await super().get(key)
+
+    async def around(self, key, before, after):
+        first, last, shard = int(key) - before, int(key) + after, int(key) // self.store.per
+        if first < shard * self.store.per or last >= min(self.store.rows, (shard + 1) * self.store.per):
+            raise BadRow(f"{key} has no such neighbours")
+        self._noted(key, last - first + 1)
+        return await asyncio.gather(*(self._one(str(number)) for number in range(first, last + 1)))
+
+    async def _one(self, key):
+        try:
+            return (await super().get(key))._replace(key="")
+        except MissingKey:
+            return None

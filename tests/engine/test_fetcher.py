@@ -16,7 +16,7 @@ from headrace.engine.consumer.supply import fetcher_process
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS, Pulse
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.process import StoreOrders
 from headrace.sched.acts import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET
@@ -51,9 +51,9 @@ def first_of_two_here(fetcher):
     """Two groups of eight rows, of which the first has come."""
     order = Listed([list(range(8)), list(range(8, 16))])
     groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
-    while groups.head() is NOT_YET:
+    while (first := groups.next()) is NOT_YET:
         looked(fetcher)
-    return groups
+    return groups, first
 
 
 def brought(fetcher, count, *, ahead=50):
@@ -80,7 +80,7 @@ def fetcher_of():
     made = []
 
     def make(store, **options):
-        made.append(Fetcher(Orders(store, Prefetch(**options), Retry(attempts=2), batch=8)))
+        made.append(Fetcher(StoreOrders(store=store, prefetch=Prefetch(**options), retry=Retry(attempts=2), batch=8)))
         return made[-1]
 
     yield make
@@ -253,29 +253,34 @@ def test_what_nobody_waits_for_any_more_is_not_brought(fetcher_of):
 def test_whoever_waits_for_workers_goes_on_with_the_fetcher_meanwhile(fetcher_of):
     """What is still to be said to it, or was not heard, would end every sleep at once."""
     fetcher = fetcher_of(RemoteNumbers(16))
-    groups = first_of_two_here(fetcher)
-    groups.taken()  # which the fetcher is to be told; nothing more is drawn until a batch is delivered
+    groups, _ = first_of_two_here(fetcher)
     for _ in range(30):
-        _, events = groups.waited_for()
+        _, events = groups.wakes()
         assert not events & select.POLLOUT
         if not fetcher._asked:
             break
         looked(fetcher)
     assert not fetcher._asked
-    groups.abandon()
+    groups.close()
 
 
-def test_an_epoch_begun_again_twice_leaves_nothing_of_the_first(fetcher_of):
-    """An interrupt may come before the second was ever asked for something; what the first had stays nobody's."""
+def test_what_is_put_back_twice_leaves_nothing_of_the_first(fetcher_of):
     fetcher = fetcher_of(RemoteNumbers(16))
-    groups = first_of_two_here(fetcher)
-    last = groups.again([list(range(8))]).again([list(range(8, 16))])
-    while (head := last.head()) is NOT_YET:
-        looked(fetcher)
-    assert list(head) == list(range(8, 16))
+    groups, first = first_of_two_here(fetcher)
+    groups.put_back([first.indices])
+    groups.put_back([])
+    again = []
+    while (group := groups.next()) is not None:
+        if group is NOT_YET:
+            looked(fetcher)
+        else:
+            again.append(group)
+    assert [group.indices for group in again] == [list(range(8)), list(range(8, 16))]
     assert not fetcher._asked
-    assert len(fetcher._live) == len(head)
-    last.abandon()
+    assert len(fetcher._live) == 16
+    first.release(range(8))
+    assert len(fetcher._live) == 16, "what lies there now is another's"
+    groups.close()
     assert not fetcher._live
 
 
@@ -298,7 +303,7 @@ PROGRAM = """
 import select
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.process import StoreOrders
 from headrace.sched.acts import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET
@@ -309,7 +314,7 @@ class Mine(RemoteNumbers):
     pass
 
 def main():
-    fetcher, found = Fetcher(Orders(Mine(8), Prefetch(), Retry(), 8)), []
+    fetcher, found = Fetcher(StoreOrders(store=Mine(8), prefetch=Prefetch(), retry=Retry(), batch=8)), []
     try:
         fetcher.ask({number: str(number) for number in range(8)}, found.append)
         while len(found) < 8:

@@ -9,9 +9,11 @@ import torch
 from torch.utils.data import Dataset
 
 import headrace
+from headrace.cache.shm import remove
 from headrace.engine.worker.moment import SMALL
 from tests.loader.data import Once
-from tests.loader.support import PATIENCE
+from tests.loader.support import PATIENCE, forkers, kill
+from tests.names import new_name
 
 METHODS = ["fork", "spawn", "forkserver"]
 
@@ -133,3 +135,44 @@ def test_what_processes_share_stays_shared(method):
     dataset.queue.join_thread()
     dataset.read.close()
     dataset.write.close()
+
+
+class Staged(Changing):
+    """The same in stages, for a cache."""
+
+    def fetch(self, index):
+        return index
+
+    def decode(self, encoded):
+        return encoded, torch.tensor((self.plain, self.part.value))
+
+    def augment(self, decoded):
+        return decoded
+
+    def __getitem__(self, index):
+        return self.augment(self.decode(self.fetch(index)))
+
+
+@pytest.fixture
+def name():
+    chosen = new_name()
+    yield chosen
+    remove(chosen)
+
+
+def test_who_is_forked_from_the_trainer_after_all_keeps_nothing(workers, name):
+    """The process that replaces workers has the dataset as it was; the trainer has it as it is."""
+    where = headrace.Cache(f"shm://{name}", size="4MiB", split=(0, 100, 0))
+    dataset = Staged(60)
+    options = {"num_workers": 2, "prefetch_factor": 1, "timeout": PATIENCE, "cache": where}
+    with headrace.DataLoader(dataset, 5, **options) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        dataset.change()
+        for process in (*forkers(), *workers()):
+            kill(process)
+        with pytest.warns(RuntimeWarning, match="the process that replaces workers is gone"):
+            rest = [value for _, parts in iterator for value in parts.flatten().tolist()]
+    assert set(rest) == {1, 2}
+    with headrace.DataLoader(Staged(60), 5, **options) as loader:
+        assert {value for _ in range(2) for _, parts in loader for value in parts.flatten().tolist()} == {1}

@@ -259,3 +259,30 @@ def test_what_was_checked_is_known_to_the_worker_that_comes_after(tmp_path):
 def test_sets_have_no_order():
     assert checks._unordered({"a": [1, {2}]})
     assert not checks._unordered(({"a": 1}, [2]))
+
+
+class Gone(Data):
+    """Its store may not be there any more, or its samples cannot be made."""
+
+    def fetch(self, index):
+        if os.environ.get("GONE") == "network":
+            raise ConnectionError(index)
+        return super().fetch(index) if "GONE" not in os.environ else index / 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_hit_needs_no_store(workers, cache, monkeypatch):
+    options = {"batch_size": 4, "num_workers": workers, "cache": cache}
+    with headrace.DataLoader(Gone(), **options) as loader:
+        found = epoch(loader)
+    monkeypatch.setenv("GONE", "network")
+    with headrace.DataLoader(Gone(), **options) as loader:
+        assert epoch(loader) == found
+        assert loader.stats().cache.decoded == SAMPLES
+    monkeypatch.setenv("GONE", "for good")
+    with headrace.DataLoader(Gone(), **options) as loader:
+        if workers:
+            assert epoch(loader) == found
+        else:  # it might as well be what a signal's handler raised
+            with pytest.raises(ZeroDivisionError):
+                epoch(loader)

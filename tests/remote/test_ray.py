@@ -2,17 +2,28 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
+import torch
 
+import headrace
+from tests.remote.datasets import Noisy
 from tests.remote.running import cluster
 from tests.services.fixtures import had
 
-pytestmark = [pytest.mark.service, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.slow,
+    pytest.mark.leaks_ok("the cluster keeps processes of its own, below one that this one started"),
+]
 
 TRAINS = Path(__file__).with_name("train_script.py")
 TRAIN_SECONDS = 200
@@ -23,6 +34,113 @@ def ray_cluster():
     """Three nodes: ``head`` with two cores, ``left`` and ``right`` with eight."""
     with ExitStack() as stack:
         yield had("Ray", lambda: stack.enter_context(cluster()))
+
+
+@pytest.fixture
+def address(ray_cluster, monkeypatch):
+    """Of the cluster, for loaders in this process."""
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    return ray_cluster.address
+
+
+def loader(address=None, data=None, **options):
+    remote = None if address is None else headrace.Ray(cpus=2, address=address, resources={"left": 1})
+    options = {"batch_size": 8, "shuffle": True, "num_workers": 1, "persistent_workers": True} | options
+    generator = torch.Generator().manual_seed(5) if options.get("in_order") else None
+    return headrace.DataLoader(data or Noisy(400, seconds=0.002), generator=generator, remote=remote, **options)
+
+
+def numbers(ours):
+    """Which samples an epoch had."""
+    return sorted(index for batch in ours for index in batch[1].tolist())
+
+
+def lanes(cluster):
+    """Processes that make samples, on all nodes."""
+    found = psutil.Process(cluster.process.pid).children(recursive=True)
+    return [process for process in found if _name(process) == "headrace-lane"]
+
+
+def _name(process):
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def reached(met, seconds=100):
+    """Whether something came true in time."""
+    end = time.monotonic() + seconds
+    while not met():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class TestMadeElsewhere:
+    def test_batches_and_states_are_the_same_as_without(self, address):
+        with loader(address, in_order=True) as ours, loader(in_order=True) as plain:
+            for epoch in range(30):
+                for one, other in zip(ours, plain, strict=True):
+                    assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+                if epoch >= 2 and ours.stats().remote.samples > 100:
+                    break
+            used = ours.stats().remote
+            assert used.samples > 100
+            assert used.given_back == 0
+            assert used.lanes == 2
+            assert not used.by_ray
+            assert sum(count for _, count in used.nodes) == used.samples
+            batches = iter(ours)
+            began = [next(batches)[1].tolist() for _ in range(20)]
+            with loader(in_order=True) as third:
+                third.load_state_dict(ours.state_dict())
+                rest = [batch[1].tolist() for batch in third]
+            assert sorted(index for batch in began + rest for index in batch) == list(range(400))
+
+    def test_each_sample_once_whatever_dies(self, ray_cluster, address):
+        ended = 0
+        with loader(address, in_order=False) as ours:
+            iter(ours)
+            assert reached(lambda: lanes(ray_cluster))
+            for _ in range(6):
+                seen = []
+                for number, batch in enumerate(ours):
+                    seen += batch[1].tolist()
+                    if number % 15 == 5 and (alive := lanes(ray_cluster)):
+                        alive[number % len(alive)].send_signal(signal.SIGSTOP if number == 20 else signal.SIGKILL)
+                        ended += 1
+                assert sorted(seen) == list(range(400))
+            assert ours.stats().remote.samples > 0
+        assert ended > 3
+        assert reached(lambda: not lanes(ray_cluster), 30)
+
+    def test_nothing_is_left_when_the_trainer_is_killed(self, ray_cluster, address):
+        program = (
+            "from tests.remote.test_ray import loader\n"
+            f"ours = loader({address!r})\n"
+            "while True:\n"
+            "    for batch in ours: pass\n"
+        )
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            assert reached(lambda: lanes(ray_cluster))
+        finally:
+            process.kill()
+            process.wait()
+        assert reached(lambda: not lanes(ray_cluster), 30)
+
+    def test_where_nobody_answers_all_is_made_here(self, address):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        with loader(f"127.0.0.1:{port}") as ours:
+            seen = []
+            with pytest.warns(RuntimeWarning, match="made on this host from now on"):
+                assert reached(lambda: seen.append(numbers(ours)) or ours._elsewhere.is_gone)
+            assert numbers(ours) == list(range(400))
+            assert all(epoch == list(range(400)) for epoch in seen)
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +165,7 @@ def trained(ray_cluster, tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.soak
 class TestPreparedByRayTrain:
     def test_sharded_loader_is_ours_with_all_its_settings(self, trained):
         for rank in trained:

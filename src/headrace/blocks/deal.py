@@ -24,14 +24,20 @@ class Rest(enum.Enum):
     """Some ranks have one sample more than others."""
 
 
-def union(plan: Plan, remainders: Sequence[Remainder]) -> Remainder:
-    """What all ranks of one moment have still to deliver, as one. Raises ``StateMismatch`` where it cannot be all."""
+def union(plan: Plan, remainders: Sequence[Remainder], finished: int = 0) -> Remainder:
+    """What all ranks of one moment have still to deliver, as one; ``finished`` more ranks have nothing left.
+
+    Raises ``StateMismatch`` where it cannot be all.
+    """
     steps = {each.tail.step for each in remainders}
     (step,) = steps if len(steps) == 1 else (0,)
-    if step != len(remainders) or len({each.tail.begin % step for each in remainders}) != step:
+    taken = {each.tail.begin % step for each in remainders} if step else set()
+    if step != len(remainders) + finished or len(taken) != len(remainders):
         raise StateMismatch(
             "load_state_dict(states): these are not the states of all ranks of one moment: of each rank, one is needed"
         )
+    over = [Progression(plan.count + number, step, plan.count) for number in range(step)]
+    remainders = [*remainders, *(Remainder(tail) for tail in over if tail.begin % step not in taken)]
     loose = np.concatenate([part for each in remainders for part in (each.loose, each.spare)])
     tails = [each.tail for each in remainders]
     begin = max(tail.begin for tail in tails)

@@ -21,7 +21,7 @@ SHARE = 16
 """So small a part of the held samples is drawn at once."""
 AT_ONCE = 1024
 """And not more samples than this."""
-REBASED = 1 << 20
+REBASED = 1 << 17
 """After so many draws the pool is put in order, so that nobody has to follow an epoch from its beginning."""
 _ANY = 1 << 62
 

@@ -90,3 +90,13 @@ class Permutation:
     @staticmethod
     def _mask(bits: int) -> np.uint64:
         return np.uint64((1 << bits) - 1)
+
+
+class Unchanged:
+    """The order of numbers as they are."""
+
+    def __call__(self, places: Array) -> Array:
+        return places
+
+    def places(self, numbers: Array) -> Array:
+        return numbers

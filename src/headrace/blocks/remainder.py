@@ -72,6 +72,12 @@ class Remainder:
             whole -= int(plan.counted(inside, tail.step)[0]) if inside < plan.count else 0
         return whole + int(plan.sizes(self.reads).sum()) + len(self.loose) + len(self.again)
 
+    def has(self, plan: Plan, samples: Array) -> npt.NDArray[np.bool_]:
+        """Whether each of these samples is still to be delivered."""
+        reads, tail = plan.reads(samples), self.tail
+        in_tail = (reads >= tail.begin) & (reads < tail.end) & ((reads - tail.begin) % tail.step == 0)
+        return np.asarray(np.isin(samples, self.loose) | np.isin(reads, self.reads) | in_tail)
+
     def with_samples(self, samples: Array) -> "Remainder":
         """The same, and these, which were taken from it and not delivered."""
         return replace(self, loose=np.concatenate([self.loose, samples]))

@@ -10,6 +10,7 @@
     ├── DeviceUnavailable   ``device=`` names an accelerator that is not there                  (RuntimeError)
     ├── NotOnDevice         a dataset, transform or picture that ``on_device=`` cannot take     (ValueError)
     ├── CacheError          a cache that cannot be had, or cannot do what is asked of it        (RuntimeError)
+    ├── RemoteError         samples cannot be made on other hosts as asked                      (RuntimeError)
     ├── StateMismatch       a state that does not belong to this loader                         (ValueError)
     ├── TraceError          a trace that cannot be written or read                              (ValueError)
     ├── SplitError          samples that cannot be divided as asked, a split file that is none  (ValueError)
@@ -75,6 +76,10 @@ class NotOnDevice(HeadraceError, ValueError):
 
 class CacheError(HeadraceError, RuntimeError):
     """A cache that cannot be opened, is of another kind than asked for, or was asked for what it cannot do."""
+
+
+class RemoteError(HeadraceError, RuntimeError):
+    """Samples cannot be made on other hosts as asked, or what is made there is not what would be made here."""
 
 
 class StateMismatch(HeadraceError, ValueError):

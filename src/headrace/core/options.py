@@ -4,6 +4,9 @@ import enum
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+UnevenRest = Literal["pad", "drop", "keep"]
+"""What becomes of samples that cannot be divided evenly among ranks."""
+
 LanesRule = Literal["climb", "formula"]
 """How an automatic number of workers follows demand."""
 
@@ -38,6 +41,30 @@ class Prefetch:
             raise ValueError(f"Prefetch(ramp=...) takes a number of batches, or 0, not {self.ramp!r}")
         if self.memory <= 0:
             raise ValueError(f"Prefetch(memory=...) takes a positive number of bytes, not {self.memory!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The division of an epoch among ranks, by the loader itself: each has a part of the same random order.
+
+    ``rank`` and ``world`` are those of ``torch.distributed``, or of the launcher (``RANK`` and ``WORLD_SIZE``), where
+    they are not given. ``rest``: samples that cannot be divided evenly are delivered twice, some of them ("pad", so
+    that all ranks have the same number), or to nobody ("drop"), or to some ranks one more than to others ("keep").
+    ``seed``: of the order, the same on all ranks; each epoch has another order.
+    """
+
+    rank: int | None = None
+    world: int | None = None
+    rest: UnevenRest = "pad"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rest not in get_args(UnevenRest):
+            raise ValueError(f"Ranks(rest=...) takes 'pad', 'drop' or 'keep', not {self.rest!r}")
+        if (self.rank is None) != (self.world is None):
+            raise ValueError("Ranks(rank=..., world=...) takes both or none of them")
+        if self.rank is not None and self.world is not None and not 0 <= self.rank < self.world:
+            raise ValueError(f"Ranks(rank=...) takes a number from 0 to {self.world - 1}, not {self.rank!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Network:
     window: int = 0
     restarts: int = 0
     """Fetching processes that died and were replaced."""
+    order: str = ""
+    """How samples of shards are read, where the loader chose their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,26 @@ class DeviceUse:
         return DeviceUse(**sums | {"peak_bytes": max(self.peak_bytes, other.peak_bytes)})
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteUse:
+    """Counts of samples made on other hosts, with ``remote=``."""
+
+    samples: int = 0
+    """Made there and brought here."""
+    given_back: int = 0
+    """Samples asked for there and made here: they failed, ended their process twice, or nobody was there any more."""
+    nodes: tuple[tuple[str, int], ...] = ()
+    """How many came from each node, by its address."""
+    lanes: int = 0
+    """Processes that make samples there, now."""
+    by_ray: bool = False
+    """Whether Ray carries some of them, because no stream connects, or none may."""
+    bytes: int = 0
+    """Of what came."""
+    sample_seconds: float = 0.0
+    """In which one of those processes makes a sample, lately."""
+
+
 Changes = tuple[tuple[float, float], ...]
 """(Seconds since the loader was made, the value from then on), oldest first; the last 64 changes."""
 
@@ -156,6 +178,8 @@ class Counters:
     """Of samples asked of a cache."""
     device: DeviceUse = DeviceUse()
     """Of batches whose pixels the device does."""
+    remote: RemoteUse = RemoteUse()
+    """Of samples made on other hosts."""
 
 
 @dataclass(unsafe_hash=True)

@@ -16,9 +16,11 @@ from headrace.engine.consumer.cores import most_lanes
 from headrace.engine.consumer.ordering.early import is_foreseeable
 from headrace.engine.consumer.ordering.facts import length, of_loader
 from headrace.engine.device.renderers import warm
+from headrace.engine.elsewhere import Elsewhere
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.pixels.options import OnDevice
 from headrace.engine.pixels.prepared import Prepared, collated, of, prepared
+from headrace.engine.staging.members import bulk_of
 from headrace.engine.worker import generators
 from headrace.engine.worker.brought import Rows
 from headrace.plan.lookahead import USUAL
@@ -65,6 +67,8 @@ class Settings:
     scheduling: Scheduling
     recording: Recording | None
     cache: Cache | None
+    elsewhere: Elsewhere | None
+    """Other hosts that make samples, too."""
     reported: int | None
     """What an iterable dataset said of its length, if it was asked."""
 
@@ -84,8 +88,8 @@ class Settings:
     @property
     def bulk(self) -> bool:
         """Samples are made a batch at a time."""
-        in_bulk = bool(getattr(self.dataset, "__getitems__", None))
-        return self.cache is None and in_bulk and Rows.of(self.dataset) is None
+        in_bulk = bulk_of(self.dataset) is not None
+        return self.cache is None and in_bulk and self.elsewhere is None and Rows.of(self.dataset) is None
 
     @property
     def extent(self) -> Extent:
@@ -202,6 +206,7 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         scheduling=loader.scheduling,
         recording=recording,
         cache=cache,
+        elsewhere=loader._elsewhere,  # noqa: SLF001  (made of remote=)
         reported=loader._IterableDataset_len_called if iterable else None,  # noqa: SLF001  (as they warn by)
     )
 

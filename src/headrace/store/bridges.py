@@ -45,6 +45,7 @@ class Blocking(Forwarded, LocalStore):
         super().close()
 
     def _open(self) -> "_HeldConnection":
+        self.prepare()
         background = Background()
         try:
             return _HeldConnection(background, background.run(self._store.connect()))

@@ -13,6 +13,7 @@ from headrace.store.arrivals import arrivals
 from headrace.store.background import Background, following
 from headrace.store.base import Label, LocalStore, Lost, RemoteStore, Row, Session, Store
 from headrace.store.bridges import Threaded
+from headrace.store.forwarded import Forwarded
 from headrace.store.locate import open_store
 from headrace.store.owned import Owned
 from headrace.store.window import Window
@@ -160,6 +161,8 @@ class _HeldClient:
     async def connected(self, store: RemoteStore) -> Session:
         async with self.connecting:
             if self.session is None:
+                if isinstance(store, Forwarded):
+                    await asyncio.to_thread(store.prepare)
                 self.session = await store.connect()
             return self.session
 

@@ -23,6 +23,8 @@ class Attempted(NamedTuple):
     ended: int
     size: int
     error: StoreError | None
+    rows: int = 1
+    """Rows that came."""
 
 
 class Retried(NamedTuple):
@@ -57,7 +59,7 @@ class Tally:
         if isinstance(event, Attempted):
             self.seconds += (event.ended - event.began) / 1e9
             self.bytes += event.size
-            self.rows += event.error is None
+            self.rows += event.rows if event.error is None else 0
             self.failures += event.error is not None
         elif isinstance(event, Retried):
             self.retries += 1

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from headrace.core.errors import StoreError
 from headrace.store.base import Columns, Info, Store
 from headrace.store.provenance import Identified, Provenance
+from headrace.store.shards.formats import PreparedStore
 
 
 class Forwarded:
@@ -33,6 +34,11 @@ class Forwarded:
         if not isinstance(self._store, Identified):
             raise StoreError(f"{self.name} does not say which store it is: it has no provenance()", server=self.name)
         return self._store.provenance()
+
+    def prepare(self) -> None:
+        """Reads the index of a store that has one, before anything that has to end in time begins."""
+        if isinstance(self._store, PreparedStore):
+            self._store.prepare()
 
     def close(self) -> None:
         self._store.close()

@@ -6,12 +6,15 @@ that pause, ``Retrying`` makes new ones.
 
 import asyncio
 import time
+from collections.abc import Sequence
+from typing import cast
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Retry
 from headrace.store.base import RemoteStore, Row, Session
 from headrace.store.events import Attempted, Connected, Observer
 from headrace.store.forwarded import Forwarded
+from headrace.store.neighbours import NeighbourSession
 from headrace.store.perseverance import Perseverance
 
 
@@ -66,6 +69,17 @@ class _ObservedSession(WrappedSession):
         self._observer(Attempted(key, began, time.monotonic_ns(), len(row.payload), None))
         return row
 
+    async def around(self, key: str, before: int, after: int) -> Sequence[Row | None]:
+        began = time.monotonic_ns()
+        try:
+            rows = await cast(NeighbourSession, self._session).around(key, before, after)
+        except StoreError as error:
+            self._observer(Attempted(key, began, time.monotonic_ns(), 0, error))
+            raise
+        sizes = [len(row.payload) for row in rows if row is not None]
+        self._observer(Attempted(key, began, time.monotonic_ns(), sum(sizes), None, len(sizes)))
+        return rows
+
 
 class Limited(Wrapper):
     """At most ``in_flight`` requests at once in each session; the others wait their turn."""
@@ -112,3 +126,6 @@ class _RetryingSession(WrappedSession):
 
     async def get(self, key: str) -> Row:
         return await self._policy.run(key, lambda: self._session.get(key))
+
+    async def around(self, key: str, before: int, after: int) -> Sequence[Row | None]:
+        return await self._policy.run(key, lambda: cast(NeighbourSession, self._session).around(key, before, after))

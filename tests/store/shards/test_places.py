@@ -1,5 +1,6 @@
 """Shards in buckets and on web servers: the same samples as in a folder, by parts of objects, and what can go wrong."""
 
+import asyncio
 import io
 import json
 import struct
@@ -14,6 +15,8 @@ import pytest
 from headrace import store
 from headrace.core.errors import BadRow, BadStoreUrl, StoreRefused
 from headrace.store import Record
+from headrace.store.objects.driver import Bucket
+from headrace.store.url import StoreUrl
 from headrace.testing.stores import StoreConformance, reader
 from tests.store.shards.web import serving
 from tests.store.test_shards import COLUMNS, write_mds, write_tar
@@ -115,7 +118,13 @@ def parquet_of(folder):
             picture = {"bytes": payload, "path": f"{number}.bin"}
             rows.append({"image": picture, "label": number % 3, "dose": number / 4, "who": who, "tags": [number, 2]})
         table = pa.Table.from_pylist(rows)
-        pq.write_table(table, folder / f"part-{file}.parquet", row_group_size=4, compression=["snappy", "zstd"][file])
+        pq.write_table(
+            table,
+            folder / f"part-{file}.parquet",
+            row_group_size=4,
+            compression=["snappy", "zstd"][file],
+            write_page_index=bool(file),
+        )
     return records
 
 
@@ -439,3 +448,63 @@ def test_shards_are_ingested_from_where_they_lie(endpoint, tmp_path):
     assert (outcome.written, outcome.failures) == (10, ())
     with reader(store.open_store(f"sqlite:///{tmp_path}/a.db")) as made:
         assert sorted(made.columns()["who"].tolist()) == [f"p{number}é" for number in range(10)]
+
+
+def test_samples_of_a_damaged_shard_are_skipped_and_listed(endpoint, tmp_path):
+    import headrace
+
+    records = mds_of(tmp_path / "a")
+    upload(endpoint, tmp_path / "a", "damaged")
+    url = url_of("mds", endpoint, "damaged")
+    dataset = headrace.StoreDataset(url, decode=bytes)
+    other = tmp_path / "b"
+    mds_of(other)
+    shard = other / "shard.00000.mds"
+    shard.write_bytes(bytes(reversed(shard.read_bytes())))
+    with headrace.DataLoader(
+        dataset, batch_size=2, num_workers=1, on_error=headrace.Skip(max_fraction=1.0), collate_fn=list
+    ) as loader:
+        bucket = Bucket(StoreUrl.parse(f"s3://key:secret@bucket/damaged?endpoint={endpoint}"))
+        asyncio.run(bucket.put(shard.name, shard.read_bytes()))
+        bucket.close()
+        found = [payload for batch in loader for payload, _ in batch]
+        assert found == [record.payload for record in records[4:]]
+        failures = loader.stats().skipped
+    assert len(failures) == 4
+    assert all("shard.00000.mds" in str(failure) for failure in failures)
+
+
+def test_samples_by_id_from_shards(endpoint, tmp_path):
+    import headrace
+
+    records = tars_of(tmp_path / "a")
+    upload(endpoint, tmp_path / "a", "byid")
+    url = url_of("wds", endpoint, "byid", f"&index={tmp_path}/index.sqlite")
+    keys = [record.key for record in records[5:8]]
+    assert {each.key: bytes(each.data) for each in headrace.fetch(url, keys)} == {
+        record.key: record.payload for record in records[5:8]
+    }
+
+
+def test_neighbours_in_several_pages_are_each_their_own(web, tmp_path):
+    """A block of the planner's may reach over pages: none of its rows is another's."""
+    count = 40
+    table = pa.table({"image": [b"%d." % n * (200 + n) for n in range(count)], "label": list(range(count))})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=20, write_page_index=True, data_page_size=2000, write_batch_size=2)
+    web.files = {"a.parquet": path.read_bytes()}
+    opened = store.open_store(f"parquet+http://{web.address}/a.parquet")
+    lying = opened.lying(opened.keys())
+    assert not lying.whole
+    assert lying.counts.tolist() == [20, 20]
+    assert int(lying.sizes.sum()) < path.stat().st_size
+
+    async def rows():
+        session = await opened.connect()
+        try:
+            return await session.around("000000027", 7, 12)
+        finally:
+            await session.close()
+
+    found = asyncio.run(rows())
+    assert [(bytes(row.payload), row.label) for row in found] == [(b"%d." % n * (200 + n), n) for n in range(20, 40)]

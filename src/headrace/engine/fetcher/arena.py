@@ -52,6 +52,10 @@ class Arena:
             self._view[offset : offset + len(part)] = part
             offset += len(part)
 
+    def piece(self, offset: int, size: int) -> memoryview:
+        """The memory itself, to be written to. Whoever has it lets go of it before the arena is closed."""
+        return self._view[offset : offset + size]
+
     def read(self, place: Arrived, key: str) -> Row:
         """A copy of what arrived, or the error that came instead, raised.
 

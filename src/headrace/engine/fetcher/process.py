@@ -12,20 +12,24 @@ import os
 import signal
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from typing import Protocol, cast
 
-from headrace.core.errors import StoreError
+from headrace.core.errors import StoreError, StoreRefused, StoreUnavailable
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import PULSE, Arena
 from headrace.engine.fetcher.extents import Extents
+from headrace.engine.fetcher.pool import Keeping, Pool, Waiting
 from headrace.engine.fetcher.room import Room
 from headrace.engine.fetcher.wire import Arrived, MessageKind
 from headrace.store import disposable, failures
 from headrace.store.base import RemoteStore, Row, Session
 from headrace.store.events import Event, Retried, Tally
 from headrace.store.interpreter import unpacked
+from headrace.store.neighbours import Block, NeighbourSession, NeighbourStore, unmarked
 from headrace.store.window import Window
 from headrace.store.wrappers import Observed, Retrying
 
@@ -41,17 +45,46 @@ SLACK = 4
 """So small a share of the memory may lie unused, beyond what is allowed, before it is given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Told(Protocol):
+    """A loop that brings what the training process asks for."""
+
+    def told(self, kind: MessageKind, body: bytes) -> None:
+        """What the training process says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders(ABC):
     """What a fetcher is told first."""
 
-    store: RemoteStore
     prefetch: Prefetch
-    retry: Retry
     batch: int
     """Rows in a batch."""
     live: list[tuple[int, int]] = field(default_factory=list)
     """(offset, bytes) in the arena that an earlier fetcher wrote and somebody still needs."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Where rows come from, as errors call it."""
+
+    @abstractmethod
+    def begun(self, connection: socket.socket, arena: Arena) -> Told:
+        """The loop that follows them, which runs until the process ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOrders(Orders):
+    """Rows of a store are wanted."""
+
+    store: RemoteStore
+    retry: Retry
+
+    @property
+    def name(self) -> str:
+        return self.store.name
+
+    def begun(self, connection: socket.socket, arena: Arena) -> "FetchLoop":
+        return FetchLoop(connection, arena, self)
 
 
 def main(connection: int, arena: int) -> None:
@@ -69,7 +102,7 @@ def main(connection: int, arena: int) -> None:
 async def _serve(connection: socket.socket, arena: Arena) -> None:
     connection.setblocking(False)
     loop, frames = asyncio.get_running_loop(), wire.Frames()
-    fetching: FetchLoop | None = None
+    fetching: Told | None = None
     while data := await loop.sock_recv(connection, 1 << 18):
         for kind, body in frames.feed(data):
             if kind is MessageKind.OPEN:
@@ -78,7 +111,7 @@ async def _serve(connection: socket.socket, arena: Arena) -> None:
                 except StoreError as error:
                     await loop.sock_sendall(connection, wire.facts(MessageKind.FATAL, failures.described(error)))
                     continue
-                fetching = FetchLoop(connection, arena, orders)
+                fetching = orders.begun(connection, arena)
                 _live(loop, arena)  # not before: to load a program may take longer than a pulse may be missed
             elif fetching is not None:
                 fetching.told(kind, body)
@@ -92,17 +125,19 @@ def _live(loop: asyncio.AbstractEventLoop, arena: Arena) -> None:
 class FetchLoop:
     """Asks for rows as far as the window and the memory allow, puts them into the arena, tells where they lie."""
 
-    def __init__(self, connection: socket.socket, arena: Arena, orders: Orders) -> None:
+    def __init__(self, connection: socket.socket, arena: Arena, orders: StoreOrders) -> None:
         """Connects at once."""
         self._connection, self._arena = connection, arena
         self._extents, self._memory = Extents(arena.size, orders.live), orders.prefetch.memory
-        self._room = Room(self._memory)
+        self._room, self._pool = Room(self._memory), Pool(self._memory, self._extents.free)
         self._window, self._batch = Window(orders.prefetch, orders.batch), orders.batch
         self._tally = Tally()
         self._retried: Counter[str] = Counter()
         self._store = Retrying(Observed(orders.store, self._tally), orders.retry, self._noted)
         self._queue: list[tuple[int, str]] = []  # a heap: the oldest first
-        self._flying: dict[int, asyncio.Task[None]] = {}
+        self._flying: dict[int, asyncio.Task[None] | None] = {}  # None: it comes with a block
+        self._reads_blocks = isinstance(orders.store, NeighbourStore)
+        self._blocks: set[asyncio.Task[None]] = set()  # kept: the loop refers to its tasks weakly
         self._held: dict[int, int] = {}  # offsets of what arrived and is not said to be taken, and its numbers
         self._taken: dict[int, int] = {}  # and of what is, until it is said to be free
         self._arrived: list[Arrived] = []
@@ -134,6 +169,8 @@ class FetchLoop:
             self._window.waited()
         elif kind is MessageKind.DROP:
             self._drop(set(wire.read_numbers(body)))
+        elif kind is MessageKind.REST:
+            self._pool.forget()
         self._wake.set()
 
     def _take(self, offsets: list[int]) -> None:
@@ -158,10 +195,13 @@ class FetchLoop:
     def _drop(self, numbers: set[int]) -> None:
         self._queue = [item for item in self._queue if item[0] not in numbers]
         heapq.heapify(self._queue)
+        self._pool.drop(numbers)
         for number in numbers:
             self._room.end(number)
             if number in self._flying:
-                self._flying.pop(number).cancel()
+                task = self._flying.pop(number)
+                if task is not None:
+                    task.cancel()
                 self._window.dropped()
 
     async def _run(self) -> None:
@@ -173,23 +213,84 @@ class FetchLoop:
             return
         while True:
             self._wake.clear()
-            while self._queue and self._may_ask(self._queue[0][0]):
-                number, key = heapq.heappop(self._queue)
-                self._window.requested()
-                self._room.asked(number)
-                self._flying[number] = asyncio.create_task(self._fetch(session, number, key))
+            while self._queue:
+                number, text = self._queue[0]
+                key, block = unmarked(text)
+                if not self._reads_blocks:
+                    block = None
+                rows = 1 if block is None else self._pool.rows(block)
+                fits = not rows or self._room.allows(number, self._extents.used, rows, self._pool.others)
+                if not self._may_ask(number, fits=fits):
+                    break
+                heapq.heappop(self._queue)
+                self._ask(session, number, key, block if fits else None)
             await self._wake.wait()
 
-    def _may_ask(self, number: int) -> bool:
+    def _may_ask(self, number: int, *, fits: bool) -> bool:
         """As window and memory say; but those of the next group always, or it could not be had.
 
         One that is being worked on may have lost samples, and wait for the next one to be filled up.
         """
         coming, group = len(self._flying) + len(self._held), self._room.group
         is_short = coming < group and self._window.outstanding < 2 * group
-        if is_short or self._room.owes(number):
-            return True
-        return bool(self._window.room) and self._room.allows(number, self._extents.used)
+        return is_short or self._room.owes(number) or (fits and bool(self._window.room))
+
+    def _ask(self, session: Session, number: int, key: str, block: Block | None) -> None:
+        """Have a row brought: it was brought already, comes with its block, or by itself."""
+        self._window.requested()
+        self._room.asked(number)
+        if block is None:
+            self._flying[number] = asyncio.create_task(self._fetch(session, number, key))
+        elif (kept := self._pool.take(block.place)) is not None:
+            self._give(number, kept)
+        else:
+            self._flying[number] = None
+            if self._pool.join(block, Waiting(number, key, block.place)):
+                task = asyncio.create_task(self._fetch_block(session, key, block))
+                self._blocks.add(task)
+                task.add_done_callback(self._blocks.discard)
+
+    async def _fetch_block(self, session: Session, key: str, block: Block) -> None:
+        """Read a block: who waits for a sample of it is given it, and the others are kept."""
+        began, rows = time.monotonic_ns(), dict[int, Row | None]()
+        try:
+            found = await cast(NeighbourSession, session).around(key, block.before, block.after)
+            rows = dict(zip(block.samples, found, strict=True))
+        except (StoreUnavailable, StoreRefused) as error:
+            for wanted in self._pool.end(block):
+                self._fail(wanted.number, began, wanted.key, error)
+            return
+        except Exception:  # noqa: BLE001, S110  (whatever it is: each sample is asked for by itself, and says it then)
+            pass
+        for wanted in self._pool.end(block):
+            row = rows.pop(wanted.place, None)
+            if row is None:
+                self._flying[wanted.number] = asyncio.create_task(self._fetch(session, wanted.number, wanted.key))
+            else:
+                self._place(wanted.number, began, row._replace(key=wanted.key), failed=False)
+        took = time.monotonic_ns() - began
+        for place, row in rows.items():
+            if row is not None:
+                self._keep(place, row, began, took)
+        self._wake.set()
+
+    def _keep(self, place: int, row: Row, began: int, took: int) -> None:
+        """Nobody asked for this row yet. Without room for it, it is read again when somebody does."""
+        kind, label, blob = _label_of(row)
+        size = len(row.payload) + len(blob)
+        if not self._pool.makes_room(size) or self._extents.used + size > self._memory:
+            return
+        offset = self._extents.allocate(size)
+        if offset is not None:
+            self._arena.write(offset, row.payload, blob)
+            self._pool.keep(place, Keeping(offset, kind, len(row.payload), label, size, began, took))
+
+    def _give(self, number: int, kept: Keeping) -> None:
+        """Tell of a row that is here: it took as long as its block, as far as the path is concerned."""
+        self._room.landed(number)
+        self._window.arrived(time.monotonic(), kept.took / 1e9, kept.size)
+        place = Arrived(number, False, kept.label_kind, kept.offset, kept.size, kept.label, kept.began, kept.took, 0)
+        self._tell_of(place)
 
     async def _fetch(self, session: Session, number: int, key: str) -> None:
         began = time.monotonic_ns()
@@ -208,11 +309,7 @@ class FetchLoop:
 
     def _place(self, number: int, began: int, row: Row, *, failed: bool) -> None:
         now = time.monotonic_ns()
-        kind, label, blob = wire.NO_LABEL, 0, b""
-        if isinstance(row.label, int):
-            kind, label = wire.NUMBER_LABEL, row.label
-        elif row.label is not None:
-            kind, label, blob = wire.BLOB_LABEL, len(row.label), row.label
+        kind, label, blob = _label_of(row)
         size = len(row.payload)
         self._flying.pop(number, None)
         if failed:
@@ -236,8 +333,11 @@ class FetchLoop:
         assert offset is not None, "an error message finds room: payloads never fill the arena to its end"
         retries = min(31, self._retried.pop(row.key, 0))  # so many fit into a sample's flags in a trace
         self._arena.write(offset, row.payload, blob)
-        self._held[offset] = number
-        self._arrived.append(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))
+        self._tell_of(Arrived(number, failed, kind, offset, size, label, began, now - began, retries))
+
+    def _tell_of(self, place: Arrived) -> None:
+        self._held[place.offset] = place.number
+        self._arrived.append(place)
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._tell)
         self._wake.set()
@@ -266,3 +366,10 @@ class FetchLoop:
             data, self._outbox = self._outbox, bytearray()
             await loop.sock_sendall(self._connection, data)
         self._sending = None
+
+
+def _label_of(row: Row) -> tuple[int, int, bytes]:
+    """(kind, the label or its size, its bytes where it is no number)."""
+    if isinstance(row.label, int):
+        return wire.NUMBER_LABEL, row.label, b""
+    return (wire.NO_LABEL, 0, b"") if row.label is None else (wire.BLOB_LABEL, len(row.label), row.label)

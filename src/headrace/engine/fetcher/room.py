@@ -44,10 +44,13 @@ class Room:
         """Whether it came, was not kept, and would be now."""
         return number in self._known and self._first(number)
 
-    def allows(self, number: int, used: int) -> bool:
-        """Whether it may be asked for now, while payloads take ``used`` bytes."""
-        size = self._known.get(number, int(self._mean))
-        return used + self._expected + size <= self._memory
+    def allows(self, number: int, used: int, rows: int = 1, others: int = 0) -> bool:
+        """Whether it may be asked for now, while payloads take ``used`` bytes.
+
+        ``rows``: those that come with it, itself included. ``others``: those that come with others.
+        """
+        size = self._known.get(number, int(self._mean)) if rows == 1 else int(self._mean) * rows
+        return used + self._expected + size + int(self._mean) * others <= self._memory
 
     def asked(self, number: int) -> None:
         size = self._coming[number] = self._known.get(number, int(self._mean))

@@ -28,6 +28,7 @@ class MessageKind(enum.IntEnum):
     FACTS = 7  # from the fetcher: counts so far
     FATAL = 8  # from the fetcher: why it cannot go on
     WAITS = 9  # to the fetcher: there is nothing to work on
+    REST = 10  # to the fetcher: nobody needs what was brought and not asked for
 
 
 class Arrived(NamedTuple):

@@ -11,7 +11,7 @@ from headrace.cache import words as W
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
-from headrace.engine.fetcher.process import Orders
+from headrace.engine.fetcher.process import Orders, StoreOrders
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.pixels.bundle import named
 from headrace.engine.staging.composition import in_bulk, is_ours, speaks_of_encoded, speaks_of_rows
@@ -56,7 +56,7 @@ class Rows:
 
     def orders(self, prefetch: Prefetch, batch: int | None) -> Orders:
         """For a fetcher that brings them. ``batch``: rows in a batch, if there are batches."""
-        return Orders(self.store, prefetch, self.retry, batch or 1)
+        return StoreOrders(store=self.store, prefetch=prefetch, retry=self.retry, batch=batch or 1)
 
     def key(self, index: Any) -> str:
         found: str = self._dataset.keys[self._inner(index)]
@@ -84,6 +84,12 @@ class Rows:
         return index if self._indices is None else self._indices[index]
 
 
+class Brings(Protocol):
+    """A class whose objects make samples, of what lies in the arena where there is something."""
+
+    def __call__(self, dataset: Any, arena: Arena | None) -> "Brought": ...
+
+
 class Brought:
     """``dataset[index]``, of what lies in the arena where there is something."""
 
@@ -103,7 +109,7 @@ class Brought:
         self._stages = observer.stages() if self._rows is not None and self._rows.composed else None
 
     def reads(self, body: memoryview, count: int) -> list[Arrived | None]:
-        """What was written for ``count`` samples: see ``Planned``."""
+        """What was written for ``count`` samples: see ``Group.notes``."""
         return wire.read_places(body, count)
 
     def settle(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.cache import words as W
 from headrace.cache.codec import Codec, Described, NotKept
 from headrace.cache.share import Share
+from headrace.core.errors import StoreError
 from headrace.engine.staging.counts import Counter
 
 FEW = 4
@@ -24,9 +25,9 @@ log = logging.getLogger("headrace.cache")
 class SpotChecks:
     """One worker's. What it has checked and spent is counted beyond its own end, by the worker that comes after it."""
 
-    def __init__(self, counter: Counter, codec: Codec) -> None:
-        """Nothing is checked yet."""
-        self._counter, self._codec = counter, codec
+    def __init__(self, counter: Counter, codec: Codec, *, here: bool = False) -> None:
+        """Nothing is checked yet. ``here``: this is the trainer's own process."""
+        self._counter, self._codec, self._here = counter, codec, here
 
     def due(self, form: int) -> bool:
         """Whether a hit in this form is to be made anew: one that should always be the same."""
@@ -39,12 +40,18 @@ class SpotChecks:
         self._counter.credit += int(SHARE * took)
 
     def make(self, form: int, value: Any, make: Callable[[], Any]) -> tuple[Any, bool]:
-        """The sample in that form, made anew, and whether it is the ``value``; that itself where it cannot be told."""
+        """The sample in that form, made anew, and whether it is the ``value``; that itself where it cannot be had anew.
+
+        Hits need no store: what making it raises is nobody's business. But in the trainer's own process it may come
+        from a signal's handler, and is raised unless it is a store's or the system's.
+        """
         began = clock()
         try:
             anew = make()
             same = self._alike(value, anew)
-        except Exception:  # noqa: BLE001  (the sample's own: who makes it in earnest says so)
+        except Exception as error:
+            if self._here and (isinstance(error, TimeoutError) or not isinstance(error, (StoreError, OSError))):
+                raise
             anew, same = value, True
         took = clock() - began
         self._counter.credit -= took

@@ -44,6 +44,8 @@ class Task:
     """The trace, if there is one."""
     arena: Arena | None
     """Where rows lie that were brought over a network, if some are."""
+    brings: Callable[[Any, Arena | None], Any]
+    """Makes a ``Brought``, which makes samples of them."""
     caching: Caching | None
     """The cache, if there is one."""
 
@@ -63,3 +65,5 @@ class Job:
     mask: frozenset[int] = frozenset()
     """The trainer's signal mask: signals are held while a process is forked."""
     resume: Resume = field(default_factory=Resume)
+    late: bool = False
+    """Whether the dataset may be another by now than the first workers have: a cache is none of its business."""

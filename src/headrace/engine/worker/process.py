@@ -56,9 +56,11 @@ def main(job: Job) -> None:
         job = replace(job, task=task)
     brought: Brought | Staged
     if task.caching is None or (refusal := refusal or _changed(job, told)) is not None:
-        brought = Brought(task.dataset, task.arena)
+        brought = task.brings(task.dataset, task.arena)
     else:
         brought = Staged(task.dataset, task.caching, Counter.of_worker(task.caching.counts, job.lane), arena=task.arena)
+        if job.late:
+            brought.stay_away()
     observer = Observer(task.dataset, task.recording, memory)  # after worker_init_fn, which may set the transforms
     maker: StreamMaker | SampleMaker
     if task.iterable:

@@ -1,6 +1,7 @@
 """Samples in stages, begun at the latest one that a cache has."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -67,7 +68,7 @@ class Staged:
         self._near = caching.options.url.startswith("shm:")
         self._worth = KeepingWorth(LOCAL if self._near else REMOTE)
         self._counter = counter
-        self._checks = SpotChecks(counter, self._codec)
+        self._checks = SpotChecks(counter, self._codec, here=share is not None)
         self._gathered = Gathered()
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
@@ -75,7 +76,7 @@ class Staged:
         """The plan of the next sample, and where its row lies."""
 
     def reads(self, body: memoryview, count: int) -> list[Place]:
-        """What was written for ``count`` samples: see ``Allotted`` and ``Planned``."""
+        """What was written for ``count`` samples: see ``Group.notes``."""
         if self._rows is None:
             return [(plan, None) for plan in read_plans(body, count)]
         places = wire.read_places(body, count)
@@ -98,6 +99,10 @@ class Staged:
         self._observer = observer
         self._get = observer.getter()
         self._stages = staged(self._dataset, self._caching.scopes, observer.noted)
+
+    def stay_away(self) -> None:
+        """Do without the cache for good: the dataset here may be another than the one it was opened for."""
+        self._again = math.inf
 
     def begin(self) -> None:
         """A batch begins, in the trainer's own process: what a changed dataset gives is not what the cache has."""

@@ -11,6 +11,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import time
 import warnings
 import weakref
@@ -25,10 +26,10 @@ from headrace.engine.consumer.processes import forker
 from headrace.engine.consumer.processes.forker import Forker, ForkerGone
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell
+from headrace.engine.step import ALL, held
 from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Task, Wiring
 from headrace.engine.worker.moment import TaskAtMoment
-from headrace.engine.worker.signals import ALL, held
 from headrace.sched.resume import Resume
 
 NEEDED = 5
@@ -148,6 +149,26 @@ def ending(child: Child) -> str:
     return f"is killed by signal: {name}{hint}"
 
 
+def unimportable(task: Task, method: str) -> str:
+    """Why processes that import the program anew may end before they make anything; empty where they are forked."""
+    if method == "fork":
+        return ""
+    program = sys.modules["__main__"]
+    path = getattr(program, "__file__", None)
+    if path is not None and os.path.exists(path):  # noqa: PTH110  (a text that may be no path)
+        return (
+            f"A worker that is started with {method!r} runs {path} once more: the program's work has to stand below "
+            "if __name__ == '__main__':. "
+        )
+    parts = {"dataset": type(task.dataset), "collate_fn": task.collate_fn, "worker_init_fn": task.worker_init_fn}
+    own = [name for name, part in parts.items() if getattr(part, "__module__", None) == "__main__"]
+    what = f"the {' and '.join(own)}" if own else "what it is given"
+    return (
+        f"A worker that is started with {method!r} cannot find {what}, defined in a notebook or at a prompt: put the "
+        "definition into a module of its own and import it, or pass multiprocessing_context='fork'. "
+    )
+
+
 def await_end(running: dict[int, Child], seconds: float | None) -> None:
     """Until all have ended, or time is up; those that have are taken out."""
     poll = select.poll()
@@ -174,6 +195,7 @@ class Starter:
         self._forks = context.get_start_method() == "fork"
         self._told: Any = task if self._forks else None  # what a process gets; made with the first
         self._forker: Forker | None = None
+        self._late = False  # a forker is gone, which was what the dataset was when the first workers were started
 
     @property
     def has_forker(self) -> bool:
@@ -215,6 +237,7 @@ class Starter:
 
     def _end_forker(self) -> None:
         if self._forker is not None:
+            self._late = True
             self._forker.close()
             self._forker = None
 
@@ -250,6 +273,7 @@ class Starter:
             wiring=self._wiring,
             bell=self._wiring.consumer,
             task=self._told,
+            late=self._late,
             resume=resume,
         )
 

@@ -17,7 +17,7 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived, MessageKind
-from headrace.engine.worker.signals import held
+from headrace.engine.step import held
 from headrace.store import failures
 from headrace.store.interpreter import packed
 
@@ -44,12 +44,12 @@ class Fetcher:
         self._live: dict[int, tuple[int, Sink | None]] = {}  # offset -> bytes, and for whom, until it is freed
         self._refused: StoreError | LoaderClosed | None = None
         self._waits = False
-        self._torn = False
-        """What the process was told is not what is noted here, as an interrupt may leave it: another is told anew."""
         self._deaths = 0
         self._numbers = 0
         self._group = 1
         self.network = self._before = before
+        self.facts: dict[str, Any] = {}
+        """What the process said of itself last."""
         self.ask_for = 2 * self.batch
         """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
 
@@ -79,9 +79,11 @@ class Fetcher:
         """Nobody needs anything of it for now; the connections stay. False when it cannot be used again."""
         if isinstance(self._refused, LoaderClosed):
             self._refused = None  # whoever waited has heard of it
-        if self._torn or self._refused is not None:
+        if self._refused is not None:
             return False
         self.forget()
+        if self._process is not None:
+            self._process.outbox += wire.frame(MessageKind.REST, b"")
         if not self.works():
             return False
         self.arena.empty()
@@ -97,7 +99,6 @@ class Fetcher:
         """Have rows brought, each by a number; ``sink`` is given each of them once, by ``pump``."""
         if not keys:  # a cache has all of a group
             return
-        torn, self._torn = self._torn, True
         self._group = max(self._group, len(keys))
         unasked = {number: key for number, key in keys.items() if number not in self._asked}
         self._asked.update((number, (key, sink)) for number, key in unasked.items())
@@ -105,7 +106,6 @@ class Fetcher:
             self._start()
         else:
             self._process.outbox += wire.asks(unasked.items(), len(keys))
-        self._torn = torn
 
     def free(self, places: Iterable[Arrived]) -> None:
         """Nobody needs these payloads any more: they count as consumed."""
@@ -117,12 +117,10 @@ class Fetcher:
         self._free([offset for offset, (_, sink) in self._live.items() if by in (None, sink)])
 
     def _free(self, offsets: list[int]) -> None:
-        torn, self._torn = self._torn, True
         freed = [offset for offset in offsets if self._live.pop(offset, None) is not None]
         if freed and self._process is not None:
             self._process.outbox += wire.numbers(MessageKind.FREE, freed)
             self._waits = False
-        self._torn = torn
 
     def waits(self) -> None:
         """There is nothing to work on. It is told once for what is freed at once."""
@@ -150,11 +148,8 @@ class Fetcher:
         """Send what is to be sent and hand out what has come, without waiting. Raises what the store refuses."""
         if self._refused is not None:
             raise self._refused
-        if self._torn:
-            self._replace()
         if self._process is None:
             return
-        self._torn = True  # a signal handler that raises may leave half a frame behind
         try:
             self._process.send()
             for kind, body in self._process.received():
@@ -164,7 +159,6 @@ class Fetcher:
         else:
             if self._asked and self._process.hangs():
                 self._died(hung=True)
-        self._torn = False
 
     def _take(self, kind: MessageKind, body: bytes) -> None:
         if kind is MessageKind.ROWS:
@@ -179,7 +173,7 @@ class Fetcher:
                     sink(place)
                     self._asked.pop(place.number, None)
         elif kind is MessageKind.FACTS:
-            facts = json.loads(body)
+            facts = self.facts = json.loads(body)
             self.ask_for = int(facts["ask_for"])
             self.network = _added(self._before, facts)
         elif kind is MessageKind.FATAL:
@@ -194,7 +188,7 @@ class Fetcher:
     def _start(self) -> FetcherProcess:
         with held():
             orders = replace(self._orders, live=[(offset, size) for offset, (size, _) in self._live.items()])
-            told = packed(orders, orders.store.name)
+            told = packed(orders, orders.name)
             asked = ((number, key) for number, (key, _) in self._asked.items())
             first = wire.frame(MessageKind.OPEN, told) + wire.asks(asked, self._group)
             self._process = FetcherProcess(self.arena, first)
@@ -207,7 +201,7 @@ class Fetcher:
         code = self._end()
         self._deaths += 1
         if self._deaths > DEATHS_ALLOWED:
-            server = self._orders.store.name
+            server = self._orders.name
             msg = f"{server}: the process that reads from it ended {self._deaths} times without bringing a row, " + (
                 "the last time because it hung and was killed" if hung else f"the last time with exit code {code}"
             )
@@ -221,7 +215,6 @@ class Fetcher:
         self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
         self.network = self._before
         self._start()
-        self._torn = False
 
     def _end(self) -> int | None:
         """The exit code of the process, if there was one."""

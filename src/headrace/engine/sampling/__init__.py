@@ -1,0 +1,1 @@
+"""Orders of a loader's own: planned over shards, and divided among ranks."""

@@ -1,0 +1,182 @@
+"""What a lane on another host and the fetcher say to each other over their stream.
+
+The fetcher shows a token first. After that both sides send messages: a head of fixed size, then so many bytes. The body
+of an answer is a table with the kind and size of each sample's entry, and then the entries. Requests are JSON; an entry
+is the layout and the body of a typed value, or words. Nothing is a pickle.
+"""
+
+import enum
+import hmac
+import json
+import secrets
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+TOKEN = 32
+"""Bytes that are shown first."""
+HEAD = struct.Struct("<B3xIQQQ")
+_SIZE = struct.Struct("<Q")
+_KIND_BITS = 56
+_LAYOUT = struct.Struct("<I")
+ALIGN = 64
+LARGEST = 1 << 40
+"""Bytes of one answer: more is no message."""
+BEAT_SECONDS = 0.25
+"""Between two signs of life of a lane that is busy."""
+
+
+class Kind(enum.IntEnum):
+    """What a message is about."""
+
+    HELLO = 1  # from the lane: it is ready
+    BEAT = 2  # from the lane: it lives
+    ANSWER = 3  # from the lane: samples
+    REFUSAL = 4  # from the lane: why it makes none, in words
+    REQUEST = 5  # to the lane: what to make
+
+
+_KINDS = frozenset(Kind)
+
+
+class EntryKind(enum.IntEnum):
+    """What came of a sample."""
+
+    VALUE = 0
+    FAILED = 1
+    """The dataset raised: words."""
+    UNFIT = 2
+    """Not of types that can be carried: words."""
+
+
+class Head(NamedTuple):
+    """The beginning of every message."""
+
+    kind: int
+    samples: int = 0
+    """So many are in an answer."""
+    number: int = 0
+    """Of the group."""
+    took: int = 0
+    """Nanoseconds in which it was made."""
+    size: int = 0
+    """Bytes that follow."""
+
+    def packed(self) -> bytes:
+        """As it is sent."""
+        return HEAD.pack(*self)
+
+    @classmethod
+    def read(cls, data: bytes | bytearray | memoryview) -> "Head":
+        """What was ``packed``. Raises ``ValueError`` for what is none."""
+        head = cls(*HEAD.unpack(data))
+        table = table_size(head.samples) if head.kind == Kind.ANSWER else 0
+        if head.kind not in _KINDS or head.size > LARGEST or table > head.size:
+            raise ValueError("what came over the stream is no message")
+        return head
+
+
+class Request(NamedTuple):
+    """Samples to make: their indices, and what seeds their random numbers."""
+
+    seed: int
+    epoch: int
+    indices: list[Any]
+
+
+def new_token() -> bytes:
+    """A secret that only whoever got it through Ray can show."""
+    return secrets.token_bytes(TOKEN)
+
+
+def same_token(one: bytes, other: bytes) -> bool:
+    """Compared in a time that tells nothing."""
+    return hmac.compare_digest(one, other)
+
+
+def request(number: int, wanted: Request) -> bytes:
+    """A whole message."""
+    body = json.dumps(wanted, separators=(",", ":")).encode()
+    return Head(Kind.REQUEST, len(wanted.indices), number, 0, len(body)).packed() + body
+
+
+def read_request(body: bytes | bytearray) -> Request:
+    """The body of one."""
+    seed, epoch, indices = json.loads(body)
+    return Request(int(seed), int(epoch), list(indices))
+
+
+def words(kind: Kind, text: str) -> bytes:
+    """A whole message of nothing but words."""
+    body = text.encode("utf-8", "replace")
+    return Head(kind, size=len(body)).packed() + body
+
+
+def answer(number: int, took: int, entries: Sequence[tuple[EntryKind, bytes | bytearray]]) -> list[bytes | bytearray]:
+    """A whole message, in pieces."""
+    table = b"".join(_SIZE.pack(kind << _KIND_BITS | len(entry)) for kind, entry in entries)
+    size = len(table) + sum(len(entry) for _, entry in entries)
+    head = Head(Kind.ANSWER, len(entries), number, took, size)
+    return [head.packed() + table, *(entry for _, entry in entries)]
+
+
+def table_size(count: int) -> int:
+    """Bytes of the table of an answer with so many samples."""
+    return count * _SIZE.size
+
+
+def read_table(table: bytes | bytearray, head: Head) -> list[tuple[EntryKind, int]]:
+    """Kind and size of each entry. Raises ``ValueError`` where they are not those of the message."""
+    mask = (1 << _KIND_BITS) - 1
+    found = [(EntryKind(word >> _KIND_BITS), word & mask) for (word,) in _SIZE.iter_unpack(table)]
+    if len(table) + sum(size for _, size in found) != head.size:
+        raise ValueError("what came over the stream is no answer")
+    return found
+
+
+def entry_size(layout: bytes, size: int) -> int:
+    """Bytes of an entry of a value with this layout and a body of ``size`` bytes."""
+    return _begin(layout) + size
+
+
+def _begin(layout: bytes) -> int:
+    return -(-(_LAYOUT.size + len(layout)) // ALIGN) * ALIGN
+
+
+def write_layout(target: memoryview, layout: bytes) -> memoryview:
+    """Begin an entry in ``target``; the place for the body is returned."""
+    begin = _begin(layout)
+    target[:begin] = (_LAYOUT.pack(len(layout)) + layout).ljust(begin, b"\0")
+    return target[begin:]
+
+
+def read_entry(entry: memoryview) -> tuple[bytes, memoryview]:
+    """Layout and body. Raises ``ValueError`` for what is none."""
+    if len(entry) < _LAYOUT.size:
+        raise ValueError("an entry is too short")
+    (size,) = _LAYOUT.unpack_from(entry)
+    layout = bytes(entry[_LAYOUT.size : _LAYOUT.size + size])
+    if len(layout) != size or _begin(layout) > len(entry):
+        raise ValueError("an entry is too short")
+    return layout, entry[_begin(layout) :]
+
+
+class Key(NamedTuple):
+    """A sample as the fetcher is asked for it."""
+
+    seed: int
+    epoch: int
+    sample: Any
+    """Its index."""
+
+    def text(self) -> str:
+        """One line that says it, equal for equal keys."""
+        if type(self.sample) is int:  # nearly always, and ten times as fast
+            return f"[{self.seed},{self.epoch},{self.sample}]"
+        return json.dumps(self, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, text: str) -> "Key":
+        """What ``text`` gave."""
+        seed, epoch, index = json.loads(text)
+        return cls(int(seed), int(epoch), index)

@@ -1,0 +1,44 @@
+"""What a trainer takes, waits for and makes by itself, measured from counts. Time is an argument."""
+
+from headrace.remote.rule import Demand
+
+LEAST_SECONDS = 0.5
+"""Between two looks."""
+WAITS = 0.05
+"""A trainer that waits for more of its time than this has lanes that do all they can."""
+
+
+class Rates:
+    """Groups a second, brought up to date now and then."""
+
+    def __init__(self, now: float, taken: int, waited: float) -> None:
+        """``taken`` groups and ``waited`` seconds were counted until ``now``."""
+        self._last = now, taken, waited, 0.0
+        self._local = 0.0
+        self._taken, self._waited, self._can = 0.0, 0.0, 0.0
+        self.is_known = False
+        """Whether anything was measured."""
+
+    def made_here(self, share: float) -> None:
+        """So much of a group is made by this host's lanes."""
+        self._local += share
+
+    def look(self, now: float, taken: int, waited: float) -> None:
+        """What is counted ``now``."""
+        then, before, waits, local = self._last
+        passed = now - then
+        if passed < LEAST_SECONDS or taken == before:
+            return
+        self._last = now, taken, waited, self._local
+        share = min(1.0, (waited - waits) / passed)
+        made = (self._local - local) / passed
+        weight = 1.0 if not self.is_known else 0.5
+        self._taken += weight * ((taken - before) / passed - self._taken)
+        self._waited += weight * (share - self._waited)
+        # Lanes that nobody waits for may do more than they are asked for: what they can is known from before.
+        self._can = self._can + weight * (made - self._can) if share > WAITS else max(self._can, made)
+        self.is_known = True
+
+    def demand(self, ready: int) -> Demand:
+        """As the rule wants it."""
+        return Demand(self._taken, self._waited, self._can, ready)
