@@ -184,7 +184,7 @@ class Resources:
             assert self.base_seed is not None
             task = self._task(standard=standard)
             context = settings.context or torch.multiprocessing.get_context()
-            self._operations = Operations(settings.dataset).names
+            self._operations = Operations(settings.dataset).names if settings.recording is not None else []
             with held():
                 pool = Pool(
                     slab.memory, settings.workers, context, task, self.base_seed, self.counters.story, self.step
