@@ -45,6 +45,7 @@ SHARES: Mapping[str, Share] = {
     "busy": Share(6.0, 2.0, cases=("speech 3 s, random, CPUs at 80 %", "0.3 % stragglers, CPUs at 80 %")),
     "resnet": Share(4.0, 2.0),
     "on_device": Share(8.0, 3.0),
+    "advice": Share(1.0, cases=("30 ms of waiting",), short=True),
     "profilers": Share(3.0, 1.0),
     "attribution": Share(2.0, 0.5),
     "pipelines": Share(2.0, 0.5),
@@ -58,6 +59,7 @@ SHARES: Mapping[str, Share] = {
     "makespan": Share(4.0, 1.4),
     "network": Share(4.2, cases=("distance", "start")),
     "cluster": Share(2.0),
+    "remote": Share(0.4, cases=("CPU per sample",), short=True),
     "streaming": Share(4.5, cases=("reading, 150 ms", "subset, 150 ms")),
 }
 """In the order in which they run."""

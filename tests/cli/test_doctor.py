@@ -114,6 +114,7 @@ def test_what_limits_a_dataset_is_found(tmp_path, monkeypatch, capfd, fault):
     assert facts["bottleneck"] == bottleneck
     assert any(advice["setting"].startswith(setting) for advice in facts["advice"]), facts["advice"]
     assert facts["comparison"]["torch"]["batches"] > 1
+    assert facts["comparison"]["automatic"]["workers"] >= 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from headrace.cli.__main__ import main
 from headrace.cli.run import show
 from headrace.cli.screen import screen
 from headrace.running import comparison, meter, program
-from headrace.running.comparison import BothLoaders, LoaderFigures
+from headrace.running.comparison import BothLoaders, LoaderFigures, compare
 from headrace.running.orders import CommonEnd, RunOrders
 from headrace.trace.reader import read
 
@@ -164,7 +164,7 @@ def test_loaders_of_processes_that_end_abruptly_are_counted(ran, end, code, says
 
 
 def test_both_loaders_are_compared_over_as_many_batches(ran, monkeypatch):
-    monkeypatch.setattr(comparison, "ORDER", ("headrace", "torch"))
+    monkeypatch.setattr(comparison, "in_turn", lambda loaders: loaders)
     code, out, err = ran(EPOCHS, "--json", "--compare", "20", "--", sys.executable, "train.py")
     assert code == 0, err
     facts = json.loads(out)
@@ -201,6 +201,40 @@ FIGURES = LoaderFigures(batches=100, first=0.2, rate=10.0, wait=0.5, cpu=0.01, s
 )
 def test_the_verdict_says_what_was_measured(torch, ours, says):
     assert says in BothLoaders(replace(FIGURES, **torch), replace(FIGURES, **ours)).verdict
+
+
+def test_workers_of_its_own_choice_are_what_counts_where_they_gain():
+    slow, quick = replace(FIGURES, rate=10.1), replace(FIGURES, rate=36.0, wait=0.05, workers=12)
+    found = BothLoaders(FIGURES, slow, automatic=quick)
+    assert found.gain == 3.6
+    assert found.verdict.startswith("with num_workers=None (it came to 12): 3.60 times as fast")
+    found = BothLoaders(FIGURES, slow, automatic=replace(slow, rate=10.2))
+    assert (found.best, found.verdict.startswith("nothing is gained")) == (slow, True)
+
+
+WAITS = """
+import time, torch
+class Waits(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return index
+if __name__ == "__main__":
+    for batch in torch.utils.data.DataLoader(Waits(), 8, num_workers=0):
+        pass
+"""
+
+
+def test_our_loader_chooses_its_workers_where_that_is_ordered(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text(WAITS)
+    program = [sys.executable, str(tmp_path / "train.py")]
+    found = compare(program, {"batches": 60}, lambda line: None, loaders=("torch", "headrace", "automatic"))
+    assert (found.torch.workers, found.headrace.workers) == (0, 1)  # in this process: counted as one
+    assert found.automatic.workers > 1
+    assert found.best is found.automatic
+    assert found.gain > 1.5
 
 
 def test_times_that_were_measured_beside_other_programs_are_said_to_be_so(capsys):

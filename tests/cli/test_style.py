@@ -98,7 +98,7 @@ def test_the_loaders_of_a_machine_fit_a_terminal():
 
 def test_a_comparison_fits_a_terminal():
     figures = LoaderFigures(batches=100, first=123.45, rate=12345.67, wait=0.5, cpu=12.3456, spread=1.0, workers=128)
-    at_80_columns(lambda out: run.show(BothLoaders(figures, figures), out))
+    at_80_columns(lambda out: run.show(BothLoaders(figures, figures, automatic=figures), out))
 
 
 def test_exit_codes_are_documented():

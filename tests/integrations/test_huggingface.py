@@ -88,3 +88,38 @@ def test_epochs_are_set_as_usual():
     assert epochs[0] != epochs[1]
     for batches in epochs:
         assert sorted(chain.from_iterable(batches)) == list(range(N))
+
+
+BUFFERED = {
+    "plain": lambda seed=7: sharded().shuffle(buffer_size=8, seed=seed),
+    "mapped": lambda seed=7: sharded().shuffle(buffer_size=8, seed=seed).map(doubled),
+    "within others": lambda seed=7: datasets.concatenate_datasets(
+        [sharded().shuffle(buffer_size=8, seed=seed), sharded()]
+    ),
+}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("make", BUFFERED.values(), ids=BUFFERED)
+def test_what_a_shuffle_buffer_held_is_not_lost(make, num_workers):
+    loader = partial(headrace.DataLoader, batch_size=4, num_workers=num_workers)
+    with loader(make()) as whole:
+        expected = values(whole)
+    with loader(make()) as first:
+        found = values(islice(iter(first), 3))
+        state = json.loads(json.dumps(first.state_dict()))
+    with loader(make()) as resumed:
+        resumed.load_state_dict(state)
+        assert found + values(resumed) == expected
+        assert values(resumed) == expected, "a whole epoch follows"
+
+
+def test_a_shuffle_buffer_of_another_seed_is_refused():
+    with headrace.DataLoader(BUFFERED["mapped"](None), batch_size=4, num_workers=0) as first:
+        next(iter(first))
+        state = first.state_dict()
+    with (
+        headrace.DataLoader(BUFFERED["mapped"](None), batch_size=4, num_workers=0) as other,
+        pytest.raises(headrace.StateMismatch, match="another sampler, or shuffle buffer, draws another order"),
+    ):
+        other.load_state_dict(state)

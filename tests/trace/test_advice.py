@@ -129,7 +129,7 @@ class TestWorkers:
 
     def test_more_than_cores_where_samples_wait(self):
         found = advice.more_workers(short(cores=4, cpu=0.2))
-        assert found.setting == "num_workers=8"  # twice as many, then look again
+        assert found.setting == "num_workers=9"  # what the consumer needs, at once
         assert "the CPU for 20%" in found.text
 
     @pytest.mark.parametrize("figures", [idle(), short(facts={"automatic": True}), short(facts={"workers": 0})])

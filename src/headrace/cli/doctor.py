@@ -1,7 +1,7 @@
 """Say what limits loading on this machine: of a program, of a dataset, or of the machine alone.
 
-The program runs for a few seconds with torch's loader, which is recorded, and with headrace's. What is said of it was
-measured then.
+The program runs for a few seconds with torch's loader, which is recorded, and with headrace's, with as many workers
+and with as many as that chooses. What is said of it was measured then.
 """
 
 from __future__ import annotations
@@ -76,14 +76,15 @@ def _program(options: argparse.Namespace) -> list[str]:
 
 def _measured(program: Sequence[str], seconds: float) -> tuple[BothLoaders, LoaderReport]:
     """Figures of both loaders, and the report on the trace of torch's."""
-    from headrace.running.comparison import ORDER, compare
+    from headrace.running.comparison import BY_ITSELF, compare
     from headrace.trace.calibrate import calibrate
     from headrace.trace.reader import read
     from headrace.trace.report import report
 
     with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
         trace = str(Path(folder) / "torch.trace")
-        compared = compare(program, {"seconds": seconds / len(ORDER)}, _tell, trace)
+        limits = {"seconds": seconds / (2 * len(BY_ITSELF))}
+        compared = compare(program, limits, _tell, trace, BY_ITSELF)
         found = report(read(trace), calibrate(), len(os.sched_getaffinity(0)))
     return compared, max(found.loaders, key=lambda loader: loader.figures.batches)
 

@@ -115,7 +115,10 @@ def show(found: BothLoaders, out: Console) -> None:
     from headrace.running.meter import Neighbours
 
     made = table("", "loader", "workers", "batches/s", "waited", "CPU/batch", "first batch")
-    for loader, figures in (("torch", found.torch), ("headrace", found.headrace)):
+    lines = [("torch", found.torch), ("headrace", found.headrace)]
+    if found.automatic is not None:
+        lines.append(("headrace, None", found.automatic))
+    for loader, figures in lines:
         cpu = f"{figures.cpu * 1e3:.1f} ms" if figures.cpu else "-"
         rate, wait, first = f"{figures.rate:.2f}", f"{figures.wait:.1%}", f"{figures.first:.2f} s"
         made.add_row(loader, str(figures.workers), rate, wait, cpu, first)

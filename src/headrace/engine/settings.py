@@ -21,6 +21,7 @@ from headrace.engine.elsewhere import Elsewhere
 from headrace.engine.memory.reservation import Extent
 from headrace.engine.pixels.options import OnDevice
 from headrace.engine.pixels.prepared import Prepared, collated, of, prepared
+from headrace.engine.staging.members import bulk_of
 from headrace.engine.worker import generators
 from headrace.engine.worker.brought import Rows
 from headrace.plan.lookahead import USUAL
@@ -88,7 +89,7 @@ class Settings:
     @property
     def bulk(self) -> bool:
         """Samples are made a batch at a time."""
-        in_bulk = bool(getattr(self.dataset, "__getitems__", None))
+        in_bulk = bulk_of(self.dataset) is not None
         return self.cache is None and in_bulk and self.elsewhere is None and Rows.of(self.dataset) is None
 
     @property

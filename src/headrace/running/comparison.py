@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.running.meter import Neighbours
-from headrace.running.orders import RunOrders
+from headrace.running.orders import AUTOMATIC, RunOrders
 from headrace.running.program import Ran, run
 
-ORDER = ("torch", "headrace", "headrace", "torch")
-"""Each loader runs first and last once: what a run leaves warm for the next one helps both alike."""
+LOADERS = ("torch", "headrace")
+BY_ITSELF = (*LOADERS, AUTOMATIC)
+"""With headrace's loader once more, which then chooses its workers."""
 WORTH = 1.03
 """A gain below this is within what two runs of the same thing differ by."""
 
@@ -65,23 +66,32 @@ class BothLoaders:
     """Loaders that stayed torch's."""
     others: float = 0.0
     """Cores that other programs kept busy meanwhile."""
+    automatic: LoaderFigures | None = None
+    """Of headrace's with ``num_workers=None``, where that was tried."""
+
+    @property
+    def best(self) -> LoaderFigures:
+        """Figures of headrace's loader: with workers of its own choice where that is worth it."""
+        worth = self.automatic is not None and self.automatic.rate >= WORTH * self.headrace.rate
+        return self.automatic if worth and self.automatic is not None else self.headrace
 
     @property
     def gain(self) -> float:
         """Batches per second with ours over those with torch's."""
-        return self.headrace.rate / self.torch.rate
+        return self.best.rate / self.torch.rate
 
     @property
     def verdict(self) -> str:
         """The gain, or that there is none, and why: from what was measured alone."""
-        torch, ours, gain = self.torch, self.headrace, self.gain
+        torch, ours, gain = self.torch, self.best, self.gain
+        chosen = f"with num_workers=None (it came to {ours.workers}): " if ours is not self.headrace else ""
         waits = (
             f"the program waited {torch.wait:.0%} of the time with torch's loader and {ours.wait:.0%} with headrace's"
         )
         spread = max(torch.spread, ours.spread)
         doubt = "" if spread < max(gain, 1 / gain) else f", but runs of one loader differ by {spread:.2f}"
         if gain >= WORTH:
-            return f"{gain:.2f} times as fast{doubt}: {waits}"
+            return f"{chosen}{gain:.2f} times as fast{doubt}: {waits}"
         if gain > 1 / WORTH:
             if torch.wait < 0.05:
                 return f"nothing is gained: {waits}, so the program itself is what takes the time"
@@ -91,27 +101,45 @@ class BothLoaders:
         return f"{1 / gain:.2f} times as slow{doubt}: {waits}. See why: headrace run --trace FILE -- ..."
 
 
+def in_turn(loaders: Sequence[str]) -> list[str]:
+    """Each loader twice, from the first to the last and back: what a run leaves warm for the next helps all alike."""
+    return [*loaders, *reversed(loaders)]
+
+
 def compare(
-    program: Sequence[str], limits: Mapping[str, float], tell: Callable[[str], None], trace: str | None = None
+    program: Sequence[str],
+    limits: Mapping[str, float],
+    tell: Callable[[str], None],
+    trace: str | None = None,
+    loaders: Sequence[str] = LOADERS,
 ) -> BothLoaders:
-    """Run the program twice with each loader.
+    """Run the program with each loader, as ``in_turn`` has it.
 
     ``limits``: ``batches`` or ``seconds`` of the orders. ``trace``: where the first run of torch's loader is recorded.
     ``tell`` is given a line before each run. Raises ``CannotRun``, or ``NothingToCompare``.
     """
     neighbours = Neighbours()
-    runs: dict[str, list[Ran]] = {"torch": [], "headrace": []}
-    for number, loader in enumerate(ORDER, 1):
-        tell(f"{number} of {len(ORDER)}, {loader}'s loader")
+    runs: dict[str, list[Ran]] = {loader: [] for loader in loaders}
+    order = in_turn(loaders)
+    for number, loader in enumerate(order, 1):
+        tell(f"{number} of {len(order)}, {_NAMES[loader]}")
         with tempfile.TemporaryDirectory(prefix="headrace-run-") as folder:
             orders = RunOrders(folder, loader, measure=True, **limits)  # type: ignore[arg-type]
             ran = run(program, orders, trace if number == 1 else None, quiet=True)
         if ran.code:
-            raise NothingToCompare(f"with {loader}'s loader the program ended with exit code {ran.code}", ran.code)
+            raise NothingToCompare(f"with {_NAMES[loader]} the program ended with exit code {ran.code}", ran.code)
         timed = tuple(report for report in ran.reports if report.batches > 1)
         if not timed:
             raise NothingToCompare("the program asked torch's DataLoader for fewer than two batches", 2)
         runs[loader].append(Ran(0, timed))
     left = {what for ran in runs["headrace"] for report in ran.reports for what in report.left_alone}
     torch, ours = LoaderFigures.of(runs["torch"]), LoaderFigures.of(runs["headrace"])
-    return BothLoaders(torch, ours, tuple(sorted(left)), neighbours.cores())
+    automatic = LoaderFigures.of(runs[AUTOMATIC]) if AUTOMATIC in runs else None
+    return BothLoaders(torch, ours, tuple(sorted(left)), neighbours.cores(), automatic)
+
+
+_NAMES = {
+    "torch": "torch's loader",
+    "headrace": "headrace's loader",
+    AUTOMATIC: "headrace's loader with num_workers=None",
+}

@@ -55,6 +55,8 @@ class Meter:
 
     def stop(self, iteration: Any, loader: Any) -> None:
         """End the workers, so that their CPU time is known, and the process."""
+        if hasattr(loader, "stats"):
+            self._report().workers = max(loader.stats().lanes, 1)
         close = getattr(loader, "close", None) or getattr(iteration, "_shutdown_workers", None)
         if close is not None:
             close()

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "HEADRACE_RUN"
+AUTOMATIC = "automatic"
+"""headrace's loader with ``num_workers=None``, whatever the program says."""
 PATH = Path(__file__).parent / "path"
 """The folder that goes on PYTHONPATH."""
 
@@ -21,7 +23,7 @@ class RunOrders:
     reports: str
     """A folder: every process that makes a loader leaves a report there."""
     loader: str = "headrace"
-    """``torch`` leaves loaders as they are, but records them."""
+    """``torch`` leaves loaders as they are, but records them; ``automatic`` is ours, which chooses its workers."""
     measure: bool = False
     """Take the time of every batch."""
     batches: int = 0

@@ -3,6 +3,7 @@
 import abc
 import atexit
 import copy
+import dataclasses
 import os
 import sys
 import types
@@ -12,10 +13,11 @@ from typing import Any, Generic, TypeVar
 import torch.utils.data
 import torch.utils.data.dataloader
 
+from headrace.engine.consumer.cores import automatic_workers
 from headrace.integrations import torch_loader
 from headrace.loader import DataLoader as HeadraceLoader
 from headrace.running.meter import Meter
-from headrace.running.orders import ProcessReport, RunOrders
+from headrace.running.orders import AUTOMATIC, ProcessReport, RunOrders
 from headrace.trace import session
 
 T_co = TypeVar("T_co", covariant=True)
@@ -91,7 +93,16 @@ class Replaced(_Counted, HeadraceLoader[T_co], Generic[T_co], metaclass=_Stands)
     stands_in = True
 
     def _begun(self) -> Any:
+        if _orders is not None and _orders.loader == AUTOMATIC:
+            self._choose_workers()
         return HeadraceLoader.__iter__(self)
+
+    def _choose_workers(self) -> None:
+        """As if the program had not said how many."""
+        if not self._leeway.workers:
+            self._leeway = dataclasses.replace(self._leeway, workers=True)
+            self.num_workers = automatic_workers()
+            self.prefetch_factor = 2 if self.prefetch_factor is None else self.prefetch_factor
 
 
 class Recorded(_Counted, TorchLoader[T_co], Generic[T_co], metaclass=_Stands):  # type: ignore[misc]
@@ -121,7 +132,7 @@ def install() -> None:
     _orders = RunOrders.here()
     if _orders is None or torch.utils.data.DataLoader is not TorchLoader:
         return
-    stand_in: Any = Replaced if _orders.loader == "headrace" else Recorded
+    stand_in: Any = Recorded if _orders.loader == "torch" else Replaced
     # Pickled by that name, a loader becomes whatever stands there in the process that reads it.
     stand_in.__module__, stand_in.__name__, stand_in.__qualname__ = TorchLoader.__module__, "DataLoader", "DataLoader"
     torch.utils.data.DataLoader = torch.utils.data.dataloader.DataLoader = stand_in  # type: ignore[misc]
@@ -147,5 +158,5 @@ def _tell_left_alone(what: str) -> None:
     if what.startswith("__mp_main__."):  # a spawned process imports the program again, and it has been said
         return
     _report().left_alone.append(what)
-    if _orders is not None and _orders.loader == "headrace":
+    if _orders is not None and _orders.loader != "torch":
         print(f"headrace run: left alone: {what}", file=sys.stderr)  # noqa: T201

@@ -14,8 +14,14 @@ COMPUTING = 0.6
 """Samples whose CPU clock advances for at least this share of their time compute; others wait for something."""
 H200 = "7,000 to 15,000"
 """JPEG pictures of 500 × 375 pixels on average that its decoders do in a second, as measured: see docs/on_device.md."""
-STEP = 2
-"""Where samples wait for something, as many times the workers are tried at once: what they wait for has limits too."""
+FULL = 0.9
+"""Cores that workers keep this busy have no room for more of them."""
+SPARE = 0.2
+"""Workers beyond those that would fill the cores if they took turns, at most."""
+MOST = 64
+"""Workers that are advised at once: each is a process, and what samples wait for has limits too."""
+ROUND = 0.25
+"""A part of a worker that is not worth another one."""
 
 DECODING = frozenset({"Loader", "decode"})
 MOVABLE = DECODING | {
@@ -53,28 +59,46 @@ def no_workers(figures: Figures) -> Advice | None:
     return Advice("num_workers=None", text)
 
 
-def wanted_workers(figures: Figures) -> int:
-    """Workers that would make batches as fast as the consumer takes them, as far as cores or a step allow."""
+def needed_workers(figures: Figures) -> float:
+    """Workers that would make batches as fast as the consumer takes them, at the pace of those that were recorded."""
     step = figures.steady.step.mean
-    needed = math.ceil(1.1 * figures.work.mean / step) if step else STEP * figures.workers
-    if _waiting(figures):
-        return min(needed, STEP * figures.workers)
-    return min(needed, figures.cores) if figures.cores else needed
+    return 1.1 * figures.work.mean / step if step else math.inf
+
+
+def filling_workers(figures: Figures) -> float:
+    """Workers that would keep the cores busy, as much as these used of them; with some to spare where samples wait."""
+    if figures.cores is None:
+        return 2 * figures.workers
+    if figures.cpu is None:
+        return figures.cores
+    share = max(figures.cpu, 1e-3)
+    used = min(1.0, _running(figures) / figures.cores)
+    if used >= FULL:
+        return figures.workers
+    return (1 + SPARE * (1 - share)) * figures.cores / share
+
+
+def wanted_workers(figures: Figures) -> int:
+    """Workers that the consumer needs, as far as cores allow; no more than ``MOST`` at once."""
+    return max(1, math.ceil(min(needed_workers(figures), filling_workers(figures), MOST) - ROUND))
 
 
 def more_workers(figures: Figures) -> Advice | None:
     """Workers are all busy, and there is room for more."""
     if bottleneck(figures) not in {INPUT, IN_TURN} or not figures.workers or figures.busy < BUSY:
         return None
-    wanted = wanted_workers(figures)
+    wanted, needed = wanted_workers(figures), needed_workers(figures)
     if wanted <= figures.workers or figures.facts.get("automatic"):
         return None
     reason = "there are cores left" if figures.cores else "there may be cores left"
     if _waiting(figures):
         reason = f"samples have the CPU for {figures.cpu:.0%} of theirs (the rest is a disk, a network, other programs)"
+    enough = f", as {math.ceil(needed - ROUND)} make them" if needed <= 2 * MOST else ""
+    limit = "" if wanted >= needed - 1 or wanted == MOST or not figures.cores else f"; {wanted} fill the cores"
     text = (
         f"The {figures.workers} workers are busy {figures.busy:.0%} of the time and {reason}: a batch takes "
-        f"{seconds(figures.work.mean)} of work, the consumer needs one every {seconds(figures.steady.step.mean)}."
+        f"{seconds(figures.work.mean)} of work, the consumer needs one every {seconds(figures.steady.step.mean)}"
+        f"{enough}{limit}."
     )
     return Advice(f"num_workers={wanted}", text)
 
@@ -248,8 +272,16 @@ def other_loader(figures: Figures) -> Advice | None:
     return Advice("headrace.DataLoader", text)
 
 
+def _running(figures: Figures) -> float:
+    """Cores that the workers kept busy."""
+    working = figures.busy * min(figures.workers, sum(lane.lane >= 0 for lane in figures.lanes))
+    return working * (1.0 if figures.cpu is None else figures.cpu)
+
+
 def _waiting(figures: Figures) -> bool:
-    return figures.cpu is not None and figures.cpu < COMPUTING
+    """Samples wait for something else than a core: where the cores are full, that is what they wait for."""
+    full = figures.cores is not None and _running(figures) >= FULL * figures.cores
+    return figures.cpu is not None and figures.cpu < COMPUTING and not full
 
 
 RULES: tuple[Callable[[Figures], Advice | None], ...] = (

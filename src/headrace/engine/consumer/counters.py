@@ -13,6 +13,7 @@ from headrace.core.options import OnError, Skip
 from headrace.core.stats import Changes, Counters, Failure, Operation, Stats
 from headrace.core.story import StoryLog
 from headrace.engine.memory.reservation import Reservation
+from headrace.engine.staging.members import told
 from headrace.engine.worker import failure
 from headrace.plan import operations as costs
 from headrace.sched.gauges import Gauges
@@ -134,8 +135,9 @@ PROBATION = 100
 class Errors:
     """What becomes of failed samples in one epoch."""
 
-    def __init__(self, policy: OnError, counters: LoaderCounters, epoch_samples: int | None) -> None:
-        """``epoch_samples``: how many samples the epoch has, if known."""
+    def __init__(self, policy: OnError, counters: LoaderCounters, epoch_samples: int | None, dataset: Any) -> None:
+        """``epoch_samples``: how many samples the epoch has, if known. ``dataset``: says what they are called."""
+        self._dataset = dataset
         self._policy, self._counters, self._total = policy, counters, epoch_samples
         self._seen = 0
         self._skipped = 0
@@ -150,19 +152,17 @@ class Errors:
         self._seen += samples
         self._counters.samples += samples
 
-    def failed(self, index: Any, raised: BaseException, original: BaseException | None) -> None:
-        """A sample failed: count it, or raise what the policy says."""
-        error = self.judged(index, raised, original)
-        if error is not None:
-            raise error
-
     def judged(self, index: Any, raised: BaseException, original: BaseException | None) -> BaseException | None:
-        """A sample failed: what is to be raised, or None where it is only counted."""
+        """A sample failed: what is to be raised, which says which it is, or None where it is only counted."""
+        shown = original if self.skips and original is not None else raised
+        note = f"headrace: {told(self._dataset, index)}"
+        if note not in getattr(shown, "__notes__", ()):
+            shown.add_note(note)
         if not isinstance(self._policy, Skip):
             return raised
         self._skipped += 1
         self._seen += 1
-        self._counters.skipped.add(index, original if original is not None else raised)
+        self._counters.skipped.add(index, shown)
         total = self._total if self._total is not None else max(self._seen, PROBATION)
         if self._skipped > self._policy.max_fraction * total:
             msg = (

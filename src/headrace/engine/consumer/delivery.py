@@ -192,5 +192,4 @@ class Outcomes:
         raised, original, fatal = failure.unpack(packed)
         if fatal:
             return raised
-        raised.add_note(f"headrace: sample {index!r}")
         return self._errors.judged(index, raised, original)

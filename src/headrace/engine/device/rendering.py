@@ -5,7 +5,7 @@ order; ``next()`` makes the trainer's stream wait for an event, and nothing wait
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -118,10 +118,12 @@ class Rendering:
         """See ``Carrier``."""
         return False
 
+    def waits_for(self, mark: Work) -> Callable[[], object] | None:
+        """See ``Carrier``: for good, since it is ready then."""
+        return None if mark.is_ready else mark.waits.acquire
+
     def hand_over(self, batch: Any, mark: Work) -> Any:
         """See ``Carrier``."""
-        if not mark.is_ready:
-            mark.waits.acquire()  # for good: it is ready then
         if mark.error is not None:
             return mark.error
         if mark.made is None:
@@ -138,7 +140,6 @@ class Rendering:
                 self._counters.device = self._counters.device.plus(work.use)
             work.verdict = []
             for position, error in work.failed:
-                error.add_note(f"headrace: sample {bundle.indices[position]!r}")
                 self._counters.samples -= 1
                 raised = self._errors.judged(bundle.indices[position], error, error)
                 work.verdict += [] if raised is None else [raised]

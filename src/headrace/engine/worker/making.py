@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.engine.staging.members import bulk_of
 from headrace.engine.worker import failure, seeding
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.collation import Collator
@@ -37,12 +38,12 @@ class SampleMaker:
         self._memory, self._facts = memory, memory.facts
         self._observer, self._stream = observer, observer.stream
         self._brought = brought
-        self._brought.observer = observer
+        self._brought.watched_by(observer)
         self._get = observer.samples(self._brought)
         self._standard, self._seed_samples = task.standard_collate, task.seed_samples
         self._where, self._refusal = f"in DataLoader worker process {job.lane}", refusal
         singly = not task.batched or task.arena is not None or isinstance(brought, Staged)
-        bulk = None if singly else getattr(task.dataset, "__getitems__", None)
+        bulk = None if singly else bulk_of(task.dataset)
         self._bulk = None if bulk is None else observer.bulk(bulk)
         rule = TakeRule.CHUNKS if task.standard_collate else TakeRule.WHOLE
         if bulk is not None or not task.batched:

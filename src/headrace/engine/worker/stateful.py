@@ -1,6 +1,7 @@
 """torchdata's convention: whatever has ``state_dict`` and ``load_state_dict`` can be stopped and taken up again."""
 
 import copy
+import hashlib
 from typing import Any, Protocol, TypeGuard
 
 from headrace.core.errors import StateMismatch
@@ -17,8 +18,32 @@ class Stateful(Protocol):
 
 
 def is_stateful(thing: Any) -> TypeGuard[Stateful]:
-    """Whether it follows the convention."""
-    return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
+    """Whether it follows the convention, and its state tells all that is left.
+
+    That of Hugging Face's datasets leaves out what their shuffle buffers hold: such a dataset is read again.
+    """
+    follows = callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
+    return follows and not shuffles(thing)
+
+
+def shuffles(dataset: Any) -> list[list[Any]]:
+    """The shuffle buffers of a dataset of Hugging Face, each as its size and a digest of its random generator."""
+    if not _is_huggingface(dataset):
+        return []
+    found: list[list[Any]] = []
+    left: list[Any] = [getattr(dataset, "_ex_iterable", None)]
+    while left:
+        each = left.pop()
+        left += [getattr(each, "ex_iterable", None)] if hasattr(each, "ex_iterable") else []
+        left += list(getattr(each, "ex_iterables", ()))
+        if type(each).__name__ == "BufferShuffledExamplesIterable":
+            drawn = repr(each.generator.bit_generator.state)
+            found.append([each.buffer_size, hashlib.blake2b(drawn.encode(), digest_size=8).hexdigest()])
+    return found
+
+
+def _is_huggingface(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] == "datasets"
 
 
 def load(thing: Any, state: Any, name: str) -> None:
@@ -36,5 +61,5 @@ def restart(dataset: Stateful) -> None:
 
     Hugging Face's datasets begin every pass over the same epoch at the state they were given last.
     """
-    if type(dataset).__module__.partition(".")[0] == "datasets":
+    if _is_huggingface(dataset):
         dataset.load_state_dict({})

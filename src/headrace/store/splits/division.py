@@ -18,7 +18,7 @@ from headrace.store.splits.frame import OTHER, Frame, Ints, framed
 from headrace.store.splits.groups import Cells, assigned
 from headrace.store.splits.keeping import KeptPlaces, of_groups
 from headrace.store.splits.report import counted, empty
-from headrace.store.splits.request import Request, request
+from headrace.store.splits.request import SplitRequest, request
 from headrace.store.splits.result import Splits
 from headrace.store.splits.shares import Shares
 
@@ -110,7 +110,7 @@ def _keys(frame: Frame) -> list[str]:
 class _Table:
     """The rows to be divided, their classes and groups as numbers, and what is kept of an earlier division."""
 
-    def __init__(self, frame: Frame, keys: list[str], request: Request, before: Splits | None) -> None:
+    def __init__(self, frame: Frame, keys: list[str], request: SplitRequest, before: Splits | None) -> None:
         self.keys, self.request = keys, request
         self.classes = classes_of(frame, request.stratify)
         self.groups: Coded | None = None if request.group_by is None else groups_of(frame, request.group_by)

@@ -16,7 +16,7 @@ _FOLD = re.compile(r"fold\d*")
 
 
 @dataclass(frozen=True)
-class Request:
+class SplitRequest:
     """What a division is to be, every value checked."""
 
     fractions: dict[str, float]
@@ -32,7 +32,9 @@ class Request:
         return vars(self) | {"stratify": list(self.stratify)}
 
 
-def request(said: Mapping[str, Any], before: Mapping[str, Any] | None, stratify: str | Sequence[str] | None) -> Request:
+def request(
+    said: Mapping[str, Any], before: Mapping[str, Any] | None, stratify: str | Sequence[str] | None
+) -> SplitRequest:
     """The request of what was said, where None is nothing; what is not said is as it was before, where that is given.
 
     Raises ``SplitError`` for what has no meaning.
@@ -59,7 +61,7 @@ def request(said: Mapping[str, Any], before: Mapping[str, Any] | None, stratify:
     balance = ORIGINAL if given["balance"] is None else given["balance"]
     if balance != ORIGINAL and not columns:
         raise SplitError("balance needs stratify: the column that holds the classes")
-    return Request(named, given["group_by"], columns, balance, given["where"], folds, int(given["seed"] or 0))
+    return SplitRequest(named, given["group_by"], columns, balance, given["where"], folds, int(given["seed"] or 0))
 
 
 def _check_kinds(given: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from torch.utils.data import (
 )
 
 from headrace.core.errors import StateMismatch
+from headrace.engine.worker.stateful import shuffles
 
 _TRAITS: dict[type, tuple[str, ...]] = {
     SequentialSampler: (),
@@ -37,7 +38,7 @@ def of_loader(
         "length": None if iterable else length(dataset),
         "batch_size": batch_size,
         "streams": max(1, workers) if iterable else 0,  # which shard the dataset
-        "sampler": [] if iterable else _described(index_sampler),
+        "sampler": shuffles(dataset) if iterable else _described(index_sampler),
     }
 
 
@@ -84,7 +85,7 @@ _REASONS = {
     "batch_size": "batches are counted, so an epoch can only be resumed with the same size",
     "length": "the epoch's order is one of the dataset as it was",
     "streams": "an iterable dataset is sharded by its workers, so it can only be resumed with the same num_workers",
-    "sampler": "another sampler draws another order",
+    "sampler": "another sampler, or shuffle buffer, draws another order",
 }
 
 

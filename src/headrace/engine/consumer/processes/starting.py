@@ -11,6 +11,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import time
 import warnings
 import weakref
@@ -25,10 +26,10 @@ from headrace.engine.consumer.processes import forker
 from headrace.engine.consumer.processes.forker import Forker, ForkerGone
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell
+from headrace.engine.step import ALL, held
 from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Task, Wiring
 from headrace.engine.worker.moment import TaskAtMoment
-from headrace.engine.worker.signals import ALL, held
 from headrace.sched.resume import Resume
 
 NEEDED = 5
@@ -146,6 +147,26 @@ def ending(child: Child) -> str:
     if -code == signal.SIGBUS:
         hint = " (often out of memory for shared pages: fewer batches ahead or smaller batches need less)"
     return f"is killed by signal: {name}{hint}"
+
+
+def unimportable(task: Task, method: str) -> str:
+    """Why processes that import the program anew may end before they make anything; empty where they are forked."""
+    if method == "fork":
+        return ""
+    program = sys.modules["__main__"]
+    path = getattr(program, "__file__", None)
+    if path is not None and os.path.exists(path):  # noqa: PTH110  (a text that may be no path)
+        return (
+            f"A worker that is started with {method!r} runs {path} once more: the program's work has to stand below "
+            "if __name__ == '__main__':. "
+        )
+    parts = {"dataset": type(task.dataset), "collate_fn": task.collate_fn, "worker_init_fn": task.worker_init_fn}
+    own = [name for name, part in parts.items() if getattr(part, "__module__", None) == "__main__"]
+    what = f"the {' and '.join(own)}" if own else "what it is given"
+    return (
+        f"A worker that is started with {method!r} cannot find {what}, defined in a notebook or at a prompt: put the "
+        "definition into a module of its own and import it, or pass multiprocessing_context='fork'. "
+    )
 
 
 def await_end(running: dict[int, Child], seconds: float | None) -> None:
