@@ -46,6 +46,7 @@ from headrace.cache.share import Share
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering
 from headrace.engine.consumer.supply.membership import Hits
+from headrace.sched.source import Group
 from tests.cache import servers
 
 BATCH, STEPS = 64, 200
@@ -58,19 +59,16 @@ class Drawn:
 
     def __init__(self, samples: int) -> None:
         self._samples, self._at = samples, 0
-        self._head: list[int] | None = None
 
-    def head(self) -> list[int] | None:
-        if self._head is None:
-            numbers = np.arange(self._at, self._at + BATCH, dtype=np.int64)
-            self._head = (numbers * 7_368_787 % self._samples).tolist()
-        return self._head
+    is_drawn = False
 
-    def taken(self) -> None:
-        self._head, self._at = None, self._at + BATCH
+    def next(self) -> Group:
+        numbers = np.arange(self._at, self._at + BATCH, dtype=np.int64)
+        self._at += BATCH
+        return Group((numbers * 7_368_787 % self._samples).tolist())
 
-    def progress(self, held: list[Any], besides: list[Any]) -> dict[str, Any]:
-        return {"pending": []}
+    def state(self, owed: list[list[Any]]) -> dict[str, Any]:
+        return {"pending": owed}
 
 
 CASES = ("samples", "ranks", "cluster")
@@ -133,14 +131,13 @@ def epoch(samples: int) -> dict[str, float]:
         for _ in range(STEPS):
             step(groups)
         request = 1e6 * (time.process_time() - began) / STEPS
-        alone = timed(lambda: groups.progress([]))
+        alone = timed(lambda: groups.state([]))
         half = groups._left().some(samples // 2, np.empty(0, np.int64))
         groups._left().take(half)  # as if another had been there
-        served = groups._answers.at.served
-        groups._served[served : served + len(half)] = half
-        groups._answers.at = groups._answers.at._replace(served=served + len(half))
+        groups._served[groups._count : groups._count + len(half)] = half
+        groups._count += len(half)
         groups._strayed = True
-        strayed = timed(lambda: groups.progress([]))
+        strayed = timed(lambda: groups.state([]))
         recount = timed(serving.recount)
         serving.end()
         share.close()
@@ -148,8 +145,7 @@ def epoch(samples: int) -> dict[str, float]:
 
 
 def step(groups: ExchangedGroups) -> None:
-    groups.head()
-    groups.taken()
+    groups.next()
 
 
 def timed(act: Callable[[], object]) -> float:

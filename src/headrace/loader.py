@@ -28,8 +28,8 @@ from headrace.engine.sampling.choice import planned
 from headrace.engine.sampling.planned import planned_in
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import check_staged, revision
+from headrace.engine.step import held
 from headrace.engine.worker.brought import Rows
-from headrace.engine.worker.signals import held
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate, lightning, ray_train
 from headrace.integrations.signature import Signed
@@ -209,7 +209,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         if self._latest is None:
             return {}
         state: dict[str, Any] = {"version": saved.VERSION, "loader": self._settings().facts}
-        state |= saved.plain(copy.deepcopy(self._latest.standing(self.generator)))
+        with self._latest.quiet():
+            standing = copy.deepcopy(self._latest.standing(self.generator))
+        state |= saved.plain(standing)
         if is_stateful(self.dataset) and not isinstance(self.dataset, IterableDataset):
             state["dataset"] = copy.deepcopy(self.dataset.state_dict())
         return saved.sealed(state)

@@ -87,6 +87,9 @@ class ScriptedAccelerator:
     def is_light(self, mark: ScriptedMark) -> bool:
         return self.light
 
+    def waits_for(self, mark: ScriptedMark) -> None:
+        """See ``Carrier``: nothing."""
+
     def hand_over(self, batch: Any, mark: ScriptedMark) -> Any:
         self.log.append(("hand over", mark.number))
         return batch

@@ -2,21 +2,23 @@
 
 from headrace.cache.words import DECODED, LOOK
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.staging.caching import Allotted, Plan
+from headrace.engine.staging.caching import Plan
 from headrace.sched.acts import Arrangement
+from headrace.testing.sources import ScriptedSource
 
 
-class OneGroup:
-    """A sampler's order of one group."""
+class OneGroup(ScriptedSource):
+    """A group that a cache has answered."""
 
-    def __init__(self, group):
-        self._group = group
+    def __init__(self, indices, plans):
+        super().__init__([indices])
+        self._plans = plans
 
-    def head(self):
-        return self._group
-
-    def taken(self):
-        self._group = None
+    def next(self):
+        group = super().next()
+        if group is not None:
+            group.made_of = [(plan, None) for plan in self._plans]
+        return group
 
 
 class Notes:
@@ -40,6 +42,6 @@ class Notes:
 def test_what_a_worker_is_to_look_for_is_brought_as_what_nobody_has():
     plans = [Plan(1 << 40 | DECODED, 0), Plan(0, DECODED), Plan(LOOK, DECODED)]
     fetcher = Notes()
-    groups = ArrivingGroups(OneGroup(Allotted([5, 6, 7], plans)), fetcher, str, Arrangement.STRICT, 0)
+    groups = ArrivingGroups(OneGroup([5, 6, 7], plans), fetcher, str, Arrangement.STRICT, 0)
     groups.ask()
     assert fetcher.asked == ["6", "7"], "an entry may be gone, but is there as a rule; what is looked for is not"

@@ -17,6 +17,7 @@ from headrace.engine.device.ahead import AHEAD, Ahead
 from headrace.engine.device.containers import mapped
 from headrace.engine.device.pieces import no_slab
 from headrace.engine.memory.slab import Registrar
+from headrace.engine.step import IterationStep
 from headrace.sched.hand import NOT_YET, Delivered, Hand
 from tests.engine.scripted_device import ScriptedAccelerator, ScriptedMark
 from tests.loader.data import Numbers, Pairs, Raises, listed
@@ -114,7 +115,7 @@ def interrupted_at(n, *, light):
 def _interrupted_at(n, *, light):
     device = ScriptedAccelerator()
     device.light = light
-    ahead = Ahead(ScriptedRun(*[batch(i) for i in range(6)]), device)
+    ahead = Ahead(ScriptedRun(*[batch(i) for i in range(6)]), device, IterationStep())
     got, interruption = [], Interruption(n)
     before = sys.gettrace()
     while True:
@@ -162,7 +163,7 @@ def device():
 
 class TestAhead:
     def test_batches_are_sent_ahead_and_handed_over_in_order(self, device):
-        ahead = Ahead(ScriptedRun(*map(batch, range(4))), device)
+        ahead = Ahead(ScriptedRun(*map(batch, range(4))), device, IterationStep())
         got = [delivered(ahead) for _ in range(4)]
         device.finish()
         assert [there.tolist() for there in got] == [[float(i)] * 2 for i in range(4)]
@@ -175,7 +176,7 @@ class TestAhead:
     def test_small_ones_are_sent_a_few_at_a_time(self, device):
         device.light = True
         run = ScriptedRun(*map(batch, range(8)))
-        ahead = Ahead(run, device)
+        ahead = Ahead(run, device, IterationStep())
         sent, got = [], []
         for _ in range(8):
             got.append(delivered(ahead))
@@ -187,13 +188,13 @@ class TestAhead:
     def test_without_workers_nothing_is_made_early_however_small(self, device):
         device.light = True
         run = ScriptedRun(*map(batch, range(3)))
-        ahead = Ahead(run, device, ahead=1)
+        ahead = Ahead(run, device, IterationStep(), ahead=1)
         for taken in range(1, 4):
             delivered(ahead)
             assert run.taken == taken
 
     def test_handing_over_does_not_wait(self, device):
-        ahead = Ahead(ScriptedRun(*map(batch, range(5))), device)
+        ahead = Ahead(ScriptedRun(*map(batch, range(5))), device, IterationStep())
         for _ in range(5):
             delivered(ahead)
         assert device.under_way == 5
@@ -202,7 +203,7 @@ class TestAhead:
     def test_host_memory_is_kept_until_its_copy_is_done(self, device):
         hosts = [batch(i) for i in range(6)]
         alive = [weakref.ref(host) for host in hosts]
-        ahead = Ahead(ScriptedRun(*hosts), device)
+        ahead = Ahead(ScriptedRun(*hosts), device, IterationStep())
         del hosts
         for _ in range(4):
             delivered(ahead)
@@ -213,7 +214,7 @@ class TestAhead:
 
     def test_what_is_on_its_way_is_not_delivered(self, device):
         run = ScriptedRun(*map(batch, range(4)))
-        ahead = Ahead(run, device)
+        ahead = Ahead(run, device, IterationStep())
         assert ahead.progress() == {"taken": 0}
         for number in range(1, 5):
             delivered(ahead)
@@ -221,7 +222,7 @@ class TestAhead:
         assert run.taken == 4
 
     def test_an_error_comes_after_the_batches_before_it(self, device):
-        ahead = Ahead(ScriptedRun(batch(0), batch(1), ValueError("third"), batch(3)), device)
+        ahead = Ahead(ScriptedRun(batch(0), batch(1), ValueError("third"), batch(3)), device, IterationStep())
         assert delivered(ahead) is not None
         assert delivered(ahead) is not None
         assert ahead.progress() == {"taken": 2}
@@ -236,7 +237,7 @@ class TestAhead:
 
     @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
     def test_an_interrupt_comes_at_once(self, device, kind):
-        ahead = Ahead(ScriptedRun(batch(0), batch(1), kind(), batch(2)), device)
+        ahead = Ahead(ScriptedRun(batch(0), batch(1), kind(), batch(2)), device, IterationStep())
         got = [delivered(ahead)]
         with raises(kind):
             delivered(ahead)
@@ -257,7 +258,7 @@ class TestAhead:
 
     def test_a_copy_that_arrived_although_sending_was_interrupted_is_made_again(self, device, monkeypatch):
         """The interrupt comes between the copy and the store that puts the batch there into the hand."""
-        ahead = Ahead(ScriptedRun(*map(batch, range(3))), device)
+        ahead = Ahead(ScriptedRun(*map(batch, range(3))), device, IterationStep())
         with monkeypatch.context() as patch:
             patch.setattr(device, "is_light", interrupted)
             with raises(KeyboardInterrupt):
@@ -270,7 +271,7 @@ class TestAhead:
     def test_errors_that_wait_keep_no_batch_alive(self, device):
         """What a traceback or a cycle keeps may be collected in a forked child, which must not destroy an event."""
         with collected_garbage() as garbage:
-            ahead = Ahead(ScriptedRun(batch(0), batch(1), ValueError("third"), batch(3)), device)
+            ahead = Ahead(ScriptedRun(batch(0), batch(1), ValueError("third"), batch(3)), device, IterationStep())
             for _ in range(6):
                 try:
                     delivered(ahead)
@@ -282,7 +283,7 @@ class TestAhead:
 
     def test_abandoning_goes_on_when_the_device_fails(self, device):
         run = ScriptedRun(*map(batch, range(4)))
-        ahead = Ahead(run, device)
+        ahead = Ahead(run, device, IterationStep())
         delivered(ahead)
         device.before_finish = broken
         with raises(RuntimeError, match="broken"):
@@ -291,20 +292,20 @@ class TestAhead:
 
     def test_it_waits_only_when_it_has_nothing(self, device):
         run = ScriptedRun(batch(0), NOT_YET, batch(1), NOT_YET)
-        ahead = Ahead(run, device)
+        ahead = Ahead(run, device, IterationStep())
         delivered(ahead)
         assert run.blocked == [True, False]
         delivered(ahead)
         assert run.blocked[2:] == [True, False]
 
     def test_nothing_yet(self, device):
-        ahead = Ahead(ScriptedRun(NOT_YET, batch(0)), device)
+        ahead = Ahead(ScriptedRun(NOT_YET, batch(0)), device, IterationStep())
         assert delivered(ahead, block=False) is NOT_YET
         assert delivered(ahead, block=False) is not NOT_YET
 
     def test_abandoning_waits_for_copies_before_memory_goes_back(self, device):
         run = ScriptedRun(*map(batch, range(4)))
-        ahead = Ahead(run, device)
+        ahead = Ahead(run, device, IterationStep())
         delivered(ahead)
         seen = []
         device.before_finish = lambda: seen.append((device.under_way, run.abandoned))

@@ -9,6 +9,7 @@ from headrace.engine.consumer.ordering.saved import members_of
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering
 from headrace.engine.consumer.supply.membership import Hits
 from headrace.sched.groups import Groups
+from headrace.testing.sources import SourceContract
 
 BATCH = 8
 
@@ -16,19 +17,18 @@ BATCH = 8
 class Drawn:
     """An order that takes no memory."""
 
-    first = 1
-
     def __init__(self, members):
-        self._members = members
+        self._members, self._count = members, 0
 
-    def item(self, number):
-        found = self._members[(number - 1) * BATCH : number * BATCH]
+    def draw(self):
+        found = self._members[self._count * BATCH : (self._count + 1) * BATCH]
         if not len(found):
             raise StopIteration
+        self._count += 1
         return list(map(int, found))
 
-    def state(self, number):
-        return {"drawn": number}
+    def state(self):
+        return {"drawn": self._count}
 
 
 class Others:
@@ -56,26 +56,36 @@ def exchanged(length, members, done=()):
 def test_a_state_has_what_was_served_and_is_not_held(length, part):
     members = np.arange(1, length, 2) if part else range(length)
     groups, served = exchanged(length, members, done=[int(members[3])]), []
-    for _ in range(3):
-        served.append(list(groups.head()))
-        groups.taken()
+    served += [list(groups.next().indices) for _ in range(3)]
     held = [served[1][2:5], served[2]]
     expected = {int(members[3]), *(each for group in served for each in group)} - {
         each for group in held for each in group
     }
-    state = groups.progress(held)
+    state = groups.state(held)
     assert set(members_of(state["exchanged"], length).tolist()) == expected
-    assert set(state["pending"].done().tolist()) == expected
-    groups._remaining = None  # as after an interrupt: it is computed from what is noted
-    assert groups.progress(held)["exchanged"] == state["exchanged"]
-    groups.head()
-    assert set(state["pending"].done().tolist()) == expected, "what was said of a moment changed after it"
+    groups._remaining = None  # it can be computed from what is noted
+    assert groups.state(held)["exchanged"] == state["exchanged"]
 
 
 def test_a_state_does_not_look_at_each_sample_that_was_served():
     """To mark 50 million of them, which are in no order, took half a second."""
     groups = exchanged(1000, range(1000))
-    first = list(groups.head())
-    groups.taken()
+    first = list(groups.next().indices)
     groups._served = None
-    assert sorted(members_of(groups.progress([])["exchanged"], 1000)) == sorted(first)
+    assert sorted(members_of(groups.state([])["exchanged"], 1000)) == sorted(first)
+
+
+class TestExchanged(SourceContract):
+    """Others come than those drawn, and each once."""
+
+    @pytest.fixture
+    def source(self):
+        return exchanged(64, range(64))
+
+    @pytest.fixture
+    def indices(self):
+        return list(range(64))
+
+    def undrawn(self, state):
+        held = {index for group in state["pending"] for index in group}
+        return sorted(set(range(64)) - set(members_of(state["exchanged"], 64).tolist()) - held)

@@ -51,9 +51,9 @@ def first_of_two_here(fetcher):
     """Two groups of eight rows, of which the first has come."""
     order = Listed([list(range(8)), list(range(8, 16))])
     groups = ArrivingGroups(Groups(order, [], None, batched=True), fetcher, str, Arrangement.STRICT, 0)
-    while groups.head() is NOT_YET:
+    while (first := groups.next()) is NOT_YET:
         looked(fetcher)
-    return groups
+    return groups, first
 
 
 def brought(fetcher, count, *, ahead=50):
@@ -253,29 +253,34 @@ def test_what_nobody_waits_for_any_more_is_not_brought(fetcher_of):
 def test_whoever_waits_for_workers_goes_on_with_the_fetcher_meanwhile(fetcher_of):
     """What is still to be said to it, or was not heard, would end every sleep at once."""
     fetcher = fetcher_of(RemoteNumbers(16))
-    groups = first_of_two_here(fetcher)
-    groups.taken()  # which the fetcher is to be told; nothing more is drawn until a batch is delivered
+    groups, _ = first_of_two_here(fetcher)
     for _ in range(30):
-        _, events = groups.waited_for()
+        _, events = groups.wakes()
         assert not events & select.POLLOUT
         if not fetcher._asked:
             break
         looked(fetcher)
     assert not fetcher._asked
-    groups.abandon()
+    groups.close()
 
 
-def test_an_epoch_begun_again_twice_leaves_nothing_of_the_first(fetcher_of):
-    """An interrupt may come before the second was ever asked for something; what the first had stays nobody's."""
+def test_what_is_put_back_twice_leaves_nothing_of_the_first(fetcher_of):
     fetcher = fetcher_of(RemoteNumbers(16))
-    groups = first_of_two_here(fetcher)
-    last = groups.again([list(range(8))]).again([list(range(8, 16))])
-    while (head := last.head()) is NOT_YET:
-        looked(fetcher)
-    assert list(head) == list(range(8, 16))
+    groups, first = first_of_two_here(fetcher)
+    groups.put_back([first.indices])
+    groups.put_back([])
+    again = []
+    while (group := groups.next()) is not None:
+        if group is NOT_YET:
+            looked(fetcher)
+        else:
+            again.append(group)
+    assert [group.indices for group in again] == [list(range(8)), list(range(8, 16))]
     assert not fetcher._asked
-    assert len(fetcher._live) == len(head)
-    last.abandon()
+    assert len(fetcher._live) == 16
+    first.release(range(8))
+    assert len(fetcher._live) == 16, "what lies there now is another's"
+    groups.close()
     assert not fetcher._live
 
 

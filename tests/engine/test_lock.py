@@ -135,15 +135,6 @@ def test_a_signal_handler_that_enters_again_does_not_let_it_go(lock, somebody_el
     assert somebody_else(20)
 
 
-def test_what_an_interrupt_kept_from_leaving_is_left_at_once(lock, somebody_else):
-    lock.__enter__()
-    lock.__enter__()
-    lock.leave()
-    assert somebody_else(20)
-    with lock:  # nothing is left of it
-        pass
-
-
 def _enter_forked(lock, entered):
     with lock:
         with lock:

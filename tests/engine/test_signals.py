@@ -13,7 +13,7 @@ from types import FrameType
 
 import pytest
 
-from headrace.engine.worker.signals import held
+from headrace.engine.step import held
 
 KINDS = (signal.SIGUSR1, signal.SIGUSR2)
 END = 0

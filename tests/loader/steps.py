@@ -14,12 +14,13 @@ from typing import Any
 import headrace
 from headrace.engine.finalizer import Finalizer
 from headrace.engine.iteration import Iteration
+from headrace.engine.step import undisturbed
 
 PACKAGE = str(Path(headrace.__file__).parent)
 TESTS = str(Path(__file__).parent)
 RETURNS = {code for name, code in dis.opmap.items() if name in ("RETURN_VALUE", "RETURN_CONST")}
 ENDS_EXCEPT = dis.opmap["POP_EXCEPT"]
-FINALIZERS = (weakref.finalize.__call__.__code__, Finalizer._perform.__code__, Finalizer._perform_late.__code__)
+FINALIZERS = (weakref.finalize.__call__.__code__, undisturbed.__code__, Finalizer._perform_late.__code__)
 
 
 def leaves(frame: FrameType, what: str) -> bool:
@@ -65,6 +66,34 @@ def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[i
         yield steps
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def at_check(number: int, act: Callable[[], None]) -> Iterator[list[int]]:
+    """``act`` is called where Python looks for signals for the ``number``-th time in this package; how many there were.
+
+    It looks when a function begins, and when a call of C has returned.
+    """
+    checks, owner = [0], os.getpid()
+
+    def profile(frame: FrameType, what: str, _: object) -> None:
+        if os.getpid() != owner:
+            sys.setprofile(None)
+        elif what in ("call", "c_return") and frame.f_code.co_filename.startswith(PACKAGE):
+            checks[0] += 1
+            if checks[0] == number:
+                sys.setprofile(None)
+                act()
+
+    collects = gc.isenabled()
+    gc.disable()
+    sys.setprofile(profile)
+    try:
+        yield checks
+    finally:
+        sys.setprofile(None)
         if collects:
             gc.enable()
 

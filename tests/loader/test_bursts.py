@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
 
@@ -18,7 +17,7 @@ import pytest
 import headrace
 from headrace.engine.consumer.processes.pool import Pool
 from tests.loader.data import Pairs
-from tests.loader.steps import at_step, is_in
+from tests.loader.steps import at_check, is_in
 from tests.parity.support import raises, wait_until
 from tests.selection import scaled
 
@@ -82,14 +81,14 @@ def assert_held(before: object) -> None:
 
 
 @each_kind
-def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
+def test_wherever_of_iter_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
     hits = 0
     with made(kind) as loader:
         loader.close()
         before = held_now()
         for line in itertools.count(1, scaled(419, 89)):
             try:
-                with at_step(line, shoot, "line") as steps:
+                with at_check(line, shoot) as steps:
                     iterator = iter(loader)
             except Interrupt:
                 hits += 1
@@ -106,37 +105,27 @@ def test_whatever_line_of_iter_it_comes_at(kind: str, shoot: Callable[[], None])
 @pytest.mark.parametrize(
     "options", [{"in_order": True}, {"in_order": False, "shuffle": True}], ids=["in order", "as ready"]
 )
-def test_whatever_line_of_a_later_epochs_beginning_it_comes_at(options: dict[str, bool]) -> None:
+def test_wherever_of_a_later_epochs_beginning_it_comes_at(options: dict[str, bool], shoot: Callable[[], None]) -> None:
     """Workers are there already, and may have begun with it."""
 
-    def interrupt() -> None:
-        raise Interrupt
-
-    def begun_anyway(line: int) -> bool:
-        """Whether ``iter()`` has such a line."""
-        try:
-            with at_step(line, interrupt, "line") as steps:
-                iterator = iter(loader)
-        except Interrupt:
-            iterator = iter(loader)
-        assert numbers(iterator) == list(range(SAMPLES))
-        return steps[0] >= line
-
-    with (
-        headrace.DataLoader(
-            Pairs(SAMPLES), batch_size=4, num_workers=2, persistent_workers=True, timeout=240, **options
-        ) as loader,
-        ThreadPoolExecutor(1) as thread,
-    ):  # which takes with it what raising in a trace function leaves behind
+    with headrace.DataLoader(
+        Pairs(SAMPLES), batch_size=4, num_workers=2, persistent_workers=True, timeout=240, **options
+    ) as loader:
         for line in itertools.count(1, scaled(67, 5)):
-            assert thread.submit(lambda: numbers(loader)).result() == list(range(SAMPLES))
-            if not thread.submit(begun_anyway, line).result():
+            assert numbers(loader) == list(range(SAMPLES))
+            try:
+                with at_check(line, shoot) as steps:
+                    iterator = iter(loader)
+            except Interrupt:
+                iterator = iter(loader)
+            assert numbers(iterator) == list(range(SAMPLES))
+            if steps[0] < line:
                 break
         assert line > 100
 
 
 @each_kind
-def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
+def test_wherever_of_close_it_comes_at(kind: str, shoot: Callable[[], None]) -> None:
     hits = 0
     with made(kind) as loader:
         loader.close()
@@ -145,7 +134,7 @@ def test_whatever_line_of_close_it_comes_at(kind: str, shoot: Callable[[], None]
             iterator = iter(loader)
             next(iterator)
             try:
-                with at_step(line, shoot, "line") as steps:
+                with at_check(line, shoot) as steps:
                     loader.close()
             except Interrupt:
                 hits += 1

@@ -4,7 +4,7 @@ import gc
 import itertools
 import os
 import random
-import sys
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ import torch
 import headrace
 from headrace.engine.consumer.processes.pool import Pool
 from tests.loader.data import Numbers, Pairs
-from tests.loader.steps import at_step, inside, is_in
+from tests.loader.steps import at_check, is_in
 from tests.parity.support import children, raises, wait_until
 from tests.selection import scaled
 
@@ -186,21 +186,20 @@ def ended(kind: str, line: int, act: Callable[[headrace.DataLoader], None]) -> b
             found += numbers([next(iterator)])
         acted: list[bool] = []
 
-        def handle() -> None:
-            frame = sys._getframe(2)
-            hand = frame.f_locals.get("hand")
-            # The last steps call nothing: no handler runs there.
-            acted.append(inside(frame) and (hand is None or hand.load is not None))
-            if acted[0]:
-                act(loader)
+        def handle(*_: object) -> None:
+            acted.append(True)
+            act(loader)
 
+        before = signal.signal(signal.SIGUSR1, handle)
         try:
-            with at_step(line, handle, "line"):
+            with at_check(line, lambda: signal.raise_signal(signal.SIGUSR1)):
                 found += numbers([next(iterator)])
         except (headrace.LoaderClosed, Stop) as error:
             error.with_traceback(None)
-        if not acted or not acted[0]:
-            return bool(acted)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        if not acted:
+            return False
         with raises(headrace.LoaderClosed):
             next(iterator)
         state = loader.state_dict()
@@ -225,11 +224,10 @@ def closes_and_stops(loader: headrace.DataLoader) -> None:
 @pytest.mark.parametrize("kind", ["as ready", "persistent", "inline", "streams"])
 def test_a_handler_that_closes_at_any_line_of_next(kind: str, act: Callable[[headrace.DataLoader], None]) -> None:
     before, lines = children(), 0
-    with ThreadPoolExecutor(1) as thread:  # which takes with it what raising in a trace function leaves behind
-        for line in itertools.count(2, scaled(6, 1) * (3 if kind == "inline" else 23)):
-            if not thread.submit(ended, kind, line, act).result():
-                break
-            lines += 1
+    for line in itertools.count(2, scaled(6, 1) * (3 if kind == "inline" else 23)):
+        if not ended(kind, line, act):
+            break
+        lines += 1
     assert lines > scaled(1, 8)
     assert children() == before
 
@@ -249,7 +247,7 @@ def test_a_handler_that_asks_for_a_batch_inside_next() -> None:
     """It cannot have one: the other call is in the middle of something."""
     raised: list[BaseException] = []
 
-    def ask() -> None:
+    def ask(*_: object) -> None:
         with raises(RuntimeError, match="another call of this thread") as caught:
             next(loader._iterator)
         raised.append(caught.value)
@@ -257,8 +255,12 @@ def test_a_handler_that_asks_for_a_batch_inside_next() -> None:
     with made("persistent") as loader:
         iterator = iter(loader)
         found = numbers([next(iterator)])
-        with at_step(12, ask, "line"):
-            found += numbers([next(iterator)])
+        before = signal.signal(signal.SIGUSR1, ask)
+        try:
+            with at_check(200, lambda: signal.raise_signal(signal.SIGUSR1)):
+                found += numbers([next(iterator)])
+        finally:
+            signal.signal(signal.SIGUSR1, before)
         found += numbers(iterator)
     assert raised
     assert found == list(range(SAMPLES))

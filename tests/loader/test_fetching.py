@@ -2,10 +2,8 @@
 
 import multiprocessing
 import os
-import random
 import select
 import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,13 +16,11 @@ from headrace.core.errors import MissingKey, StoreRefused
 from headrace.core.options import Loading, Prefetch, Retry
 from headrace.engine.consumer.inline import InlineRun
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.supply import arriving, fetcher_process, fetching
+from headrace.engine.consumer.supply import fetcher_process
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.sched import arrivals
 from tests.engine.remote import RemoteNumbers
-from tests.loader.steps import collecting_calls_nobody, inside, is_in, leaves
+from tests.loader.steps import collecting_calls_nobody, inside, is_in
 from tests.parity.support import wait_until
-from tests.selection import scaled
 
 
 class Numbers(Dataset):
@@ -235,49 +231,6 @@ def test_interrupts_cost_no_row(workers):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert found == list(range(400))
-
-
-@pytest.mark.scaled
-@pytest.mark.parametrize("workers", [2, 0])
-def test_interrupts_while_rows_are_asked_for_and_handed_on(workers):
-    """At one line of that code or another, again and again: nothing stays noted as held that nobody holds."""
-
-    class Interrupt(BaseException):
-        pass
-
-    code = (arriving.__file__, fetching.__file__, arrivals.__file__)
-    chance = random.Random(1)
-    patience, lines, interrupts = 1, 0, 0
-
-    def line(frame, what, _):
-        nonlocal lines
-        if what == "line" and inside(frame) and not leaves(frame, what):
-            lines += 1
-            if lines > patience:
-                raise Interrupt
-        return line
-
-    def call(frame, *_):
-        return line if frame.f_code.co_filename in code else None
-
-    before = sys.gettrace()
-    with loader_of(RemoteNumbers(200), in_order=True, num_workers=workers) as loader:
-        found, iterator = [], iter(loader)
-        while True:
-            try:
-                sys.settrace(call if interrupts < scaled(100, 1500) else before)
-                found += labels([next(iterator)])
-            except Interrupt:
-                interrupts, lines = interrupts + 1, 0
-                patience = chance.randrange(20 if interrupts % 2 else 600)  # every other one in what mends the last
-            except StopIteration:
-                break
-            finally:
-                sys.settrace(before)
-        held = loader.stats().network
-    assert found == list(range(200))
-    assert interrupts == scaled(100, 1500)
-    assert held.failures == 0
 
 
 class TestInThisProcess:

@@ -1,10 +1,9 @@
-"""An interrupt at any point of ``next()``: whatever it does, no sample comes twice and none is lost."""
+"""Signals at any point of ``next()``: whatever their handlers do, no sample comes twice and none is lost."""
 
 import itertools
 import os
 import random
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +18,10 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 import headrace
 from headrace.cache import shm
 from headrace.core.options import Retry
-from headrace.engine.resources import Resources
+from headrace.engine.iteration import Iteration
 from headrace.store.base import Row
 from tests.engine.remote import RemoteNumbers
-from tests.loader.steps import at_step, collecting_calls_nobody, inside
+from tests.loader.steps import at_check, collecting_calls_nobody, inside
 from tests.names import new_name
 from tests.selection import scaled
 
@@ -179,8 +178,32 @@ def made(kind: str, **options: Any) -> headrace.DataLoader:
     return headrace.DataLoader(arguments.pop("dataset", Numbers)(), **arguments)
 
 
-def raising() -> None:
-    raise Interrupt
+def shot() -> None:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+class Handler:
+    """Of SIGUSR1, for one loader. It looks, or raises, or both; never between two steps of ours."""
+
+    def __init__(self, loader: headrace.DataLoader, *, looks: bool = False, raises: bool = True) -> None:
+        self.loader, self.looks, self.raises = loader, looks, raises
+        self.states: list[dict[str, Any]] = []
+
+    def __call__(self, *_: object) -> None:
+        assert self.loader._latest is None or not self.loader._latest.step._inside
+        if self.looks:
+            self.states.append(self.loader.state_dict())
+        if self.raises:
+            raise Interrupt
+
+
+@contextmanager
+def handled(handler: Callable[..., None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 class Session:
@@ -279,114 +302,122 @@ def check_state(kind: str, state: dict[str, Any], session: Session, *, fully: bo
     assert state["yielded"] >= batches if "failing" not in kind else True
 
 
-def interrupted_everywhere(kind: str, event: str, numbers: Iterator[int]) -> int:
-    """See ``_interrupted``. In a thread of its own, which takes with it what raising in a trace function leaves behind:
-
-    an exception that was being handled then counts as handled for as long as the thread lives.
-    """
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_interrupted, kind, event, numbers).result()
-
-
-def _interrupted(kind: str, event: str, numbers: Iterator[int]) -> int:
-    """Interrupts one call per epoch, and goes on; how many interrupts there were."""
-    hits = misses = 0
+def checks_of(kind: str) -> int:
+    """How often Python looks for signals in the longest ``next()`` of an epoch, about."""
     with made(kind) as loader:
-        for epoch, number in enumerate(numbers):
-            session, call = Session(loader), epoch % 4
-            for _ in range(call):
-                session.step()
-            done = len(session.rows)
-            try:
-                with at_step(number, raising, event):
-                    session.step()
-            except Interrupt:
-                hits += 1
-                misses = 0
-                assert len(session.rows) == done
-                check_state(kind, loader.state_dict(), session, fully=hits % 7 == 0)
-            else:
-                misses += 1
-                if misses > 8:
-                    break
-            session.finish()
-            session.check(kind)
-    return hits
+        session, most, more = Session(loader), 0, True
+        while more:
+            with at_check(0, shot) as checks:
+                more = session.step()
+            most = max(most, checks[0])
+    return most
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS | FETCHED if "failing" not in kind])
+@pytest.mark.parametrize("kind", KINDS | FETCHED)
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.sampled
 @pytest.mark.scaled
-def test_interrupts_while_the_last_one_is_mended(kind: str) -> None:
-    """One after the other, the later ones sooner than the first: what mends is interrupted, too."""
-    with ThreadPoolExecutor(1) as thread:  # see ``interrupted_everywhere``
-        assert thread.submit(_interrupted_again_and_again, kind, scaled(10, 500)).result() > scaled(40, 2000)
-
-
-def _interrupted_again_and_again(kind: str, epochs: int) -> int:
-    chance, hits = random.Random(kind), 0
+def test_a_signal_wherever_python_looks_for_one(kind: str, looks: bool) -> None:
+    """The handler raises, or looks first; several in one epoch, and more while the last one is being seen to."""
+    rng, hits = random.Random(kind), 0
+    most = checks_of(kind)
     with made(kind) as loader:
-        for _ in range(epochs):
-            session, more = Session(loader), True
-            while more:
-                # Once all was delivered, signals are held; not in this thread, since handlers run in the main one.
-                later = 0 if len(session.rows) == SAMPLES else chance.randint(1, 5)
-                for number in range(later):
+        handler = Handler(loader, looks=looks)
+        with handled(handler):
+            for _ in range(scaled(6, 300)):
+                session, more = Session(loader), True
+                while more:
                     done = len(session.rows)
+                    handler.states.clear()
+                    before = session.copy()
                     try:
-                        with at_step(chance.randint(1, 90 if number else 500), raising, "line"):
-                            session.step()
+                        with at_check(rng.randint(1, most), shot):
+                            more = session.step()
                     except Interrupt:
                         hits += 1
                         assert len(session.rows) == done
-                more = session.step()
-                check_state(kind, loader.state_dict(), session, fully=hits % 7 == 0)
-            session.check(kind)
-    return hits
+                        handler.states.append(loader.state_dict())
+                        if rng.random() < 0.5:
+                            more = session.step()  # or whatever is read again from its beginning never ends
+                            handler.states.clear()
+                    for state in handler.states:
+                        check_state(kind, state, before, fully=hits % 31 == 0)
+                session.check(kind)
+    assert hits
 
 
 @each_kind
 @pytest.mark.scaled
-def test_an_interrupt_at_any_line(kind: str) -> None:
-    step = scaled(11, 1)
-    numbers = itertools.count(random.Random(kind).randint(1, step), step)
-    assert interrupted_everywhere(kind, "line", numbers) > scaled(4, 20)
-
-
-@each_kind
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(
-    sys.version_info >= (3, 12), reason="those of a function are only traced from its second call on, and very slowly"
-)
-def test_an_interrupt_at_any_opcode(kind: str) -> None:
-    assert interrupted_everywhere(kind, "opcode", itertools.count(1)) > 20
-
-
-@each_kind
-@pytest.mark.scaled
-def test_a_handler_that_looks_at_any_line(kind: str) -> None:
+def test_a_handler_that_looks_wherever_python_looks_for_a_signal(kind: str) -> None:
     """What it sees is how things stand before the batch is delivered, or after."""
-    misses, step = 0, scaled(7, 1)
-    number = -random.Random(kind).randrange(step)
+    number, step = -random.Random(kind).randrange(scaled(60, 3)), scaled(60, 3)
     with made(kind) as loader:
-        while misses < 8:
-            session = Session(loader)
-            for _ in range(abs(number) % 4):
-                session.step()
-            for _ in range(3):
-                number += step
-                states: list[dict[str, Any]] = []
-                before = session.copy()
-                with at_step(number, lambda states=states: states.append(loader.state_dict()), "line"):
-                    session.step()
-                misses = 0 if states else misses + 1
-                for state in states:
-                    try:
-                        check_state(kind, state, before, fully=number % 31 == 0)
-                    except AssertionError:
-                        check_state(kind, state, session, fully=number % 31 == 0)
+        handler, misses = Handler(loader, looks=True, raises=False), 0
+        with handled(handler):
+            while misses < 3:
+                session, more, seen = Session(loader), True, 0
+                while more:
+                    number += step
+                    handler.states.clear()
+                    before = session.copy()
+                    with at_check(abs(number), shot):
+                        more = session.step()
+                    seen += len(handler.states)
+                    for state in handler.states:
+                        try:
+                            check_state(kind, state, before, fully=number % 31 == 0)
+                        except AssertionError:
+                            check_state(kind, state, session, fully=number % 31 == 0)
+                misses = 0 if seen else misses + 1
+                session.check(kind)
+
+
+@each_kind
+def test_another_thread_that_looks_all_the_time(kind: str) -> None:
+    """It finds nothing under way: a state of some batches delivered, and the others not."""
+    over, states = threading.Event(), list[dict[str, Any]]()
+
+    def look() -> None:
+        while not over.wait(0.0005):
+            states.append(loader.state_dict())
+
+    with made(kind) as loader:
+        session = Session(loader)
+        with ThreadPoolExecutor(1) as thread:
+            looking = thread.submit(look)
             session.finish()
-            session.check(kind)
+            over.set()
+            looking.result()
+        session.check(kind)
+    for state in states:
+        if kind in READABLE and "order" in state:
+            left = remaining(state, kind)
+            assert len(left) == len(set(left)), "twice in the state"
+
+
+@pytest.mark.parametrize("kind", ["strict", "inline"])
+def test_the_second_ctrl_c_comes_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The iteration has ended then: nothing is known of what was under way."""
+    with made(kind) as loader:
+        iterator = iter(loader)
+        first = next(iterator)[:, 0].tolist()
+        stays = Iteration._take
+
+        def twice(iteration: Any) -> Any:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            return stays(iteration)
+
+        monkeypatch.setattr(Iteration, "_take", twice)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        monkeypatch.undo()
+        with pytest.raises(headrace.LoaderClosed):
+            next(iterator)
+        assert len(first) == SIZE
+        session = Session(loader)
+        session.finish()
+        session.check("free")
 
 
 @pytest.mark.scaled
@@ -403,7 +434,7 @@ def test_a_handler_that_looks_at_any_line_of_iter(kind: str, persistent: bool) -
             itertools.count(1, scaled(4, 1) * (7 if inline else 17 if persistent else 61)), itertools.count()
         ):
             states: list[dict[str, Any]] = []
-            with at_step(line, lambda states=states: states.append(loader.state_dict()), "line") as steps:
+            with at_check(line, shot) as steps, handled(lambda *_, states=states: states.append(loader.state_dict())):
                 iterator = iter(loader)
             assert sorted(number for batch in iterator for number in batch[:, 0].tolist()) == expected
             for state in filter(None, states):
@@ -432,7 +463,7 @@ def test_a_handler_that_looks_while_an_epoch_of_which_nothing_is_left_begins(kin
         for line in itertools.count(1, scaled(41, 3)):
             loader.load_state_dict(taken)
             states: list[dict[str, Any]] = []
-            with at_step(line, lambda states=states: states.append(loader.state_dict()), "line") as steps:
+            with at_check(line, shot) as steps, handled(lambda *_, states=states: states.append(loader.state_dict())):
                 iterator = iter(loader)
             assert list(iterator) == []
             for state in states:
@@ -447,7 +478,7 @@ def test_an_interrupt_after_a_stream_has_ended() -> None:
     with made("streams", dataset=Uneven, prefetch_factor=1) as loader:
         iterator = iter(loader)
         kept = list(itertools.islice(iterator, SAMPLES // SIZE - 1))  # so that it is needed
-        with pytest.raises(Interrupt), at_step(60, raising, "line"):
+        with handled(Handler(loader)), pytest.raises(Interrupt), at_check(60, shot):
             next(iterator)
         kept += iterator
     assert torch.cat(kept)[:, 0].tolist() == list(range(SAMPLES))
@@ -465,7 +496,7 @@ def test_an_interrupt_after_a_worker_refused() -> None:
         with pytest.raises(ValueError, match="0"):
             next(iterator)
         kept = list(itertools.islice(iterator, 3))
-        with pytest.raises(Interrupt), at_step(60, raising, "line"):
+        with handled(Handler(loader)), pytest.raises(Interrupt), at_check(60, shot):
             next(iterator)
         kept += iterator
     assert sorted(torch.cat(kept)[:, 0].tolist()) == list(range(SAMPLES))
@@ -525,25 +556,16 @@ def test_signals_at_random(kind: str) -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", ["strict", "free", "cached", "streams", "inline", "inline cached", "inline stream"])
-def test_an_epoch_whose_end_was_interrupted_is_not_finished_yet(
-    kind: str, persistent: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_whose_end_was_interrupted_is_not_finished_yet(kind: str, persistent: bool) -> None:
     """The loop has not ended: who saves a state then, and goes on from it, trains no further epoch."""
     loader = made(kind, persistent_workers=persistent and "inline" not in kind)
-    session, states, leave = Session(loader), [], Resources.leave
+    session = Session(loader)
     while len(session.rows) < SAMPLES:
         session.step()
-
-    def leaving(resources: Resources) -> None:
-        leave(resources)
-        if not states:
-            states.append(loader.state_dict())  # as a handler may that does not raise
-            raise Interrupt
-
-    monkeypatch.setattr(Resources, "leave", leaving)
-    with pytest.raises(Interrupt):
+    handler = Handler(loader, looks=True)
+    with handled(handler), pytest.raises(Interrupt), at_check(200, shot):
         session.step()
-    states.append(loader.state_dict())
+    states = [*handler.states, loader.state_dict()]
     assert not session.step(), "it ends all the same"
     after = loader.state_dict()
     loader.close()

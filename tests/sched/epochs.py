@@ -1,6 +1,5 @@
 """The consumer of one epoch, which does what the epoch's machine says, a step at a time."""
 
-import contextlib
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
@@ -29,15 +28,16 @@ from headrace.sched.acts import (
     Terms,
     Wait,
 )
-from headrace.sched.book import Group, Settled
+from headrace.sched.book import Settled
 from headrace.sched.epoch import Epoch
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch as Published
 from headrace.sched.publication import IndexKind
+from headrace.sched.source import Group
 from headrace.sched.story import Story
 from headrace.sched.words import Dims
 from tests.sched.lanes import Shared, SimLane
-from tests.sched.memory import KILLED, Slab, Words, pending
+from tests.sched.memory import Slab, Words, pending
 
 DIMS = Dims(lanes=3, groups=24, slots=24, rows=8, told=64)
 
@@ -72,41 +72,30 @@ class Plan:
 class Order:
     """What indices are drawn from: as the plan has them, or what is owed first."""
 
+    is_drawn = False
+
     def __init__(self, batches: deque[tuple[int, ...]], size: int) -> None:
         """``size``: what is owed is cut into groups of so many; 0: it stays as it was drawn."""
         self.batches, self.size = batches, size
         self.owed: list[list[int]] = []
-        self.drawn: list[int] | None = None
 
-    def head(self) -> list[int] | None:
-        """The next group; the same one until it was ``taken``."""
-        if self.drawn is None and self.owed:
+    def next(self) -> Group | None:
+        """The next group."""
+        if self.owed:
             group = self.owed.pop(0)
             while self.size and len(group) < self.size and self.batches:
                 group += self.batches.popleft()
-            self.drawn = group[: self.size or None]
             if self.size and group[self.size :]:
                 self.owed.insert(0, group[self.size :])
-        elif self.drawn is None and self.batches:
-            self.drawn = list(self.batches.popleft())
-        return self.drawn
+            return Group(group[: self.size or None])
+        return Group(list(self.batches.popleft())) if self.batches else None
 
-    def taken(self) -> None:
-        self.drawn = None
-
-    def progress(self, held: list[list[int]]) -> dict[str, list[list[int]]]:
-        """What is owed: ``held``, and what waits here."""
-        waiting = [self.drawn] if self.drawn is not None else []
-        return {"pending": [group for group in held if group] + waiting + self.owed}
-
-    def again(self, pending: list[list[int]]) -> "Order":
-        """The same, but ``pending`` first."""
-        order = Order(self.batches, self.size)
-        order.owed = pending
+    def put_back(self, groups: list[list[int]]) -> None:
+        """See ``Source``."""
         if self.size:
-            order.owed = [[index for group in order.owed for index in group]]
-        order.owed = [group for group in order.owed if group or not self.size]
-        return order
+            groups = [[index for group in groups + self.owed for index in group]]
+            self.owed = []
+        self.owed = [group for group in groups if group] + self.owed
 
 
 @dataclass
@@ -154,10 +143,7 @@ class Around(Protocol):
 
 
 class SimRun:
-    """Does what the epoch's machine says, a step at a time; ``can_stop`` says when the user could give it up.
-
-    An interrupt may come at any step, and inside it: what was under way is lost, and the rest is begun again.
-    """
+    """Does what the epoch's machine says, a step at a time; ``can_stop`` says when the user could give it up."""
 
     def __init__(self, world: Around, plan: Plan, after: "SimRun | None" = None) -> None:
         self.world, self.plan = world, plan
@@ -241,30 +227,13 @@ class SimRun:
             self.asleep, self.world.shared.bell = False, 0
         next(self._steps, None)
 
-    def interrupt(self, fuse: int) -> None:
-        """It is interrupted on its way, after so many stores; it goes on with its next step."""
-        self.words.fuse = fuse
-        with contextlib.suppress(*KILLED):
-            self.step()
-        self.words.fuse = None
-        if not self.finished and not self.asleep:
-            self.torn, self.can_stop = True, False
-            self._steps = self._go_on()
-
     def abandon(self) -> None:
         self.world.reclaim(self.next.open if self.next else ())
         self.open.clear()
 
-    def _go_on(self) -> Iterator[None]:
-        """After an interrupt."""
-        yield from self._begin_again(local=bool(self.words[W.LOCAL]))
-        for lane in self.world.lanes:
-            lane.bell += 1  # one of them may count as woken
-        yield from self._run()
-
-    def _begin_again(self, *, local: bool) -> Iterator[None]:
+    def _begin_again(self) -> Iterator[None]:
         machine, self.torn, self.was_torn = self.machine, True, True
-        machine.begin_again(local=local)
+        machine.begin_again()
         yield
         if self.next is not None:
             self.world.put_back(self.next)
@@ -328,7 +297,7 @@ class SimRun:
             yield from self._draw_early(act.room)
         elif isinstance(act, Examine):
             if any(self._behaviour(each) == "unsendable" for each in act.failed if not each.took_worker):
-                yield from self._begin_again(local=True)
+                yield from self._begin_again()
         elif isinstance(act, SeeAfterLanes):
             self._watch()
         elif isinstance(act, Judge):
@@ -360,20 +329,20 @@ class SimRun:
 
     def _draw(self) -> None:
         machine = self.machine
-        indices = machine.epoch.source.head()
-        if indices is None:
+        group = machine.epoch.draw()
+        if group is None:
             machine.dry()
             return
+        assert isinstance(group, Group)
         slot = self.slab.acquire(lambda slot: self.ledger.is_busy(slot, DIMS.lanes))
-        free, size = machine.epoch.is_free, len(indices)
-        group = machine.epoch.book.enter(indices)
-        self.ledger.write_indices(group.number, array("q", indices))
-        ahead = [position for position, index in enumerate(indices) if index in self.plan.ahead]
+        free, size = machine.epoch.is_free, len(group.indices)
+        machine.epoch.book.enter(group)
+        self.ledger.write_indices(group.number, array("q", group.indices))
+        ahead = [position for position, index in enumerate(group.indices) if index in self.plan.ahead]
         if self.ledger.is_local:
             ahead = []
         batch = Published(slot, size, self.plan.collate, group.number, size, IndexKind.INTEGERS, 64, free)
         machine.drew(batch, group, ahead)
-        machine.epoch.source.taken()
 
     def _watch(self) -> None:
         if not self.plan.threshold:

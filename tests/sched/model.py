@@ -86,7 +86,7 @@ class World:
         if not self._plans or not self._plans[0].follows:
             return None
         early = SimRun(self, self._plans[0], run)
-        self._plans.popleft()  # not before: it may be interrupted
+        self._plans.popleft()
         return early
 
     def put_back(self, early: SimRun) -> None:
@@ -120,10 +120,6 @@ class World:
         if self.lanes[lane].alive:
             self.lanes[lane].kill(fuse)
             self._after(lane)
-
-    def interrupt(self, fuse: int) -> None:
-        self.run.interrupt(fuse)
-        self.check()
 
     def notice(self, lane: int) -> None:
         self.unnoticed.remove(lane)
@@ -201,10 +197,7 @@ class World:
 
     @told
     def shuffle(self, rng: random.Random, kills: dict[int, int], stops: set[int], laziness: float, ticks: int) -> None:
-        """Anybody, at random, for ``ticks``; ``kills``: at which tick, after how many stores; ``stops``: new epochs.
-
-        A kill of the consumer is an interrupt.
-        """
+        """Anybody, at random, for ``ticks``; ``kills``: at which tick, after how many stores; ``stops``: new epochs."""
         favourite = rng.choice([-1, 0, 1, 2])
         for tick in range(ticks):
             if self.run.finished and not self.begin():
@@ -225,8 +218,8 @@ class World:
             if rng.random() < 0.05:
                 favourite = rng.choice([-1, 0, 1, 2])
             actor = favourite if favourite in movable and rng.random() < 0.5 else rng.choice(movable)
-            if tick in kills:
-                self.kill(actor, kills[tick]) if actor >= 0 else self.interrupt(kills[tick])
+            if tick in kills and actor >= 0:
+                self.kill(actor, kills[tick])
             else:
                 self.advance(actor)
 
@@ -243,8 +236,7 @@ class World:
             assert set(seen) <= set(drawn)
             if not run.finished:
                 continue
-            # An interrupt may come between the dropping of the last batches and the noting of that.
-            assert sorted(seen) == sorted(drawn) or (plan.drop_last and run.was_torn), "lost"
+            assert sorted(seen) == sorted(drawn), "lost"
             assert run.exhausted
             if plan.arrangement is Arrangement.FREE:
                 if plan.displacement:

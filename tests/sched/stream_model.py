@@ -2,8 +2,7 @@
 
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.sched import words as W
@@ -19,7 +18,7 @@ from headrace.sched.streammachine import (
     StreamRules,
 )
 from headrace.sched.streams import ConsumerStreams
-from tests.sched.memory import KILLED, Slab, Words
+from tests.sched.memory import Slab, Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamLane, StreamPlan, note, replaced
 
 LIMIT = 20_000
@@ -36,10 +35,7 @@ class Hand:
 
 
 class StreamRun:
-    """Does what the machine says, a step at a time; ``can_stop`` says when the user could give it up.
-
-    An interrupt may come at any step, and inside it: what was under way is lost.
-    """
+    """Does what the machine says, a step at a time; ``can_stop`` says when the user could give it up."""
 
     def __init__(self, world: "StreamWorld", plan: StreamPlan) -> None:
         self.world, self.plan, self.words = world, plan, world.words
@@ -55,8 +51,7 @@ class StreamRun:
         )
         self.delivered: list[tuple[int, int, str]] = []
         """To the user, in order; with what he was spared."""
-        self.finished = self.asleep = self.torn = False
-        self.cut = 0  # interrupts inside a step
+        self.finished = self.asleep = False
         self.can_stop = True
         self.dead: list[int] = []
         self.machine.begin()
@@ -71,36 +66,9 @@ class StreamRun:
             self.asleep, self.world.bell = False, 0
         next(self._steps, None)
 
-    def interrupt(self, where: AbstractContextManager[object]) -> None:
-        """It is interrupted in its next step, there, or after it; it goes on with the one that follows."""
-        try:
-            with where:
-                self.step()
-        except KILLED:
-            self.cut += 1
-        if not self.finished and not self.asleep:
-            self.torn = self.can_stop = True
-            self._steps = self._go_on()
-
     def abandon(self) -> None:
         self.machine.give_up()
         self.world.reclaim([])
-        if self.torn:
-            self._ring(range(LANES))
-
-    def _go_on(self) -> Iterator[None]:
-        """After an interrupt: what is in a hand comes first."""
-        for hand in list(self.hands):
-            self._take(hand)
-            yield
-        self.can_stop = False
-        self._settle()
-        self.world.reclaim(self.machine.mend())
-        self.torn = False
-        yield
-        yield from self._allow()
-        self._ring(range(LANES))  # one of them may count as woken
-        yield from self._deliver()
 
     def _run(self) -> Iterator[None]:
         self.can_stop = False
@@ -313,15 +281,11 @@ class StreamWorld:
         rng: random.Random,
         *,
         kills: dict[int, int] | None = None,
-        interrupts: Mapping[int, AbstractContextManager[object]] | None = None,
         stops: Collection[int] = (),
         laziness: float = 0.0,
     ) -> None:
-        """Until all epochs are over; deaths come at certain ticks, after so many stores.
-
-        ``interrupts``: of the consumer, in certain of its steps; see ``before_store``.
-        """
-        kills, interrupts = kills or {}, interrupts or {}
+        """Until all epochs are over; deaths come at certain ticks, after so many stores."""
+        kills = kills or {}
         for tick in range(LIMIT):
             if (self.run.finished or (tick in stops and self.run.can_stop)) and not self.begin():
                 return
@@ -332,9 +296,7 @@ class StreamWorld:
             assert movable, "everybody sleeps and batches are owed"
             actor = rng.choice(movable)
             if actor < 0:
-                where = interrupts.get(self.steps)
-                self.run.step() if where is None else self.run.interrupt(where)
-                self.steps += 1
+                self.run.step()
                 self.run.check()
             elif tick in kills:
                 self.kill(actor, kills[tick])
@@ -342,15 +304,6 @@ class StreamWorld:
                 self.lanes[actor].step()
             self.check()
         raise AssertionError("it does not end")
-
-    @contextmanager
-    def before_store(self, number: int) -> Iterator[None]:
-        """What stores so often is interrupted before that store, counted from 0."""
-        self.words.fuse = number
-        try:
-            yield
-        finally:
-            self.words.fuse = None
 
     def notice(self, rng: random.Random) -> None:
         lane = rng.choice(self.unnoticed)

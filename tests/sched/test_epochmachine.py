@@ -8,6 +8,7 @@ from headrace.sched.acts import Arrangement, Draw, Terms
 from headrace.sched.epoch import Epoch
 from headrace.sched.epochmachine import EpochMachine
 from headrace.sched.publication import Batch
+from headrace.sched.source import Group
 from headrace.sched.words import Dims
 from tests.sched.epochs import Order
 from tests.sched.memory import Words
@@ -30,7 +31,8 @@ def test_only_what_is_outstanding_holds_it_back() -> None:
     for slot in range(2):
         machine.start()
         assert machine.next() == Draw(must=slot == 0)
-        group = machine.epoch.book.enter([slot])
+        group = Group([slot])
+        machine.epoch.book.enter(group)
         machine.drew(Batch(slot, 1, False, group.number, 1, W.INTEGERS, 64, free_order=False), group, ())
         machine.next()
     assert machine.epoch.is_held_back
@@ -47,7 +49,8 @@ def test_lanes_that_make_nothing_are_replaced_a_few_times() -> None:
         assert not epoch.is_hopeless
         epoch.repair(0)
     assert epoch.is_hopeless
-    group = epoch.book.enter([0])
+    group = Group([0])
+    epoch.book.enter(group)
     epoch.open[0] = group
     epoch.taken(0)
     assert not epoch.is_hopeless

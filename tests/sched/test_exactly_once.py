@@ -1,7 +1,6 @@
 """Whatever dies, in whatever order things happen: every index comes out once, and the run ends."""
 
 import random
-from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -122,14 +121,7 @@ def staged(arrangement: Arrangement, scene: str) -> list[Plan]:
 @pytest.mark.parametrize("laziness", [0.0, 1.0], ids=["noticed at once", "noticed last"])
 @each_scene
 def test_a_death_at_any_store(arrangement: Arrangement, scene: str, laziness: float, native: bool) -> None:
-    _strike_everywhere(staged(arrangement, scene), native, laziness, _kill)
-
-
-@pytest.mark.scaled
-@each_scene
-def test_an_interrupt_at_any_store(arrangement: Arrangement, scene: str, native: bool) -> None:
-    """Of the consumer, which then goes on from what was drawn and not delivered."""
-    _strike_everywhere(staged(arrangement, scene), native, 0.0, _interrupt)
+    _strike_everywhere(staged(arrangement, scene), native, laziness)
 
 
 @each_arrangement
@@ -165,38 +157,30 @@ def test_lanes_go_on_with_the_next_epoch(arrangement: Arrangement, native: bool)
     assert world.begun_early == 1
 
 
-Strike = Callable[[World, random.Random, int], None]
-
-
 def _kill(world: World, rng: random.Random, fuse: int) -> None:
     lanes = [actor for actor in world.movable() if actor >= 0]
     if lanes:
         world.kill(rng.choice(lanes), fuse)
 
 
-def _interrupt(world: World, _: random.Random, fuse: int) -> None:
-    if world.run.can_move:
-        world.interrupt(fuse)
-
-
-def _strike_everywhere(plans: list[Plan], native: bool, laziness: float, strike: Strike) -> None:
+def _strike_everywhere(plans: list[Plan], native: bool, laziness: float) -> None:
     """At every store of every step; in `make test` at some stores of some steps, which differ from step to step."""
     for tick in count(0, scaled(15, 1)):
-        stores = _struck(World(plans, native=native), tick, 1 << 20, laziness, strike)
+        stores = _struck(World(plans, native=native), tick, 1 << 20, laziness)
         if stores is None:
             break
         for fuse in range(tick % scaled(3, 1), stores, scaled(3, 1)):
-            _struck(World(plans, native=native), tick, fuse, laziness, strike)
+            _struck(World(plans, native=native), tick, fuse, laziness)
 
 
-def _struck(world: World, tick: int, fuse: int, laziness: float, strike: Strike) -> int | None:
+def _struck(world: World, tick: int, fuse: int, laziness: float) -> int | None:
     """Strike at ``tick``; how many stores the step could make, None when the run is over by then."""
     rng, epochs = random.Random(tick), len(world.plans)
     world.shuffle(rng, {}, set(), laziness, tick)
     if world.run.finished and len(world.runs) == epochs:
         return None
     before = world.words.stores
-    strike(world, rng, fuse)
+    _kill(world, rng, fuse)
     stores = world.words.stores - before
     world.shuffle(rng, {}, set(), laziness, 10_000)
     assert world.run.finished

@@ -1,6 +1,5 @@
 """Every stream's batches come out once and in its own order, whatever dies."""
 
-import itertools
 import random
 
 import pytest
@@ -13,8 +12,7 @@ from headrace.sched.resume import Resume
 from headrace.sched.streamlane import MakeNext, StreamLaneMachine
 from headrace.sched.streammachine import StreamMachine, StreamRules
 from headrace.sched.streams import ConsumerStreams, StreamBatch
-from tests.loader.steps import at_step
-from tests.sched.memory import Killed, Words
+from tests.sched.memory import Words
 from tests.sched.stream_lanes import DIMS, LANES, StreamPlan
 from tests.sched.stream_model import StreamWorld
 from tests.selection import examples, scaled
@@ -50,16 +48,14 @@ def plans(draw: st.DrawFn, *, first: bool = True) -> StreamPlan:
     first=plans(),
     more=st.lists(plans(first=False), max_size=2),
     kills=st.dictionaries(st.integers(0, 150), st.integers(0, 12), max_size=6),
-    interrupts=st.dictionaries(st.integers(0, 150), st.integers(0, 30), max_size=6),
     stops=st.sets(st.integers(0, 200), max_size=20),
     laziness=st.sampled_from([0.0, 0.9, 1.0]),
     seed=st.integers(0, 1 << 32),
 )
-def test_any_schedule(native, first, more, kills, interrupts, stops, laziness, seed) -> None:
+def test_any_schedule(native, first, more, kills, stops, laziness, seed) -> None:
     world = StreamWorld([first, *more], native=native)
     stops = stops if more else set()
-    where = {step: world.before_store(number) for step, number in interrupts.items()}
-    world.shuffle(random.Random(seed), kills=kills, interrupts=where, stops=stops, laziness=laziness)
+    world.shuffle(random.Random(seed), kills=kills, stops=stops, laziness=laziness)
 
 
 @pytest.mark.scaled
@@ -70,33 +66,6 @@ def test_a_death_at_any_store(in_order: bool, laziness: float) -> None:
     for tick in range(0, 150, scaled(7, 1)):
         for fuse in range(9):
             StreamWorld(plan).shuffle(random.Random(tick), kills={tick: fuse}, laziness=laziness)
-
-
-def raising() -> None:
-    raise Killed
-
-
-WHERE = {
-    "store": lambda world, number: world.before_store(number),
-    "line": lambda _, number: at_step(number + 1, raising, "line"),
-}
-
-
-@pytest.mark.scaled
-@pytest.mark.parametrize(("where", "ahead"), [("store", 1), ("store", 2), ("line", 1)])
-@pytest.mark.parametrize("in_order", [True, False], ids=["in turn", "as ready"])
-def test_an_interrupt_before_any(where: str, ahead: int, in_order: bool) -> None:
-    """Of the consumer, also while it replaces a worker."""
-    plan = StreamPlan((1, 4, 2), ahead, in_order, behaviour={(1, 1): "refused", (2, 0): "skipped"})
-    for step in itertools.count(0, scaled(7, 1)):
-        for number in itertools.count():
-            world = StreamWorld([plan])
-            world.shuffle(random.Random(step), kills={step: 3}, interrupts={step: WHERE[where](world, number)})
-            if not world.run.cut:
-                break
-        if step > world.steps:
-            break
-    assert step > 50
 
 
 def test_no_slot_without_quota() -> None:

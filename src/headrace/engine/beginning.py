@@ -15,7 +15,6 @@ from headrace.engine.consumer.ordering.facts import compare
 from headrace.engine.consumer.ordering.order import Order
 from headrace.engine.consumer.ordering.saved import members_of, pending
 from headrace.engine.consumer.ordering.sources import unpack_random
-from headrace.engine.consumer.samplework import Source
 from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.exchange import ExchangedGroups, Numbering, Unshared
 from headrace.engine.consumer.supply.fetching import Fetcher
@@ -26,14 +25,15 @@ from headrace.engine.resources import Resources
 from headrace.engine.sampling.planned import PlannedSampler, planned_in
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
+from headrace.engine.step import held
 from headrace.engine.worker.brought import Brought, Rows
 from headrace.engine.worker.generators import unpacked
-from headrace.engine.worker.signals import held
 from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import load
 from headrace.sched.acts import Arrangement
 from headrace.sched.groups import Groups
 from headrace.sched.resume import Resume
+from headrace.sched.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def numbered(resources: Resources) -> dict[str, Any] | None:
     """
     resources.epoch, saved = resources.kept.begin_epoch()
     resources.goes_on_from = saved
-    resources.counted = None, saved["yielded"] if saved and not saved["finished"] else 0
+    resources.hand, resources.batches = None, saved["yielded"] if saved and not saved["finished"] else 0
     return saved
 
 
@@ -84,10 +84,12 @@ def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
             settings.generator.set_state(unpack_random(saved["generator"]))
         # The seed comes after a new order, as in torch; before one that goes on, since what was drawn is drawn again
         # from where the generator stood after the seed.
-        order = None if settings.iterable or going_on is not None else Order(settings.index_sampler)
+        order = (
+            None if settings.iterable or going_on is not None else Order(settings.index_sampler, step=resources.step)
+        )
         seed = _seed(settings, resources.base_seed, saved)
         if going_on is not None and not settings.iterable:
-            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True))
+            order = Order(settings.index_sampler, going_on["order"], pending(going_on, drawn=True), resources.step)
         if saved and "dataset" in saved and not settings.iterable:
             load(settings.dataset, saved["dataset"], "dataset")
             resources.end_workers()  # they have the dataset as it was
@@ -134,7 +136,7 @@ def groups(resources: Resources, beginning: Beginning) -> Source:
     return _arriving(resources, drawn, (beginning.seed, beginning.epoch))
 
 
-def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None) -> Groups | ExchangedGroups:
+def _answered(resources: Resources, groups: Groups, saved: dict[str, Any] | None) -> Source:
     """The groups as the cache answers them, if there is one, or was when the epoch began."""
     settings, options = resources.settings, resources.settings.cache
     exchanged = None if saved is None else saved.get("exchanged")
@@ -170,13 +172,13 @@ def _joined(resources: Resources, options: Cache) -> tuple[Membership, Stages]:
     return resources.membership, resources.stages
 
 
-def _arriving(resources: Resources, groups: Groups | ExchangedGroups, seeds: tuple[int, int]) -> Source:
+def _arriving(resources: Resources, groups: Source, seeds: tuple[int, int]) -> Source:
     """The groups as a fetcher brings their rows, where those come over a network."""
     settings = resources.settings
     if settings.elsewhere is not None:
         return _elsewhere(resources, groups, settings.elsewhere, seeds)
     rows = Rows.of(settings.dataset)
-    if rows is None or (isinstance(groups, ExchangedGroups) and not rows.staged):
+    if rows is None or (settings.cache is not None and not rows.staged):
         return groups
     fetcher = _fetching(resources, lambda: rows.orders(settings.loading.prefetch, settings.batch_size))
     displacement = settings.scheduling.max_displacement or 0
@@ -186,9 +188,7 @@ def _arriving(resources: Resources, groups: Groups | ExchangedGroups, seeds: tup
     return ArrivingGroups(groups, fetcher, key, arrangement, displacement)
 
 
-def _elsewhere(
-    resources: Resources, groups: Groups | ExchangedGroups, elsewhere: Elsewhere, seeds: tuple[int, int]
-) -> Source:
+def _elsewhere(resources: Resources, groups: Source, elsewhere: Elsewhere, seeds: tuple[int, int]) -> Source:
     """The groups, some of them made on other hosts."""
     settings = resources.settings
     told = settings.dataset, settings.worker_init_fn, settings.workers, settings.batch_size or 1

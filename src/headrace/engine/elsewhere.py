@@ -3,13 +3,11 @@
 from typing import Any, Protocol
 
 from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.worker.brought import Brings
 from headrace.sched.acts import Arrangement
-from headrace.sched.groups import Groups
+from headrace.sched.source import Source
 
 
 class Elsewhere(Protocol):
@@ -24,13 +22,13 @@ class Elsewhere(Protocol):
 
     def groups(
         self,
-        groups: Groups | ExchangedGroups,
+        groups: Source,
         fetcher: Fetcher,
         counters: LoaderCounters,
         seeds: tuple[int, int],
         arrangement: Arrangement,
         displacement: int,
-    ) -> ArrivingGroups:
+    ) -> Source:
         """The groups of an epoch, some of them made there. ``seeds``: the loader's, and the epoch."""
 
     def count(self, fetcher: Fetcher, counters: LoaderCounters) -> None:

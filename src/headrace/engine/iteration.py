@@ -25,14 +25,17 @@ class Iteration:
         self.reset()
 
     def reset(self) -> None:
+        """Begin a further epoch."""
         if os.getpid() != self.resources.owner:
             raise RuntimeError(self._not_ours())
-        call = object()
+        step, ours = self.resources.step, False
         try:
-            self._wait_for_others(call)
-            self._begin()
+            with step:
+                ours = True
+                self._begin()
         finally:
-            self._leave(call)
+            if ours:
+                step.caller = 0
 
     def _begin(self) -> None:
         resources = self.resources
@@ -69,46 +72,33 @@ class Iteration:
         resources = self.resources
         if os.getpid() != resources.owner:
             raise RuntimeError(self._not_ours())
-        calls, call, hand, load, error = resources.calls, object(), None, None, None
+        step, ours = resources.step, False
         try:
-            if calls.setdefault(0, call) is not call:
-                self._wait_for_others(call)
-            if _autograd._profiler_enabled():  # noqa: SLF001  (as torch asks itself)
-                with _profiled():
+            with step:
+                ours = True
+                if _autograd._profiler_enabled():  # noqa: SLF001  (as torch asks itself)
+                    with _profiled():
+                        hand, batch = self._handed()
+                else:
                     hand, batch = self._handed()
-            else:
-                hand, batch = self._handed()
             load = hand.load
             error = load if isinstance(load, BaseException) else None
             hand.load = None  # from here on no handler runs: nothing is called
-            del calls[0]
+            step.caller = 0
             if error is not None:
                 raise error
             return batch
         except BaseException as raised:
-            if hand is not None and load is not None and raised is not error:
-                hand.load = load
             load = error = None  # the traceback refers to this frame
+            if not ours:
+                raise
+            step.caller = 0
             ended = resources.over and isinstance(raised, StopIteration)
-            self._leave(call)
+            if (resources.closing or step.broken) and not ended:
+                resources.close()  # whoever asked for it may have waited in vain
             if ended:
                 resources.finished = True  # from here on no handler runs
             raise
-
-    def _wait_for_others(self, call: object) -> None:
-        if not self.resources.calls.wait(call):
-            raise RuntimeError(
-                "this iteration is in another call of this thread, which a signal handler must not begin again"
-            )
-
-    def _leave(self, call: object) -> None:
-        """A call raised, or none waits for its result. If it was asked to, the iteration ends with it."""
-        resources = self.resources
-        try:
-            if resources.closing and resources.calls.get(0) is call:
-                self._end()
-        finally:
-            resources.calls.leave(call)
 
     def _not_ours(self) -> str:
         return (
@@ -128,14 +118,14 @@ class Iteration:
         load = hand.load
         if not isinstance(load, tuple):
             return hand, None
-        before, count = resources.counted
-        if before is not hand:
-            resources.counted = hand, count + 1
+        if resources.hand is not hand:
+            resources.hand = hand
+            resources.batches += 1
             counters.batches += 1
             self._page.show(resources.epoch, hand.delivered, now)
             if resources.trace is not None:
                 resources.trace.delivered(hand.delivered, asked)
-            self._check_length(count + 1)
+            self._check_length(resources.batches)
         return hand, load[0]
 
     def _take(self) -> Hand[Any]:

@@ -18,7 +18,7 @@ from headrace.engine.consumer.supply.membership import Hits, Membership
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.finalizer import Finalizer
 from headrace.engine.memory.slab import Slab
-from headrace.engine.worker.signals import held
+from headrace.engine.step import held
 from headrace.plan.lookahead import Lookahead
 from headrace.trace.file import Recording
 

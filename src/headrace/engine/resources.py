@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 
 from headrace.core.options import Seeding, Skip
-from headrace.engine.calls import OneCall
 from headrace.engine.consumer.cores import memory_for_batches
 from headrace.engine.consumer.counters import summary
 from headrace.engine.consumer.ordering.early import EarlyOrder
@@ -30,10 +29,10 @@ from headrace.engine.memory.slab import Slab, Slots
 from headrace.engine.pixels.prepared import of
 from headrace.engine.settings import Settings
 from headrace.engine.staging.stages import Stages
+from headrace.engine.step import IterationStep, held
 from headrace.engine.worker.brought import Brought
 from headrace.engine.worker.job import Task
 from headrace.engine.worker.operations import Operations
-from headrace.engine.worker.signals import held
 from headrace.sched.gauges import Gauges
 from headrace.sched.hand import EpochRun, Hand
 from headrace.sched.resume import Resume
@@ -90,15 +89,18 @@ class Resources:
         """Drawn once for all epochs."""
         self.goes_on_from: dict[str, Any] | None = None
         """The state, until a batch of the epoch was delivered."""
-        self.counted: tuple[Hand[Any] | None, int] = (None, 0)  # the last hand, and how many batches there were with it
+        self.hand: Hand[Any] | None = None
+        """The last one with a batch."""
+        self.batches = 0
+        """Batches of this epoch so far, with that one."""
         self.over = False
         """Whether no batch of the epoch is left."""
         self.finished = False
         """Whether the caller was told so: an interrupt may come in place of that."""
         self.closing = False
         """Whether somebody asked for the end of it. It is never begun again then."""
-        self.calls = OneCall()
-        """Whoever is in one may use everything here; all others only ``close``."""
+        self.step = IterationStep()
+        """Whoever is in it may use everything here; all others only ``close``, and look when it is ``quiet``."""
         self._last: dict[str, Any] = {}
         self._before: Callable[[], dict[str, Any]] | None = None  # while an epoch is being begun, or ended
         kept.watch(self)
@@ -106,8 +108,11 @@ class Resources:
     @property
     def yielded(self) -> int:
         """Batches of this epoch that the user has."""
-        hand, count = self.counted
-        return count - (hand is not None and hand.load is not None)
+        return self.batches - (self.hand is not None and self.hand.load is not None)
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Nothing is under way in the block: what may be looked at can be."""
+        return self.step.quiet() if os.getpid() == self.owner else nullcontext()
 
     def standing(self, generator: torch.Generator | None) -> dict[str, Any]:
         """For a state: where the epoch stands, or the ``generator`` after it. Right whenever it is asked for.
@@ -179,9 +184,11 @@ class Resources:
             assert self.base_seed is not None
             task = self._task(standard=standard)
             context = settings.context or torch.multiprocessing.get_context()
-            self._operations = Operations(settings.dataset).names
+            self._operations = Operations(settings.dataset).names if settings.recording is not None else []
             with held():
-                pool = Pool(slab.memory, settings.workers, context, task, self.base_seed, self.counters.story)
+                pool = Pool(
+                    slab.memory, settings.workers, context, task, self.base_seed, self.counters.story, self.step
+                )
                 self.pool = pool
             coming = gauges.generation + 1  # the epoch that the run is about to begin
             pool.start(lambda lane: replace(resumed[lane], generation=coming) if resumed else Resume())
@@ -241,12 +248,11 @@ class Resources:
         for waited_for in (self.pool, self.fetcher):
             if waited_for is not None:
                 waited_for.dismiss()
-        call = object()
-        try:
-            if self.calls.wait(call, PATIENCE_SECONDS):
+        if self.step.wait(PATIENCE_SECONDS):
+            try:
                 self.end()
-        finally:
-            self.calls.leave(call)
+            finally:
+                self.step.leave()
 
     def end(self) -> None:
         """End the workers and give the memory back, whatever else raises on the way; idempotent.
@@ -277,7 +283,7 @@ class Resources:
     def _abandon_early(self) -> None:
         early, self.early = self.early, None
         if early is not None:
-            early.work.abandon(torn=False)
+            early.work.abandon()
 
     def end_workers(self) -> None:
         """Those of this iteration; the next epoch has others."""
@@ -288,7 +294,7 @@ class Resources:
     def _end_fetcher(self) -> None:
         fetcher, self.fetcher = self.fetcher, None
         if fetcher is not None:
-            self.kept.fetchers.put(fetcher) if fetcher.rest() else fetcher.close()
+            self.kept.fetchers.put(fetcher) if not self.step.broken and fetcher.rest() else fetcher.close()
 
     def _end_membership(self) -> None:
         membership, self.membership = self.membership, None
@@ -301,7 +307,7 @@ class Resources:
         self.accelerator = self.pinning = self.renderer = self.rendering = None  # a loader knows its last iteration
         if slab is None:
             return
-        if failed is None and not slab.memory.stays:
+        if failed is None and not slab.memory.stays and not self.step.broken:
             slab.slots.forget()
             slab.slots.reclaim()
             self.kept.slabs.put(slab)

@@ -70,7 +70,7 @@ def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun
     # Only an order that will be used may be confirmed: that takes the numbers from the generator.
     if not foreseen or not early.order.confirm(exactly=resources.settings.arrangement is not Arrangement.FREE):
         resources.foresees = resources.foresees and not foreseen  # it would be wrong again, and work done in vain
-        early.work.abandon(torn=False)
+        early.work.abandon()
         return None
     return Run(early.work, resources.settings.timeout)
 
@@ -102,6 +102,7 @@ def _run(resources: Resources, begun: Beginning) -> EpochRun:
         seed=(begun.seed, begun.epoch) if settings.loading.seeding is Seeding.SAMPLE else None,
         errors=_errors(resources),
         observer=_observer(resources, samples),
+        step=resources.step,
     )
 
 
@@ -140,6 +141,7 @@ def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
             resumed=resumed[0] if resumed else Resume(),
             errors=_errors(resources),
             observer=_observer(resources),
+            step=resources.step,
         )
     pool, slots = resources.workers(standard=False, resumed=resumed)
     left = resources.streams.left if resources.streams is not None else [None] * settings.workers
@@ -165,16 +167,16 @@ def _errors(resources: Resources) -> Errors:
 
 def _sent(resources: Resources, run: EpochRun) -> EpochRun:
     """The run, its batches on the device or in pinned memory if that was asked for."""
-    slab, trace = resources.slab, resources.trace
+    slab, trace, step = resources.slab, resources.trace, resources.step
     flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
     if resources.renderer is not None:
         made_by: Any = run
         prepared = of(resources.settings.dataset)
         resources.rendering = Rendering(prepared, resources.renderer, made_by.errors, resources.counters)
-        return Ahead(run, resources.rendering, flat, trace=trace, ahead=1 if slab is None else RENDERED)
+        return Ahead(run, resources.rendering, step, flat, trace=trace, ahead=1 if slab is None else RENDERED)
     if resources.accelerator is not None:
-        return Ahead(run, resources.accelerator, flat, trace=trace, ahead=ahead)
-    return run if resources.pinning is None else Ahead(run, resources.pinning, flat, ahead=ahead)
+        return Ahead(run, resources.accelerator, step, flat, trace=trace, ahead=ahead)
+    return run if resources.pinning is None else Ahead(run, resources.pinning, step, flat, ahead=ahead)
 
 
 def _traced(resources: Resources) -> RunTrace | None:
@@ -208,5 +210,5 @@ def _observer(resources: Resources, samples: Any = None) -> Observer | None:
         return None
     observer = Observer(resources.settings.dataset, trace.recording, run=trace.number)
     if isinstance(samples, Staged | Brought):
-        samples.observer = observer
+        samples.watched_by(observer)
     return observer

@@ -12,7 +12,6 @@ from headrace.core.errors import RemoteError
 from headrace.core.options import Loading, Seeding
 from headrace.core.stats import RemoteUse
 from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.remote import bundle
 from headrace.remote.messages import Key
@@ -22,7 +21,7 @@ from headrace.remote.placement import Place
 from headrace.remote.remade import Remade, Unquestioned
 from headrace.remote.supply import Crowd, RemoteGroups
 from headrace.sched.acts import Arrangement
-from headrace.sched.groups import Groups
+from headrace.sched.source import Source
 
 
 def hosts(loader: Any) -> "RayHosts":
@@ -88,7 +87,7 @@ class RayHosts:
 
     def groups(
         self,
-        groups: Groups | ExchangedGroups,
+        groups: Source,
         fetcher: Fetcher,
         counters: LoaderCounters,
         seeds: tuple[int, int],

@@ -8,16 +8,15 @@ from typing import Any
 
 from headrace.core.errors import RemoteError, StoreError
 from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
-from headrace.engine.consumer.supply.exchange import ExchangedGroups
+from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.wire import Arrived
 from headrace.remote import rule
 from headrace.remote.rates import Rates
 from headrace.remote.remade import settled
 from headrace.sched.acts import Arrangement
-from headrace.sched.groups import Groups
 from headrace.sched.hand import NotYet
+from headrace.sched.source import Group, Source
 
 FIRST = 2
 """So many groups for each lane here are drawn first, in every epoch."""
@@ -99,7 +98,7 @@ class RemoteGroups(ArrivingGroups):
 
     def __init__(
         self,
-        groups: Groups | ExchangedGroups,
+        groups: Source,
         fetcher: Fetcher,
         key: Callable[[Any], str],
         arrangement: Arrangement,
@@ -115,20 +114,25 @@ class RemoteGroups(ArrivingGroups):
         self._elsewhere = False  # where the group is made that is drawn next
         self._waits: tuple[int, float] = (-1, 0.0)  # for which number, and since when
 
-    def head(self) -> Planned | NotYet | None:
+    def next(self) -> Group | NotYet | None:
+        """See ``Source``."""
         try:
-            return super().head()
+            group = super().next()
         except StoreError as error:  # the fetching process ends, again and again
             self._crowd.gone(str(error))
             self._take_back(self._arrivals.all_missing())
-            return super().head()
+            group = super().next()
+        if isinstance(group, Group) and self._crowd.rates is not None:
+            here = sum(not settled(place) for place in group.made_of)
+            self._crowd.rates.made_here(here / max(1, len(group.made_of)))
+        return group
 
     def ask(self) -> None:
         """Have as many groups made elsewhere as should be under way, and have one to make here."""
         self._pump()
         size = self._fetcher.batch
         own = self._arrivals.here(None)
-        ready = sum(map(len, self._arrivals.drawn)) - self._arrivals.missing - own
+        ready = self._arrivals.drawn - self._arrivals.missing - own
         self._wanted = self._crowd.wanted(self._fetcher, self._counters, size, max(0, ready) // size)
         while not self.is_drawn and (self._is_short or not self._arrivals.here(None)):
             self._elsewhere = self._is_short
@@ -146,33 +150,26 @@ class RemoteGroups(ArrivingGroups):
         under_way = -(-self._arrivals.missing // self._fetcher.batch)
         return self._drawn >= FIRST * self._crowd.workers and under_way < self._wanted
 
-    def _ask(self) -> None:
-        """Have what was drawn last made."""
+    def _request(self, numbers: range, indices: list[Any]) -> None:
+        """Have a group that was drawn made."""
         self._drawn += 1
         if self._elsewhere:
-            super()._ask()
+            super()._request(numbers, indices)
         else:
-            self._arrivals.arrive_at_once([number for number, _ in self._arrivals.newest()], None)
+            self._arrivals.arrive_at_once(numbers, None)
 
     def _arrived(self, place: Arrived) -> None:
         self._crowd.came(place)
         super()._arrived(place)
 
-    def taken(self) -> None:
-        """The head is in somebody else's care."""
-        head = self._head
-        if head is not None and self._crowd.rates is not None:
-            self._crowd.rates.made_here(sum(not settled(place) for place in head.places) / max(1, len(head.places)))
-        super().taken()
-
-    def waited_for(self) -> tuple[int, int]:
+    def wakes(self) -> tuple[int, int]:
         """A descriptor, and events of it, by which more groups announce themselves. Whoever asks for it waits."""
         self._look()
         if self._crowd.is_gone:
             return -1, 0
         with suppress(RemoteError):  # raised again where the next group is drawn
             self._crowd.hear(self._fetcher)
-        return super().waited_for()
+        return super().wakes()
 
     def _look(self) -> None:
         """What has been waited for too long is made here."""
@@ -190,16 +187,7 @@ class RemoteGroups(ArrivingGroups):
         for number in numbers:
             self._arrivals.arrive(number, None)
 
-    def again(self, pending: list[list[Any]]) -> "RemoteGroups":
-        """The same, but ``pending`` first. This one stays as it is until then."""
-        following = RemoteGroups(
-            self._groups.again(pending),
-            self._fetcher,
-            self._key,
-            self._arrangement,
-            self._displacement,
-            self._crowd,
-            self._counters,
-        )
-        following._before = self
-        return following
+    def put_back(self, groups: list[list[Any]]) -> None:
+        """See ``Source``."""
+        super().put_back(groups)
+        self._drawn = 0

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 
 from headrace.plan.lookahead import Lookahead
 from headrace.sched import words as W
-from headrace.sched.book import Group, Settled
+from headrace.sched.book import Settled
+from headrace.sched.source import Group
 
 
 class Arrangement(Enum):

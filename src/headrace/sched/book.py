@@ -1,23 +1,10 @@
 """The consumer's book-keeping of one epoch: what was drawn, where it went, what is still owed to the user."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
 from headrace.sched.encoding import grouped
-
-
-@dataclass(slots=True)
-class Group:
-    """One batch of indices as it was drawn."""
-
-    number: int
-    indices: list[Any]
-    release: Callable[[Iterable[int]], None] | None = None
-    """Told of positions that are settled; also more than once."""
-    owed: set[int] = field(default_factory=set)
-    """Positions that were neither delivered nor given up."""
-
+from headrace.sched.source import Group
 
 Settled = list[tuple[Group, set[int]]]
 """Groups, and positions in each."""
@@ -54,11 +41,16 @@ class Book:
         self.numbers = numbers
         self.groups: dict[int, Group] = {}
 
-    def enter(self, indices: list[Any], release: Callable[[Iterable[int]], None] | None = None) -> Group:
-        """A group was drawn."""
-        group = Group(self.numbers.take(), indices, release, set(range(len(indices))))
+    def enter(self, group: Group) -> None:
+        """Number a group that was drawn, and list it."""
+        group.number, group.owed = self.numbers.take(), set(range(len(group.indices)))
         self.groups[group.number] = group
-        return group
+
+    def strike(self, group: Group) -> None:
+        """Take back ``enter``, if that was done: the group cannot be published."""
+        if self.groups.get(group.number) is group:
+            del self.groups[group.number]
+            self.numbers.put(group.number)
 
     def find(self, tickets: Iterable[int]) -> Settled:
         """The groups that tickets belong to, as the ledger's rows name them, and their positions there."""
@@ -74,17 +66,13 @@ class Book:
                 del self.groups[group.number]
                 self.numbers.put(group.number)
 
-    def owed(self, delivered: Iterable[Settled], besides: list[Any] | None) -> list[list[Any]]:
-        """What was drawn and not delivered, in the order of drawing.
-
-        ``delivered``: what was, and is not settled yet. ``besides``: the indices of a group that is not to be listed.
-        """
+    def owed(self, handed: Iterable[Settled]) -> list[list[Any]]:
+        """The indices that were drawn and are not ``handed`` out, in the order of drawing."""
         gone: dict[int, set[int]] = {}
-        for settled in delivered:
+        for settled in handed:
             for group, positions in settled:
                 gone.setdefault(id(group), set()).update(positions)
         return [
             [group.indices[position] for position in sorted(group.owed - gone.get(id(group), set()))]
-            for group in list(self.groups.values())
-            if group.indices is not besides
+            for group in self.groups.values()
         ]

@@ -1,38 +1,18 @@
-"""An epoch as its consumer knows it: what was drawn and not delivered, how it begins, follows another, and goes on.
-
-Whoever asks may be interrupted inside any of these calls and between any two of them: what was drawn and not delivered
-stands in ``facts``, changed by single stores, and everything else is begun again from there (``begin_again``).
-"""
+"""An epoch as its consumer knows it: what was drawn and not delivered, how it begins, follows another, and goes on."""
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any
 
 from headrace.sched.acts import Arrangement, Failed, ReadySlot, Staff, Terms
-from headrace.sched.book import Book, Group, Numbers, Settled, indices_of
+from headrace.sched.book import Book, Numbers, Settled, indices_of
 from headrace.sched.consumer import ConsumerLedger
-from headrace.sched.hand import Hand
+from headrace.sched.hand import NOT_YET, Hand, NotYet
 from headrace.sched.repair import Repair, count_lanes, mend
+from headrace.sched.source import Group, Source
 
 
-class GroupSource(Protocol):
-    """What groups of indices are drawn from."""
-
-    @property
-    def drawn(self) -> list[Any] | None:
-        """The group that is drawn next, or was and is not in the book yet."""
-
-    def progress(self, held: list[list[Any]]) -> dict[str, Any]:
-        """For a resume: ``held``, drawn and not delivered, and what waits here, as ``pending``; where it stands."""
-
-    def again(self, pending: list[list[Any]]) -> Self:
-        """The same, but ``pending`` first, which ``progress`` gave."""
-
-
-Source = TypeVar("Source", bound=GroupSource)
-
-
-class Epoch(Generic[Source]):
+class Epoch:
     """One, over the ledger that it shares with the lanes."""
 
     def __init__(
@@ -42,30 +22,24 @@ class Epoch(Generic[Source]):
         source: Source,
         staff: Staff,
         hands: Iterable[Hand[Settled]],
-        after: "Epoch[Source] | None" = None,
+        after: "Epoch | None" = None,
     ) -> None:
         """``hands``: what was handed out and is not settled. ``after``: the epoch that this one follows."""
         self.ledger, self._terms, self.staff, self._hands = ledger, terms, staff, hands
         self.arrangement = terms.arrangement
-        self.facts: tuple[Source, Book] = source, Book(Numbers() if after is None else after.book.numbers)
+        self.source: Source = source
+        self.book: Book = Book(Numbers() if after is None else after.book.numbers)
+        self._drawn: Group | None = None  # and not in the book yet: there was no memory for it
         self.open: dict[int, Group | None] = {}
         """Slots of batches to come, in order; their groups where as drawn."""
         self.exhausted = False
         """Nothing more can be drawn."""
-        self.follower: Epoch[Source] | None = None
+        self.follower: Epoch | None = None
         """The next epoch, where it was begun."""
         self._to_follow: int | None = None  # the epoch that the ledger is not told of yet
         self._idle_deaths = 0  # of lanes that died over nothing, since a batch was ready
         self.lined_up = 0
         """Batches at the head of ``open`` that are ready, or fewer: as many as were counted, less those taken since."""
-
-    @property
-    def source(self) -> Source:
-        return self.facts[0]
-
-    @property
-    def book(self) -> Book:
-        return self.facts[1]
 
     @property
     def is_free(self) -> bool:
@@ -105,36 +79,41 @@ class Epoch(Generic[Source]):
         with self.ledger.lock:
             self.ledger.advance(self.book.groups)
 
-    def owed(self, before: list[list[Any]]) -> dict[str, Any]:
-        """``before``, and then what was drawn and is in nobody's hand; see ``GroupSource.progress``.
+    def draw(self) -> Group | NotYet | None:
+        """The next group of the source; the same one until it was entered."""
+        if self._drawn is None:
+            drawn = self.source.next()
+            if drawn is None or drawn is NOT_YET:
+                return drawn
+            self._drawn = drawn
+        return self._drawn
 
-        Right whenever it is asked for.
+    def enter(self, group: Group) -> None:
+        """The group that was drawn last is in the book, and will be published."""
+        self._drawn = None
+
+    def owed(self) -> list[list[Any]]:
+        """The indices that were drawn and are in nobody's hand."""
+        drawn = [] if self._drawn is None else [list(self._drawn.indices)]
+        return self.book.owed(hand.then for hand in self._hands) + drawn
+
+    def begin_again(self) -> None:
+        """Make what is owed again, each batch on one worker: what cannot be sent can still be collated where it is.
+
+        What lanes do for the old generation is dropped when they come back with it.
         """
-        source, book = self.facts
-        return source.progress(before + book.owed([hand.then for hand in list(self._hands)], besides=source.drawn))
-
-    def begin_again(self, *, local: bool) -> None:
-        """Begin what is owed again: what lanes do for the old generation is dropped when they come back with it.
-
-        ``local``: each batch on one worker. What cannot be sent may still be collated where it is.
-        """
-        pending = self.owed([])["pending"]
         if self.ledger.story is not None:
             owed = [(group, group.owed) for group in self.book.groups.values()]
-            why = "samples cannot travel between workers" if local else "an interrupt broke something off"
-            self.ledger.story.begun_again(indices_of(owed), why)
-        if local and self.is_free:
+            self.ledger.story.begun_again(indices_of(owed), "samples cannot travel between workers")
+        if self.is_free:
             self.arrangement = Arrangement.BATCHES
         ledger, free, displacement = self.ledger, self.is_free, self._terms.displacement
         with ledger.lock:
             ledger.reset(free_order=free, limit=ledger.limit, displacement=displacement, epoch=ledger.epoch)
-            if local:
-                ledger.stay_local()
+            ledger.stay_local()
             count_lanes(ledger, self.staff.lanes)
-        self._go_on_from(self.source.again(pending))
-
-    def _go_on_from(self, source: Source) -> None:
-        self.facts = source, Book(Numbers())
+        self.source.put_back(self.owed())
+        self._drawn, self.book = None, Book(Numbers())
         self.open.clear()
         self.follower = None
         self.lined_up = 0

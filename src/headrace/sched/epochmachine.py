@@ -1,19 +1,20 @@
 """Which operation of the ledger follows which in the consumer of one epoch: events in, commands out.
 
 ``next()`` visits the ledger once at most and says what is to be done outside it; what was done is told before it is
-called again. Whoever asks may be interrupted anywhere: see ``headrace.sched.epoch``.
+called again.
 """
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import islice
-from typing import ClassVar, Generic
+from typing import ClassVar
 
 from headrace.sched import acts
-from headrace.sched.book import Group, Settled
-from headrace.sched.epoch import Epoch, Source
+from headrace.sched.book import Settled
+from headrace.sched.epoch import Epoch
 from headrace.sched.oversight import rouse
 from headrace.sched.publication import Batch
+from headrace.sched.source import Group
 
 BURST = 3
 """Batches to draw one after the other while enough are ready."""
@@ -36,13 +37,13 @@ class _EpochStep(IntEnum):
     WAIT = 11
 
 
-class EpochMachine(Generic[Source]):
+class EpochMachine:
     """One epoch's."""
 
     refills = False
     """Batches are drawn when the next one is asked for, not when one was delivered."""
 
-    def __init__(self, epoch: Epoch[Source]) -> None:
+    def __init__(self, epoch: Epoch) -> None:
         self.epoch, self._ledger = epoch, epoch.ledger
         self._room = 0  # batches to have made ahead
         self._at, self._then = _EpochStep.DRAW, _EpochStep.WATCH
@@ -54,8 +55,9 @@ class EpochMachine(Generic[Source]):
         self._draws = True  # until as many are outstanding as may be
         self._unjudged: list[acts.Failed] = []
 
-    def begin_again(self, *, local: bool) -> None:
-        self.epoch.begin_again(local=local)
+    def begin_again(self) -> None:
+        """Make what is owed again, each batch on one worker: see ``Epoch.begin_again``."""
+        self.epoch.begin_again()
         self._batch = None
         self._lost = self._examined = 0
         self._one_more = False
@@ -91,6 +93,7 @@ class EpochMachine(Generic[Source]):
 
     def drew(self, batch: Batch, group: Group, ahead: Sequence[int]) -> None:
         """The group was entered in the book, and its indices were written. ``ahead``: positions to be made first."""
+        self.epoch.enter(group)
         self.epoch.open[batch.slot] = None if batch.free_order else group
         self._size, self._one_more = batch.count, False
         self._batch = batch, ahead
@@ -239,7 +242,7 @@ class EpochMachine(Generic[Source]):
         self._at = _EpochStep.DRAW
         return acts.WAIT if self.epoch.open or not self.epoch.exhausted else acts.GO_ON
 
-    _steps: "ClassVar[tuple[Callable[[EpochMachine[Source]], acts.Command], ...]]" = (
+    _steps: "ClassVar[tuple[Callable[[EpochMachine], acts.Command], ...]]" = (
         _draw,
         _draw_ahead,
         _examine,

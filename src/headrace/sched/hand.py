@@ -1,9 +1,7 @@
-"""A batch on its way to the user, and why no interrupt can lose it or have it delivered twice.
+"""A batch on its way to the user.
 
-A signal handler runs between any two steps of ``next()``. It may look (``state_dict()``) and it may raise. So what a
-state is made of changes by single stores: a batch counts as delivered from the one store that empties its hand, which
-is the last thing ``next()`` does. A hand that was not emptied is handed over again by the next call, and whatever else
-a run was in the middle of is made again from those facts.
+It counts as delivered from the one store that empties its hand, which is what ``next()`` ends with. A hand that was not
+emptied, since a handler raised, is handed over by the next call.
 """
 
 from collections import deque
@@ -48,7 +46,7 @@ Hands = deque[Hand[Then]]
 
 
 def waiting(hands: Hands[Then]) -> Hand[Then] | None:
-    """The first that was not delivered: what an interrupt kept from the user."""
+    """The first that was not delivered: what a handler kept from the user."""
     for hand in hands:
         if hand.load is not None:
             return hand
@@ -63,7 +61,7 @@ class EpochRun(Protocol):
         """What ``next`` returned and was not delivered, or not noted as such; oldest first."""
 
     def next(self, *, block: bool = True) -> Any:
-        """The next batch or error, in a hand; or StopIteration. Interrupted, it can be called again."""
+        """The next batch or error, in a hand; or StopIteration."""
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here."""

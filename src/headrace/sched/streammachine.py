@@ -1,9 +1,7 @@
 """Which operation of the ledger follows which in the consumer of one epoch of streams: events in, commands out.
 
 ``next()`` visits the ledger once at most and says what is to be done outside it, as an epoch's machine does. Streams
-cannot be begun again. So whoever asks may be interrupted inside any of these calls and between any two of them: what
-was taken stands in ``delivered`` and in the hands, changed by single stores, and the queues are read from the ledger
-again (``mend``).
+cannot be begun again: how far each was taken stands in ``delivered`` and in the hands.
 """
 
 from collections import deque
@@ -25,8 +23,6 @@ class StreamProgress(NamedTuple):
     """How far the streams were delivered."""
 
     streams: tuple[Resume, ...]
-    taken: tuple[int, ...]
-    """Slots that were taken of each in this epoch: its batches, and what it failed with beside them."""
     turn: int
     """Whose batch is next, unless that stream has ended."""
 
@@ -107,7 +103,7 @@ class StreamMachine:
         self._ledger, self._streams, self._hands, self._rules = ledger, streams, hands, rules
         self._ahead = min(rules.ahead, MOST_AHEAD)
         lanes = streams.lanes
-        self.delivered = StreamProgress(tuple(resumed), (0,) * lanes, turn % lanes)
+        self.delivered = StreamProgress(tuple(resumed), turn % lanes)
         """Up to what was settled."""
         self.left: list[bytes | None] = [None] * lanes
         """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
@@ -115,7 +111,6 @@ class StreamMachine:
         """The slots of each lane's batches to come, in order."""
         self._lane = 0  # the next one to look at, for whether it may have batches made
         self._at = _StreamStep.LOOK
-        self._closed = [False] * lanes  # what they were allowed and did not make is others' by now
         self._deaths = [(-1, 0)] * lanes  # the batch of its stream a lane last died over, and how often it did
 
     @property
@@ -167,8 +162,7 @@ class StreamMachine:
         given, lane = self.given, made.lane
         resume = given.streams[lane].after(read, last=made.outcome.last)
         streams = (*given.streams[:lane], resume, *given.streams[lane + 1 :])
-        taken = (*given.taken[:lane], given.taken[lane] + 1, *given.taken[lane + 1 :])
-        return StreamProgress(streams, taken, (lane + 1) % self._streams.lanes)
+        return StreamProgress(streams, (lane + 1) % self._streams.lanes)
 
     def settle(self, place: StreamProgress) -> None:
         """The user has what was delivered up to there."""
@@ -177,17 +171,8 @@ class StreamMachine:
     def close(self, lane: int, left: bytes | None) -> list[int]:
         """A stream is over; slots that it was allowed for nothing. ``left``: see there."""
         self.left[lane] = left
-        self._closed[lane] = True  # before they go to others, whose batches must not be taken for its own
         dropped, self.queues[lane] = list(self.queues[lane]), deque()
         return dropped
-
-    def mend(self) -> list[int]:
-        """An interrupt broke something off: what was allowed and not taken stands in the ledger. The slots of that."""
-        given = self.given
-        with self._ledger.lock:
-            for lane, taken in enumerate(given.taken):
-                self.queues[lane] = deque() if self._closed[lane] else deque(self._streams.allowed(lane, taken))
-        return [slot for queue in self.queues for slot in queue]
 
     def give_up(self) -> None:
         """What lanes do is void."""

@@ -53,13 +53,7 @@ class ConsumerStreams:
         self.w[self.dims.slot(slot) + W.S_BATCH] = self.w[W.BATCHES]
         self.w[W.BATCHES] += 1
         self.w[at + W.LANE + self.w[at + W.L_QUOTA] % W.STREAM_RING] = slot
-        # Counted last: an interrupt before this leaves the slot out of the lane's queue, and so with the free ones.
         self.w[at + W.L_QUOTA] += 1
-
-    def allowed(self, lane: int, taken: int) -> list[int]:
-        """The slots of a lane's batches that were allowed, after the first ``taken``."""
-        at = self.dims.lane(lane)
-        return [self.w[at + W.LANE + number % W.STREAM_RING] for number in range(taken, self.w[at + W.L_QUOTA])]
 
     def expect(self) -> None:
         """Whoever makes a batch or ends wakes the consumer."""

@@ -118,7 +118,13 @@ def parquet_of(folder):
             picture = {"bytes": payload, "path": f"{number}.bin"}
             rows.append({"image": picture, "label": number % 3, "dose": number / 4, "who": who, "tags": [number, 2]})
         table = pa.Table.from_pylist(rows)
-        pq.write_table(table, folder / f"part-{file}.parquet", row_group_size=4, compression=["snappy", "zstd"][file])
+        pq.write_table(
+            table,
+            folder / f"part-{file}.parquet",
+            row_group_size=4,
+            compression=["snappy", "zstd"][file],
+            write_page_index=bool(file),
+        )
     return records
 
 
@@ -478,3 +484,27 @@ def test_samples_by_id_from_shards(endpoint, tmp_path):
     assert {each.key: bytes(each.data) for each in headrace.fetch(url, keys)} == {
         record.key: record.payload for record in records[5:8]
     }
+
+
+def test_neighbours_in_several_pages_are_each_their_own(web, tmp_path):
+    """A block of the planner's may reach over pages: none of its rows is another's."""
+    count = 40
+    table = pa.table({"image": [b"%d." % n * (200 + n) for n in range(count)], "label": list(range(count))})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=20, write_page_index=True, data_page_size=2000, write_batch_size=2)
+    web.files = {"a.parquet": path.read_bytes()}
+    opened = store.open_store(f"parquet+http://{web.address}/a.parquet")
+    lying = opened.lying(opened.keys())
+    assert not lying.whole
+    assert lying.counts.tolist() == [20, 20]
+    assert int(lying.sizes.sum()) < path.stat().st_size
+
+    async def rows():
+        session = await opened.connect()
+        try:
+            return await session.around("000000027", 7, 12)
+        finally:
+            await session.close()
+
+    found = asyncio.run(rows())
+    assert [(bytes(row.payload), row.label) for row in found] == [(b"%d." % n * (200 + n), n) for n in range(20, 40)]

@@ -13,6 +13,7 @@ class Web:
         self.files = {}
         self.odd = None
         self.asked = []
+        self.before = None  # called with the range that is asked for, before it is given
 
     def etag(self, path):
         return '"%x"' % (hash(self.files[path]) & 0xFFFFFFFF)
@@ -39,6 +40,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.give(412, b"")
         if span is None or web.odd == "ignores ranges":
             return self.give(200, content)
+        if web.before is not None:
+            web.before(span)
         begin, end = (int(each) for each in span.removeprefix("bytes=").split("-"))
         if web.odd == "gives other bytes":
             begin, end = begin + 1, end + 1

@@ -152,12 +152,6 @@ class Errors:
         self._seen += samples
         self._counters.samples += samples
 
-    def failed(self, index: Any, raised: BaseException, original: BaseException | None) -> None:
-        """A sample failed: count it, or raise what the policy says."""
-        error = self.judged(index, raised, original)
-        if error is not None:
-            raise error
-
     def judged(self, index: Any, raised: BaseException, original: BaseException | None) -> BaseException | None:
         """A sample failed: what is to be raised, which says which it is, or None where it is only counted."""
         shown = original if self.skips and original is not None else raised

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.engine.consumer.counters import Errors
 from headrace.engine.consumer.inline import collated
+from headrace.engine.step import IterationStep
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.stream import Stream
 from headrace.sched.hand import Delivered, Hand, Hands
@@ -28,8 +29,10 @@ class InlineStream:
         resumed: Resume,
         errors: Errors,
         observer: Observer | None,
+        step: IterationStep,
     ) -> None:
-        """``resumed``: what the stream starts from."""
+        """``resumed``: what the stream starts from. ``step``: in windows of which the user's code runs."""
+        self._step = step
         self._errors, self._dataset = errors, dataset
         self._observer, self._number = observer, -1
         item = next if observer is None else observer.items()
@@ -37,7 +40,7 @@ class InlineStream:
         self._begin: Callable[[Resume], Stream] = lambda resume: Stream(
             dataset, batch_size, drop_last=drop_last, keep_partial=errors.skips, resume=resume, item=item
         )
-        self._stream, self._reading = self._begin(resumed), False
+        self._stream, self._reading = step.opened(self._begin, resumed), False
         # What was delivered, and how the stream stood then.
         self._delivered = replace(resumed, state=copy.deepcopy(self._stream.state()))
         self.hands: Hands[Resume] = deque()
@@ -61,7 +64,7 @@ class InlineStream:
             self._delivered = self.hands[0].then
             self.hands.popleft()
         if self._reading and self._can_read_again():
-            self._stream = self._begin(self._given)
+            self._stream = self._step.opened(self._begin, self._given)
         self._reading = True
         items, attempts = self._items()
         if items is None:
@@ -86,7 +89,7 @@ class InlineStream:
     def _made(self, items: list[Any], then: Resume) -> Hand[Resume]:
         delivered = Delivered(self._number + 1, len(items))
         try:
-            batch = collated(self._collate_fn, items, self._observer, delivered)
+            batch = self._step.opened(collated, self._collate_fn, items, self._observer, delivered)
         except Exception as error:  # noqa: BLE001  (the user's function: the batch is given up, as torch does)
             return Hand(error, then, Delivered())
         self._number += 1
@@ -98,7 +101,7 @@ class InlineStream:
         attempts = 1
         while True:
             try:
-                return self._stream.items(), attempts
+                return self._step.opened(self._stream.items), attempts
             except Exception as error:  # noqa: BLE001  (raised again unless the user wants failures skipped)
                 number = self._given.batches + attempts - 1
                 raised = self._errors.judged(f"item of batch {number}", error, error)

@@ -20,38 +20,18 @@ class Run:
         self._pool, self._ledger, self.errors = work.pool, work.ledger, work.errors
         self.machine: Any = work.machine
         """What comes next."""
-        self._torn = False  # something was under way: after an interrupt, the ledger is begun again, or read again
         work.begin()
         work.have_made()
 
     def next(self, *, block: bool = True) -> Hand[Any] | NotYet:
         """The next batch, or what a sample raised, in a hand; raises StopIteration at the end.
 
-        With ``block`` off, ``NOT_YET`` when no batch is ready. After an interrupt, at whatever point of it, the next
-        call goes on: see ``hand``.
+        With ``block`` off, ``NOT_YET`` when no batch is ready. Where something was raised, the next call goes on.
         """
         # Emptied by the call before: that its batch reached the user is sure only now, so only now it is settled.
         while self.hands and self.hands[0].load is None:
             self.machine.settle(self.hands[0].then)
             self.hands.popleft()
-        if self._torn:
-            self._mend()
-        # Set for as long as an interrupt would leave machine and ledger apart. It is cleared before each place that may
-        # raise by itself, and while nothing is under way: what is in order need not be mended.
-        self._torn = True
-        made = self._take(block=block)
-        self._torn = False
-        return made
-
-    def _mend(self) -> None:
-        # The interrupt may have come while the lock was held.
-        self._pool.section.end()
-        self._work.mend()
-        if self.machine.refills:
-            self._work.have_made()
-        self._pool.ring(range(self._pool.lanes))  # one of them may count as woken
-
-    def _take(self, *, block: bool) -> Hand[Any] | NotYet:
         machine, timeout, waited = self.machine, self._timeout, 0.0
         deadline = time.monotonic() + timeout if timeout else None
         self._work.asked()
@@ -73,7 +53,6 @@ class Run:
                 return hand
             machine.start()  # what failed is only counted
         self._work.ended()
-        self._torn = False
         raise StopIteration
 
     def _sleep(self, deadline: float | None, waited: float) -> float:
@@ -81,15 +60,12 @@ class Run:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             busy = "; ".join(self._pool.overdue.late() + self._work.busy())
-            self._torn = False
             msg = f"DataLoader timed out after {self._timeout} seconds" + (f" ({busy})" if busy else "")
             raise RuntimeError(msg + self._pool.told())
         began = time.monotonic()
         times, besides = self._work.patience()
         seconds = min((each for each in (left, *times) if each is not None), default=None)
-        self._torn = False
         dead = self._pool.wait(seconds, besides)
-        self._torn = True
         took = time.monotonic() - began
         for lane in dead:
             self._replace(lane)
@@ -102,7 +78,6 @@ class Run:
         try:
             resume = self._work.lost(lane, died)
         except WorkerDied as error:  # who asks again is told again
-            self._torn = False
             raise WorkerDied(str(error) + self._pool.told()) from None
         self._work.slots.forget(lane)
         self._work.counters.restarts += 1
@@ -110,17 +85,13 @@ class Run:
         self._pool.ring([lane, *self._ledger.wake(self._pool.lanes)])
         why = self._work.blamed(lane, died, resume)
         if why is not None:
-            self._torn = False
             raise WorkerDied(why + self._pool.told())
 
     def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
+        """What is needed to go on from here in another process."""
         return self._work.progress()
 
     def abandon(self) -> None:
         """Give up the rest of the epoch; slots go back, except those a lane still writes to."""
-        if self._torn:
-            self._pool.section.end()
-            self._pool.ring(range(self._pool.lanes))
         self.hands.clear()
-        self._work.abandon(torn=self._torn)
+        self._work.abandon()

@@ -9,8 +9,6 @@ from headrace.core.errors import StoreError
 from headrace.engine.consumer.counters import Errors, LoaderCounters
 from headrace.engine.consumer.delivery import Outcomes
 from headrace.engine.consumer.processes.pool import Pool
-from headrace.engine.consumer.supply.arriving import ArrivingGroups, Planned
-from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetcher_process import LOOK_SECONDS
 from headrace.engine.consumer.watch import Staffing, Watch
 from headrace.engine.consumer.writing import written
@@ -19,14 +17,13 @@ from headrace.sched import acts, oversight
 from headrace.sched.book import Settled
 from headrace.sched.epoch import Epoch
 from headrace.sched.epochmachine import EpochMachine
-from headrace.sched.groups import Groups
 from headrace.sched.hand import NOT_YET, Delivered, Hand, Hands
 from headrace.sched.publication import Batch
 from headrace.sched.resume import Resume
+from headrace.sched.source import Source
 
 NO_SLOT_SECONDS = 0.02
 """How often to look for memory while all of it is the user's, or a worker's that has not come back."""
-Source = Groups | ExchangedGroups | ArrivingGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class SampleWork:
         self._follower, self._after = succession.follower, succession.after
         self.hands: Hands[Settled] = deque()
         before = None if self._after is None else self._after.epoch
-        self.epoch: Epoch[Source] = Epoch(self.ledger, terms, groups, pool, self.hands, before)
+        self.epoch: Epoch = Epoch(self.ledger, terms, groups, pool, self.hands, before)
         """What was drawn and not delivered."""
         self.machine = EpochMachine(self.epoch)
         self._next: SampleWork | None = None
@@ -119,7 +116,7 @@ class SampleWork:
             case acts.Judge(failed=failed):
                 return self._failed(failed)
             case acts.Examine(failed=failed) if self._outcomes.cannot_travel(failed):
-                self._begin_again(local=True)
+                self._begin_again()
             case acts.Release(slots=slots, lanes=lanes):
                 for slot in slots:
                     self.slots.release(slot)
@@ -127,30 +124,30 @@ class SampleWork:
         return None
 
     def _draw(self, *, must: bool) -> None:
-        """The next group of the order, if there is one that can be had now. ``must``: see ``Draw``."""
+        """The next group, if there is one that can be had now. ``must``: see ``Draw``."""
         machine, epoch = self.machine, self.epoch
-        indices = epoch.source.head()
-        if indices is None:
+        group = epoch.draw()
+        if group is None:
             machine.dry()
             return
-        if indices is NOT_YET:
+        if group is NOT_YET:
             self._ask_early()
-        # Memory first: without it nothing was entered anywhere, and the group stays the head of its source.
-        slot = None if indices is NOT_YET else self.slots.acquire(self._is_busy, force=must)
-        if slot is None or indices is NOT_YET:
+            machine.stuck()
+            return
+        slot = self.slots.acquire(self._is_busy, force=must)
+        if slot is None:
             machine.stuck()
             return
         try:
-            free, size = epoch.is_free, len(indices)
-            release = indices.settled if isinstance(indices, Planned) else None
-            group = epoch.book.enter(indices, release)
+            epoch.book.enter(group)
             kind, blob = written(self.pool.memory, self.ledger, group)
         except BaseException:
+            epoch.book.strike(group)
             self.slots.release(slot)
             raise
-        batch = Batch(slot, size, self._terms.collate, group.number, size, kind, blob, free)
-        machine.drew(batch, group, self._ahead(indices))
-        epoch.source.taken()  # until now it is listed there, and not in the book
+        size = len(group.indices)
+        batch = Batch(slot, size, self._terms.collate, group.number, size, kind, blob, epoch.is_free)
+        machine.drew(batch, group, self._ahead(group.indices))
 
     def _is_busy(self, slot: int) -> bool:
         return self.ledger.is_busy(slot, self.pool.lanes)
@@ -182,9 +179,8 @@ class SampleWork:
 
     def _ask_early(self) -> None:
         """Have rows of the next epoch brought behind the last ones of this."""
-        source = self.epoch.source
-        following = self._following() if isinstance(source, ArrivingGroups) and source.is_drawn else None
-        if following is not None and isinstance(following.epoch.source, ArrivingGroups):
+        following = self._following() if self.epoch.source.is_drawn else None
+        if following is not None:
             following.epoch.source.ask()
 
     def _failed(self, failed: acts.Failed) -> Hand[Settled] | None:
@@ -208,7 +204,7 @@ class SampleWork:
 
     def patience(self) -> tuple[Sequence[float | None], tuple[int, int]]:
         """Until a sample becomes slow, memory or rows may be there, or more may be drawn."""
-        epoch, besides = self.epoch, self.epoch.source.waited_for()
+        epoch, besides = self.epoch, self.epoch.source.wakes()
         times = (
             self._watch.due(),
             None if epoch.open else NO_SLOT_SECONDS,
@@ -244,14 +240,11 @@ class SampleWork:
             return None
         return f"{self.pool.unimportable()}{how}. Workers end before they make a sample; does worker_init_fn end them?"
 
-    def mend(self) -> None:
-        """What was drawn and not delivered is known, so it is begun again."""
-        self._begin_again(local=self.ledger.is_local)
-
-    def _begin_again(self, *, local: bool) -> None:
-        self.machine.begin_again(local=local)
+    def _begin_again(self) -> None:
+        """Make what is owed again, each batch on one worker: its samples cannot travel between them."""
+        self.machine.begin_again()
         if self._next is not None:  # what it published went with the ledger's generation
-            self._next.abandon(torn=False)
+            self._next.abandon()
             self._next = self._follower = None
         self.slots.reclaim()
 
@@ -264,20 +257,16 @@ class SampleWork:
         """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
         waiting = [
             [group.indices[position] for position in sorted(positions)]
-            for hand in list(self.hands)
+            for hand in self.hands
             if hand.load is not None
             for group, positions in hand.then
         ]
-        return self.epoch.owed(waiting)
+        return self.epoch.source.state(waiting + self.epoch.owed())
 
-    def abandon(self, *, torn: bool) -> None:
+    def abandon(self) -> None:
         """Give up the rest; slots go back, except those a lane still writes to."""
         self._after = None
         held = self.epoch.open
-        if torn:
-            # What was broken off may have left a slot in two places or in none: all are taken back but the follower's.
-            self.slots.reclaim(() if self._next is None else list(self._next.epoch.open))
-            held.clear()
         while held:
             self.slots.release(held.popitem()[0])
-        self.epoch.source.abandon()
+        self.epoch.source.close()

@@ -71,11 +71,8 @@ class StreamWork:
     def ended(self) -> None:
         """Nothing is left to do."""
 
-    def mend(self) -> None:
-        """Streams cannot be begun again: their queues are read from the ledger."""
-        self.slots.reclaim(self.machine.mend())
-
-    def abandon(self, *, torn: bool) -> None:
+    def abandon(self) -> None:
+        """Give up the rest; slots go back, except those a lane still writes to."""
         self.machine.give_up()
         self.slots.reclaim()
 
@@ -113,7 +110,10 @@ class StreamWork:
     def _delivered(self, made: Made) -> Hand[StreamProgress]:
         place, items = self.machine.after(made, SlotContents(note=self._note(made))), made.outcome.items
         number = self.ledger.number(made.slot)
-        batch = self._delivery.batch(made.slot)
+        try:
+            batch = self._delivery.batch(made.slot)
+        except Exception as error:  # noqa: BLE001  (the user's class: the batch is given up)
+            return Hand(error, place, Delivered())
         delivered = Delivered(number, items, *self.machine.count_ready())
         self.errors.passed(items)
         return Hand((batch,), place, delivered)

@@ -4,12 +4,10 @@ import pickle
 from array import array
 
 from headrace.core.errors import SlabError
-from headrace.engine.consumer.supply.arriving import Planned
 from headrace.engine.memory.reservation import BLOB, Reservation
-from headrace.engine.staging.caching import Allotted
-from headrace.sched.book import Group
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.publication import IndexKind
+from headrace.sched.source import Group
 
 
 def written(memory: Reservation, ledger: ConsumerLedger, group: Group) -> tuple[IndexKind, int]:
@@ -26,23 +24,22 @@ def written(memory: Reservation, ledger: ConsumerLedger, group: Group) -> tuple[
             pass
         else:
             ledger.write_indices(number, integers)
-            plain = not isinstance(indices, (Planned, Allotted))
-            return (IndexKind.INTEGERS, 64) if plain else _planned(memory, group, IndexKind.INTEGERS, 0)
-    packed = pickle.dumps(list(indices))
+            return (IndexKind.INTEGERS, 64) if group.pack is None else _noted(memory, group, IndexKind.INTEGERS, 0)
+    packed = pickle.dumps(indices)
     size = -(-(8 + len(packed)) // 64) * 64
     if size > BLOB:
         raise SlabError(
             f"the indices of one batch take {size >> 20} MiB, more than the {BLOB >> 20} MiB there is room for"
         )
     memory.write_sized(memory.blob(number), packed)
-    return _planned(memory, group, IndexKind.PICKLED, size)
+    return _noted(memory, group, IndexKind.PICKLED, size)
 
 
-def _planned(memory: Reservation, group: Group, kind: IndexKind, used: int) -> tuple[IndexKind, int]:
-    """Behind the ``used`` bytes of the blob, what the group's samples are made of: rows brought, or a cache's."""
-    if not isinstance(group.indices, (Planned, Allotted)):
+def _noted(memory: Reservation, group: Group, kind: IndexKind, used: int) -> tuple[IndexKind, int]:
+    """Write the group's notes behind the ``used`` bytes of its blob, if it has any."""
+    packed = group.notes
+    if not packed:
         return kind, max(64, used)
-    packed = group.indices.packed()
     at = memory.blob(group.number) + used
     if used + len(packed) > BLOB:
         raise SlabError(

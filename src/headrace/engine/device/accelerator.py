@@ -1,5 +1,6 @@
 """A device: what is registered with it, the stream that copies to it, and the events that say how far it is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +31,9 @@ class Carrier(Protocol):
 
     def is_light(self, mark: Any) -> bool:
         """True for a batch so small that it makes no difference how many like it are there early."""
+
+    def waits_for(self, mark: Any) -> Callable[[], object] | None:
+        """What waits until ``hand_over`` would not wait; None where it would not."""
 
     def hand_over(self, batch: Any, mark: Any) -> Any:
         """The batch, usable from now on by the caller that asked last. Does nothing new when called again.
@@ -170,6 +174,9 @@ class Cuda:
     def is_light(self, mark: Mark) -> bool:
         """See ``Carrier``."""
         return mark.in_turn
+
+    def waits_for(self, mark: Mark) -> None:
+        """See ``Carrier``: the device waits, not the trainer."""
 
     def hand_over(self, batch: Any, mark: Mark) -> Any:
         """See ``Carrier``."""

@@ -7,6 +7,7 @@ from typing import Any
 from headrace.engine.consumer.tracing import RunTrace
 from headrace.engine.device.accelerator import Carrier
 from headrace.engine.device.pieces import Flat, nbytes, no_slab
+from headrace.engine.step import IterationStep
 from headrace.sched.hand import NOT_YET, Hand, Hands
 
 AHEAD = 2
@@ -23,26 +24,35 @@ GONE = object()
 class Parcel:
     """A batch that is on its way, and what its copy needs until it is there."""
 
-    __slots__ = ("began", "begun", "hand", "held", "host", "mark")
+    __slots__ = ("began", "hand", "held", "host", "mark")
 
-    def __init__(self, hand: Hand[Any], host: Any) -> None:
-        """Not sent yet."""
-        self.hand, self.host = hand, host
+    def __init__(self, hand: Hand[Any], host: Any, mark: Any, began: int) -> None:
+        """``mark``: reached when it is there."""
+        self.hand, self.host, self.mark, self.began = hand, host, mark, began
         self.held = True  # the host's memory is still needed
-        self.begun, self.began = False, 0
-        self.mark: Any = None  # once it is on its way
 
 
 class Ahead:
     """Is a run itself. What was taken is in the run's hands until it is delivered, and so is still owed until then.
 
-    A hand that was sent holds the batch there, and its parcel; that is one store.
+    A hand that was sent holds the batch there, and its parcel.
     """
 
     def __init__(
-        self, run: Any, carrier: Carrier, flat: Flat = no_slab, *, trace: RunTrace | None = None, ahead: int = AHEAD
+        self,
+        run: Any,
+        carrier: Carrier,
+        step: IterationStep,
+        flat: Flat = no_slab,
+        *,
+        trace: RunTrace | None = None,
+        ahead: int = AHEAD,
     ) -> None:
-        """``run``: where host batches come from; ``flat``: the slab they lie in; ``ahead``: how many to take early."""
+        """``run``: where host batches come from; ``flat``: the slab they lie in; ``ahead``: how many to take early.
+
+        ``step``: in windows of which the carrier is waited for.
+        """
+        self._step = step
         self._run, self._carrier, self._flat, self._trace, self._ahead = run, carrier, flat, trace, ahead
         self._light = False  # batches are small
         self._parcels: deque[Parcel] = deque()  # of hands not delivered, or copies not done; oldest first
@@ -77,6 +87,9 @@ class Ahead:
             hand = hands[-1 if isinstance(last, BaseException) and not isinstance(last, Exception) else 0]
             if isinstance(hand.load, tuple):
                 there, parcel = hand.load
+                wait = self._carrier.waits_for(parcel.mark)
+                if wait is not None:
+                    self._step.opened(wait)
                 made = self._carrier.hand_over(there, parcel.mark)
                 if made is GONE:
                     hand.load = None
@@ -115,23 +128,19 @@ class Ahead:
         return hands
 
     def _send(self, hand: Hand[Any], host: Any) -> None:
-        """Start copying. Hands are sent in order, so one whose copy was interrupted has the last parcel."""
-        parcel = self._parcels[-1] if self._parcels else None
-        if parcel is None or parcel.hand is not hand:
-            parcel = Parcel(hand, host)
-            self._parcels.append(parcel)
-        elif parcel.begun:  # what was under way then must not be when its memory is used again
-            self._carrier.finish()
-        parcel.begun, parcel.began = True, time.monotonic_ns()
-        there, parcel.mark = self._carrier.copy(host, self._flat)
-        self._light = self._carrier.is_light(parcel.mark)
+        """Start copying."""
+        began = time.monotonic_ns()
+        there, mark = self._carrier.copy(host, self._flat)
+        parcel = Parcel(hand, host, mark, began)
+        self._parcels.append(parcel)
+        self._light = self._carrier.is_light(mark)
         hand.load = there, parcel
 
     def _release(self) -> None:
         """Let go of host batches whose copies are done; they are done in the order in which they were begun."""
         for parcel in self._parcels:
             if parcel.held:
-                if parcel.mark is None or not self._carrier.reached(parcel.mark):
+                if not self._carrier.reached(parcel.mark):
                     break
                 self._note(parcel)
                 parcel.host, parcel.held = None, False

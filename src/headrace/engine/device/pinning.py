@@ -81,9 +81,12 @@ class Pinning:
         """See ``Carrier``."""
         return mark is _DONE
 
+    def waits_for(self, mark: Copying) -> Callable[[], object] | None:
+        """See ``Carrier``: the user may read it at once."""
+        return None if mark.done.is_set() else mark.done.wait
+
     def hand_over(self, batch: Any, mark: Copying) -> Any:
-        """See ``Carrier``: the user may read it at once, so this waits."""
-        mark.done.wait()
+        """See ``Carrier``."""
         if mark.error is not None:
             raise mark.error
         return batch

@@ -5,7 +5,7 @@ order; ``next()`` makes the trainer's stream wait for an event, and nothing wait
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -118,10 +118,12 @@ class Rendering:
         """See ``Carrier``."""
         return False
 
+    def waits_for(self, mark: Work) -> Callable[[], object] | None:
+        """See ``Carrier``: for good, since it is ready then."""
+        return None if mark.is_ready else mark.waits.acquire
+
     def hand_over(self, batch: Any, mark: Work) -> Any:
         """See ``Carrier``."""
-        if not mark.is_ready:
-            mark.waits.acquire()  # for good: it is ready then
         if mark.error is not None:
             return mark.error
         if mark.made is None:

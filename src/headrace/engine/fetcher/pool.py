@@ -1,7 +1,6 @@
 """Rows that came with others and that nobody asked for yet: where they lie, and which are on their way."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.store.neighbours import Block
@@ -31,14 +30,6 @@ class Waiting(NamedTuple):
     place: int
 
 
-@dataclass(frozen=True)
-class _Coming:
-    """A block that was asked for: who waits, and the rows that it may have beside."""
-
-    waiting: list[Waiting]
-    others: int
-
-
 class Pool:
     """The kept rows, oldest first, and the blocks on their way. Used by the fetcher's loop alone.
 
@@ -48,19 +39,16 @@ class Pool:
     def __init__(self, memory: int, free: Callable[[int], None]) -> None:
         self._most, self._free = int(KEPT * memory), free
         self._kept: dict[int, Keeping] = {}
-        self._coming: dict[range, _Coming] = {}
+        self._coming: dict[range, list[Waiting]] = {}
         self.bytes = 0
         """Of kept rows."""
+        self.others = 0
+        """Rows on their way beside those that blocks were asked for by."""
 
     def rows(self, block: Block) -> int:
         """How many rows have to be read for this sample: none where it is kept or on its way."""
         samples = block.samples
         return 0 if block.place in self._kept or samples in self._coming else len(samples)
-
-    @property
-    def others(self) -> int:
-        """How many rows are on their way that nobody asked for."""
-        return sum(each.others for each in self._coming.values())
 
     def take(self, place: int) -> Keeping | None:
         """The kept row of that sample, which is the caller's from now on."""
@@ -73,14 +61,16 @@ class Pool:
         """Wait for the block. True where it is on nobody's way: the caller has it read."""
         coming = self._coming.get(block.samples)
         if coming is not None:
-            coming.waiting.append(waiting)
+            coming.append(waiting)
             return False
-        self._coming[block.samples] = _Coming([waiting], block.before + block.after)
+        self._coming[block.samples] = [waiting]
+        self.others += block.before + block.after
         return True
 
     def end(self, block: Block) -> list[Waiting]:
         """The block came, or will not come: who waits for a sample of it."""
-        return self._coming.pop(block.samples).waiting
+        self.others -= block.before + block.after
+        return self._coming.pop(block.samples)
 
     def makes_room(self, size: int) -> bool:
         """Whether a row of that size may be kept: those that were kept longest give way."""
@@ -104,8 +94,8 @@ class Pool:
     def drop(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these any more."""
         gone = set(numbers)
-        for coming in self._coming.values():
-            coming.waiting[:] = [each for each in coming.waiting if each.number not in gone]
+        for waiting in self._coming.values():
+            waiting[:] = [each for each in waiting if each.number not in gone]
 
     def _let_go(self, place: int) -> None:
         kept = self.take(place)

@@ -8,7 +8,6 @@ process, one thread may use it at a time.
 import fcntl
 import os
 import threading
-from contextlib import suppress
 from multiprocessing import reduction
 from typing import Any
 
@@ -67,11 +66,6 @@ class Lock(Descriptor):
         if self._depth == 0:
             fcntl.lockf(self.fd, fcntl.LOCK_UN)
 
-    def leave(self) -> None:
-        """Let it go, however often it was entered: what an interrupt kept from leaving is over."""
-        self._depth = 0
-        fcntl.lockf(self.fd, fcntl.LOCK_UN)
-
 
 class Mutex:
     """``with lock:`` as above, for threads too; about a microsecond, without a system call while nobody waits.
@@ -95,12 +89,8 @@ class Mutex:
         """Let it go, where this leaves the outermost block."""
         self._mutex.__exit__()
 
-    def leave(self) -> None:
-        """Let it go, however often this thread entered: what an interrupt kept from leaving is over."""
-        self._mutex.leave()
-
     def close(self) -> None:
-        """Give the mutex up for good, and let go of it if an interrupt kept this thread from doing so.
+        """Give the mutex up for good, and let go of it if a second Ctrl-C kept this thread from it.
 
         The C library keeps a list of those that a thread holds, through the mutexes themselves: memory with one that is
         held must not be unmapped, or the thread writes to whatever lies there next. So if another thread holds it, the
@@ -124,36 +114,19 @@ def new_lock(memory: Reservation) -> Lock | Mutex:
 
 
 class Section:
-    """The consumer's: excludes the workers and this process's other threads.
-
-    Where an interrupt kept it from ending, ``end`` does.
-    """
+    """The consumer's: excludes the workers and this process's other threads."""
 
     def __init__(self, lock: Lock | Mutex) -> None:
         self._lock, self._threads = lock, threading.RLock()
 
     def __enter__(self) -> None:
-        try:
-            # Threads first: a record lock is the process's, and would let another thread of it in.
-            self._threads.acquire()
-            self._lock.__enter__()
-        except BaseException:
-            self.__exit__()
-            raise
+        # Threads first: a record lock is the process's, and would let another thread of it in.
+        self._threads.acquire()
+        self._lock.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._lock.__exit__()
-        finally:
-            with suppress(RuntimeError):  # an interrupt came before it was taken
-                self._threads.release()
-
-    def end(self) -> None:
-        """Nothing is locked by this thread any more."""
-        self._lock.leave()
-        with suppress(RuntimeError):
-            while True:
-                self._threads.release()
+        self._lock.__exit__()
+        self._threads.release()
 
 
 class Bell(Descriptor):

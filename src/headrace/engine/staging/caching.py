@@ -53,19 +53,6 @@ class Plan(NamedTuple):
     keep: int
 
 
-class Allotted(list[Any]):
-    """Indices of a group, with a plan for each."""
-
-    def __init__(self, indices: Sequence[Any], plans: Sequence[Plan]) -> None:
-        """One plan for each."""
-        super().__init__(indices)
-        self.plans = plans
-
-    def packed(self) -> bytes:
-        """The plans, for another process."""
-        return pack_plans(self.plans)
-
-
 def pack_plans(plans: Sequence[Plan]) -> bytes:
     """For another process: what a cache says about the samples of a group."""
     return b"".join(starmap(_PLAN.pack, plans))

@@ -11,6 +11,7 @@ from headrace.core.errors import MissingDriver
 from headrace.store.base import Kind
 from headrace.store.shards.arrays import npy_of
 from headrace.store.shards.codecs import DENSEST, INFLATION, ROOM
+from headrace.store.shards.pages import PagedColumn
 from headrace.store.shards.shard import DamagedShard
 
 MAGIC = b"PAR1"
@@ -28,7 +29,8 @@ class Footer:
             self.metadata = parquet.read_metadata(arrow.BufferReader(MAGIC + raw))
             self.schema = self.metadata.schema.to_arrow_schema()
             self._paths = [self.metadata.schema.column(at).path for at in range(self.metadata.num_columns)]
-        self._size = size
+        self._size, self._raw = size, raw[:-8]
+        self._paged: dict[str, PagedColumn] = {}
 
     def groups(self) -> list[int]:
         """The rows of each row group."""
@@ -76,6 +78,18 @@ class Footer:
                     )
         return ranges
 
+    def paged(self, group: int, column: str) -> PagedColumn | None:
+        """The pages of a column, where the file has an index of them."""
+        leaves = self.leaves(column)
+        if len(leaves) != 1:
+            return None
+        with _translated():
+            if not self.metadata.row_group(group).column(leaves[0]).has_offset_index:
+                return None
+        if column not in self._paged:
+            self._paged[column] = PagedColumn(self._raw, self._paths[leaves[0]])
+        return self._paged[column]
+
     def read(self, group: int, columns: Sequence[str], pieces: Mapping[int, bytes | memoryview]) -> dict[str, Any]:
         """The columns of a row group as Arrow's arrays, of pieces by their offset. Raises ``DamagedShard``."""
         arrow, parquet = _pyarrow()
@@ -91,6 +105,19 @@ class Footer:
         if any(len(each) != self.metadata.row_group(group).num_rows for each in found.values()):
             raise DamagedShard(f"row group {group} has other rows than its file says")
         return found
+
+
+def page_of(content: bytes, column: str, rows: int) -> Any:
+    """The one column of a small file as Arrow's array. Raises ``DamagedShard``."""
+    arrow, parquet = _pyarrow()
+    with _translated():
+        with parquet.ParquetFile(arrow.BufferReader(content), page_checksum_verification=True) as file:
+            table = file.read(use_threads=False)
+        table.validate(full=True)
+        found = table.column(column).combine_chunks()
+    if len(found) != rows:
+        raise DamagedShard(f"a page of {rows} rows has {len(found)}")
+    return found
 
 
 def payload_at(array: Any, row: int) -> bytes | memoryview:

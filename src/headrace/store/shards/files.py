@@ -125,7 +125,13 @@ class Files:
     def is_block(self, shard: int) -> bool:
         return False
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
+    def is_whole(self, shard: int) -> bool:
+        return False
+
+    def room(self, shard: int) -> int:
+        return self.shards[shard].size
+
+    def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         return Unpacked(raw, len(raw))
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:

@@ -46,12 +46,29 @@ class OpenedShards(Protocol):
         """Whether a piece holds more samples than one, and is worth keeping."""
         ...
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
-        """A piece, unpacked; only called where ``is_block``. Raises ``DamagedShard``. May take its time."""
+    def is_whole(self, shard: int) -> bool:
+        """Whether all samples of the shard lie in the same piece."""
+        ...
+
+    def room(self, shard: int) -> int:
+        """Bytes that all samples of the shard take where they lie."""
+        ...
+
+    def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
+        """The piece from ``begin``, unpacked, where ``is_block``. Raises ``DamagedShard``. May take its time."""
         ...
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:
         """Payload and label, of the piece or block. Raises ``DamagedShard``."""
+        ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """Opened shards that know at once where all samples lie."""
+
+    def places(self) -> Sequence[int]:
+        """The place of each sample, in the order of the keys: its number as they lie, one shard behind the other."""
         ...
 
 

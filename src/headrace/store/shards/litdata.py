@@ -150,7 +150,13 @@ class Chunks:
     def is_block(self, shard: int) -> bool:
         return self.about.packed
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
+    def is_whole(self, shard: int) -> bool:
+        return self.is_block(shard)
+
+    def room(self, shard: int) -> int:
+        return self.shards[shard].size
+
+    def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         found = memoryview(unpacked(raw, "zstd", zstd_size(raw)))
         return Unpacked((_table(found, self.about.chunks[shard]), found), len(found))
 
@@ -222,7 +228,7 @@ class Chunks:
         try:
             if self.is_block(shard):
                 (raw,) = yield [Wanted(of.object, 0, of.size, of.etag)]
-                table, content = self.block(shard, raw).value
+                table, content = self.block(shard, raw, 0, None).value
                 for position in range(count):
                     piece = content[slice(*self._borders(shard, position, table, len(content)))]
                     self._note(found, sources, piece, self._places(piece, len(piece)))

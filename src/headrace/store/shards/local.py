@@ -64,7 +64,7 @@ class LocalShards(ShardCatalogue, LocalStore):
             return self._place.read(wanted)
         found = self._blocks.get(wanted)
         if found is None:
-            made = opened.block(shard, self._place.read(wanted))
+            made = opened.block(shard, self._place.read(wanted), wanted.begin, table)
             self._blocks.put(wanted, made)
             found = made.value
         return found

@@ -146,6 +146,9 @@ class MdsShards:
             found += [f"{stream}{key}" for key in numbered(end - first)]
         return found
 
+    def places(self) -> Sequence[int]:
+        return range(self._starts[-1])
+
     def find(self, key: str) -> tuple[int, int] | None:
         stream, slash, name = key.rpartition("/")
         if f"{stream}{slash}" not in self.streams:
@@ -174,7 +177,13 @@ class MdsShards:
     def is_block(self, shard: int) -> bool:
         return self.described[shard].algorithm is not None
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
+    def is_whole(self, shard: int) -> bool:
+        return self.is_block(shard)
+
+    def room(self, shard: int) -> int:
+        return self.shards[shard].size
+
+    def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         about = self.described[shard]
         assert about.algorithm is not None
         found = memoryview(unpacked(raw, about.algorithm, about.size))
@@ -220,7 +229,7 @@ class MdsShards:
         try:
             if self.is_block(shard):
                 (raw,) = yield [Wanted(of.object, 0, of.size, of.etag)]
-                table, content = self.block(shard, raw).value
+                table, content = self.block(shard, raw, 0, None).value
                 for position in range(about.samples):
                     piece = content[slice(*self._borders(shard, position, table, len(content)))]
                     self._note(found, about, sources, _values(about, piece, sources.values()))

@@ -1,17 +1,22 @@
-"""Parquet files as shards: a row is a sample, and what is read at once is a row group's part of the payload column."""
+"""Parquet files as shards: a row is a sample. What is read at once is a page of the payload's column, where there is an
+index of pages, and a row group's part of it otherwise.
+"""
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from headrace.store.base import RESERVED, Kind, Label, LabelKind
-from headrace.store.shards.columnar import MAGIC, Footer, listed, payload_at, size_of
+from headrace.store.shards.columnar import MAGIC, Footer, listed, page_of, payload_at, size_of
 from headrace.store.shards.listing import found_files
 from headrace.store.shards.numbered import numbered, position_of
+from headrace.store.shards.pages import PagedColumn, PagePlaces
 from headrace.store.shards.recent import Unpacked
 from headrace.store.shards.shard import DamagedShard, Each, Listed, Shard, Steps, Wanted
 from headrace.store.url import StoreUrl
@@ -72,6 +77,20 @@ class RowGroup(NamedTuple):
     rows: int
 
 
+class GroupTable(NamedTuple):
+    """What has to be known of a row group before its rows can be read."""
+
+    labels: Any
+    places: PagePlaces | None
+    dictionary: bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about."""
+        pages = 0 if self.places is None else 96 * len(self.places.offsets)
+        return pages + len(self.dictionary) + int(getattr(self.labels, "nbytes", 0))
+
+
 class SamePlace(Sequence[int]):
     """The offsets of samples that all lie in one piece."""
 
@@ -113,7 +132,7 @@ class RowGroups:
         self.labels = LabelKind.NONE
         if self._label is not None:
             self.labels = LabelKind.INTEGER if self._holds[self._label] is Kind.INTEGER else LabelKind.BLOB
-        self.shards = [self._shard(each) for each in self._groups]
+        self.shards = [self._shard(number, each) for number, each in enumerate(self._groups)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_parsed": {}}
@@ -147,34 +166,80 @@ class RowGroups:
         }
 
     def table(self, shard: int) -> Steps[Any] | None:
-        return None if self._label is None else self._labels_of(shard)
+        return None if self._label is None and self._pages_of(shard) is None else self._table(shard)
 
     def piece(self, shard: int, position: int, table: Any) -> Wanted:
         of = self.shards[shard]
+        if table is not None and table.places is not None:
+            begin, end = table.places.range(position)
+            return Wanted(of.object, begin, end, of.etag)
         assert not callable(of.offsets)
         return Wanted(of.object, of.offsets[0], of.offsets[1], of.etag)
 
     def is_block(self, shard: int) -> bool:
         return True
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
-        of = self.shards[shard]
-        assert not callable(of.offsets)
-        arrays = self._footer(self._groups[shard].file).read(
-            self._groups[shard].group, [self._data], {of.offsets[0]: raw}
-        )
-        return Unpacked(arrays[self._data], size_of(arrays))
+    def is_whole(self, shard: int) -> bool:
+        return self._pages_of(shard) is None
+
+    def room(self, shard: int) -> int:
+        about = self._groups[shard]
+        return sum(end - begin for begin, end in self._footer(about.file).range(about.group, [self._data]))
+
+    def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
+        about, pages = self._groups[shard], self._pages_of(shard)
+        if pages is None:
+            arrays = self._footer(about.file).read(about.group, [self._data], {begin: raw})
+            return Unpacked((arrays[self._data], 0), size_of(arrays))
+        page = table.places.at(begin)
+        rows = table.places.rows_of(page)
+        values = page_of(pages.file(about.group, rows, table.dictionary, raw), self._data, rows)
+        return Unpacked((values, table.places.first_rows[page]), values.nbytes)
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:
-        payload = payload_at(piece, position)
+        values, first = piece
+        if not first <= position < first + len(values):
+            raise DamagedShard("it does not lie in that page")
+        payload = payload_at(values, position - first)
         if self._label is None:
             return payload, None
         if self.labels is LabelKind.BLOB:
-            return payload, bytes(payload_at(table, position))
-        label = table[position]
+            return payload, bytes(payload_at(table.labels, position))
+        label = table.labels[position]
         if label is None:
             raise DamagedShard("its label is missing")
         return payload, int(label)
+
+    def _table(self, shard: int) -> Steps[GroupTable]:
+        labels = None if self._label is None else (yield from self._labels_of(shard))
+        places, dictionary = None, b""
+        if self._pages_of(shard) is not None:
+            of, places = self.files[self._groups[shard].file], (yield from self._places(shard))
+            if places.dictionary[0] < places.dictionary[1]:
+                (raw,) = yield [Wanted(of.object, *places.dictionary, of.etag)]
+                dictionary = bytes(raw)
+        return GroupTable(labels, places, dictionary)
+
+    def _places(self, shard: int) -> Steps[PagePlaces]:
+        about, pages = self._groups[shard], self._pages_of(shard)
+        assert pages is not None
+        of = self.files[about.file]
+        begin, end = pages.index(about.group)
+        if not 4 <= begin < end <= of.size:
+            raise DamagedShard(f"the index of its pages is to lie from {begin} to {end} of {of.size} bytes")
+        (raw,) = yield [Wanted(of.object, begin, end, of.etag)]
+        return pages.places(about.group, raw, about.rows, of.size)
+
+    def _offsets(self, shard: int) -> Steps[Sequence[int]]:
+        places = yield from self._places(shard)
+        found = array("Q")
+        for page, (begin, size) in enumerate(zip(places.offsets, places.sizes, strict=True)):
+            found.extend((begin, begin + size) * places.rows_of(page))
+        return found
+
+    def _pages_of(self, shard: int) -> PagedColumn | None:
+        about = self._groups[shard]
+        return self._footer(about.file).paged(about.group, self._data) if about.rows else None
 
     def _labels_of(self, shard: int) -> Steps[Any]:
         assert self._label is not None
@@ -201,8 +266,8 @@ class RowGroups:
         except DamagedShard as error:
             raise DamagedShard(f"row group {about.group} of {of.object!r} cannot be read: {error}") from error
 
-    def _shard(self, about: RowGroup) -> Shard:
-        """A row group, whose rows all lie in the same piece."""
+    def _shard(self, number: int, about: RowGroup) -> Shard:
+        """A row group, whose rows all lie in the same piece, unless there is an index of its pages."""
         of, footer = self.files[about.file], self._footer(about.file)
         try:
             ranges = footer.range(about.group, [self._data])
@@ -210,6 +275,8 @@ class RowGroups:
             raise DamagedShard(f"{of.object!r}: {error}") from None
         if not ranges:
             raise DamagedShard(f"{of.object!r} has no column {self._data!r}")
+        if self._pages_of(number) is not None:
+            return Shard(*of, partial(self._offsets, number))
         return Shard(*of, SamePlace(min(begin for begin, _ in ranges), max(end for _, end in ranges), about.rows))
 
     def _roles(self) -> tuple[str, str | None]:

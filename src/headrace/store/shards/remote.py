@@ -10,10 +10,11 @@ import numpy as np
 from headrace.core.errors import StoreError, StoreRefused
 from headrace.store.background import run_here
 from headrace.store.base import Row, Session
+from headrace.store.hedge import Hedging
 from headrace.store.neighbours import Lying, NeighbourStore
 from headrace.store.shards.bucket_place import GAP, BucketPlace
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing, one_line
-from headrace.store.shards.formats import Format, OpenedShards
+from headrace.store.shards.formats import Format, OpenedShards, Placed
 from headrace.store.shards.recent import Shared, Unpacked
 from headrace.store.shards.shard import DamagedShard, Steps, Wanted
 from headrace.store.url import StoreUrl
@@ -42,15 +43,23 @@ class RemoteShards(ShardCatalogue, NeighbourStore):
 
     def lying(self, keys: Sequence[str]) -> Lying:
         opened = self._open()
-        found = np.empty((len(keys), 2), np.int64)
-        for number, key in enumerate(keys):
-            place = opened.find(key)
-            if place is None:
-                raise missing(self.name, key)
-            found[number] = place
-        whole = bool(opened.shards) and all(map(opened.is_block, range(len(opened.shards))))
-        sizes = np.array([shard.size for shard in opened.shards], np.int64)
-        return Lying(found[:, 0], found[:, 1], np.array(opened.counts(), np.int64), sizes, whole)
+        counts = np.array(opened.counts(), np.int64)
+        if len(keys) == counts.sum() and isinstance(opened, Placed) and list(keys) == opened.keys():
+            places = np.asarray(opened.places(), np.int64)  # a hundred times as fast as to find each
+            shards = np.searchsorted(np.cumsum(counts), places, "right")
+            found = np.stack([shards, places - (np.cumsum(counts) - counts)[shards]], 1)
+        else:
+            found = np.array([self._find(opened, key) for key in keys], np.int64).reshape(-1, 2)
+        every = range(len(opened.shards))
+        whole = bool(every) and all(map(opened.is_whole, every))
+        sizes = np.array([opened.room(shard) for shard in every], np.int64)
+        return Lying(found[:, 0], found[:, 1], counts, sizes, whole)
+
+    def _find(self, opened: OpenedShards, key: str) -> tuple[int, int]:
+        found = opened.find(key)
+        if found is None:
+            raise missing(self.name, key)
+        return found
 
     def _ran(self, steps: Steps[T]) -> T:
         return run_here(self._place.run(steps))
@@ -63,6 +72,7 @@ class ShardSession:
         self._opened, self._place, self._store = opened, place, store
         self._tables, self._blocks = Shared(TABLES), Shared(BLOCKS)
         self._counts = opened.counts()
+        self._hedging = Hedging()
 
     async def get(self, key: str) -> Row:
         opened = self._opened
@@ -70,7 +80,7 @@ class ShardSession:
         try:
             table = await self._table_of(shard)
             wanted = opened.piece(shard, position, table)
-            piece = await (self._block_of(shard, wanted) if opened.is_block(shard) else self._read(wanted))
+            piece = await (self._block_of(shard, wanted, table) if opened.is_block(shard) else self._read(wanted))
             payload, label = opened.row(shard, position, piece, table)
         except StoreError as error:
             error.key = key
@@ -88,8 +98,7 @@ class ShardSession:
             table = await self._table_of(shard)
             places = [self._piece(shard, each, table) for each in positions]
             if self._opened.is_block(shard):
-                block = await self._block_of(shard, self._opened.piece(shard, position, table))
-                return [self._row(shard, each, block, table) for each in positions]
+                return await self._from_blocks(shard, positions, places, table)
             there = [place for place in places if place is not None]
             if not there:
                 raise DamagedShard("it is damaged, and so are its neighbours")
@@ -139,8 +148,21 @@ class ShardSession:
         steps = self._opened.table(shard)
         return None if steps is None else await self._tables.get(shard, 0, lambda: self._table(steps))
 
-    async def _block_of(self, shard: int, wanted: Wanted) -> Any:
-        return await self._blocks.get(wanted, wanted.end - wanted.begin, lambda: self._block(shard, wanted))
+    async def _block_of(self, shard: int, wanted: Wanted, table: Any) -> Any:
+        return await self._blocks.get(wanted, wanted.end - wanted.begin, lambda: self._block(shard, wanted, table))
+
+    async def _from_blocks(
+        self, shard: int, positions: range, places: Sequence[Wanted | None], table: Any
+    ) -> list[Row | None]:
+        """Neighbours out of the blocks they lie in, which may be several. Raises what reading one of them raises."""
+        wanted = sorted({place for place in places if place is not None})
+        blocks = dict(
+            zip(wanted, await asyncio.gather(*(self._block_of(shard, each, table) for each in wanted)), strict=True)
+        )
+        return [
+            None if place is None else self._row(shard, each, blocks[place], table)
+            for each, place in zip(positions, places, strict=True)
+        ]
 
     async def _table(self, steps: Steps[Any]) -> Unpacked:
         table = await self._place.run(steps)
@@ -149,8 +171,8 @@ class ShardSession:
     async def _read(self, wanted: Wanted) -> bytes | memoryview:
         if wanted.begin == wanted.end:
             return b""
-        return await self._place.bucket.read(*wanted)
+        return await self._hedging.read(wanted.end - wanted.begin, lambda: self._place.bucket.read(*wanted))
 
-    async def _block(self, shard: int, wanted: Wanted) -> Unpacked:
+    async def _block(self, shard: int, wanted: Wanted, table: Any) -> Unpacked:
         raw = await self._read(wanted)
-        return await asyncio.to_thread(self._opened.block, shard, raw)
+        return await asyncio.to_thread(self._opened.block, shard, raw, wanted.begin, table)

@@ -97,6 +97,9 @@ class TarShards:
     def keys(self) -> list[str]:
         return list(self.index.keys)
 
+    def places(self) -> Sequence[int]:
+        return self.index.order
+
     def find(self, key: str) -> tuple[int, int] | None:
         number = self.index.find(key)
         if number is None:
@@ -134,7 +137,13 @@ class TarShards:
     def is_block(self, shard: int) -> bool:
         return False
 
-    def block(self, shard: int, raw: bytes | memoryview) -> Unpacked:
+    def is_whole(self, shard: int) -> bool:
+        return False
+
+    def room(self, shard: int) -> int:
+        return self.shards[shard].size
+
+    def block(self, shard: int, raw: bytes | memoryview, begin: int, table: Any) -> Unpacked:
         return Unpacked(raw, len(raw))
 
     def row(self, shard: int, position: int, piece: Any, table: Any) -> tuple[bytes | memoryview, Label]:

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler
 from headrace.core.errors import LoaderClosed, StateMismatch
 from headrace.engine.consumer.ordering import indices
 from headrace.engine.consumer.ordering.sources import source
-from headrace.engine.worker import signals
+from headrace.engine.step import IterationStep
 from headrace.engine.worker.stateful import is_stateful, load
 
 
@@ -22,22 +22,29 @@ class Order:
     Where an epoch goes on and the sampler has no state of its own, what was drawn is drawn again at once.
     """
 
-    def __init__(self, index_sampler: Any, saved: dict[str, Any] | None = None, pending: Any = ()) -> None:
+    def __init__(
+        self,
+        index_sampler: Any,
+        saved: dict[str, Any] | None = None,
+        pending: Any = (),
+        step: IterationStep | None = None,
+    ) -> None:
         """``saved``: what ``state`` returned, to go on from there; ``pending``: batches of indices that were drawn.
+
+        ``step``: in windows of which the sampler runs.
 
         Raises ``StateMismatch``, also when pending ones are none of those drawn.
         """
         self._sampler, self._inner = index_sampler, _innermost(index_sampler)
-        self._saved = saved or {}
+        self._saved, self._step = saved or {}, step or IterationStep()
         self._source = source(index_sampler, self._inner)
         self._promised: str | None = self._saved.get("random")
         self._random: str | None = None
         self._started = self._exhausted = False
         self._full = index_sampler.batch_size if type(index_sampler) is BatchSampler else 0  # fewer: it was the last
-        self._previous = _Drawn(0, 0)  # what was drawn before the last item
-        self._last: tuple[_Drawn, Any] = (self._previous, None)  # what was drawn with it, and the item
+        self._last: tuple[_Drawn, Any] = (_Drawn(0, 0), None)  # what was drawn with the last item, and that
         # And how a stateful sampler stood, or why it could not say: it draws all the same.
-        self._base: tuple[_Drawn, tuple[str, Any] | Exception | None] = (self._previous, None)
+        self._base: tuple[_Drawn, tuple[str, Any] | Exception | None] = (_Drawn(0, 0), None)
         self._drawing = False
         self._given: deque[tuple[int, Any]] = deque()  # one at most: its number, and the item
         self._owed: Counter[Any] = Counter(
@@ -54,23 +61,18 @@ class Order:
         self._iterator = self._new()
         self._repeats = _repeats(self._sampler, self._inner) or is_stateful(self._iterator)
         if self._saved.get("drawn") or self._owed:
-            self._start()
+            self._step.opened(self._start)
 
     def _new(self) -> Iterator[Any]:
         with self._source.set_to(self._saved.get("began")):
-            return iter(self._sampler)
+            return self._step.opened(lambda: iter(self._sampler))
 
-    def item(self, number: int) -> Any:
-        """The index, or batch of indices, drawn as the one of that number; the sampler's own exceptions come through.
-
-        Asked for the same one again, it is the same: an interrupt may keep the caller from noting it.
-        """
-        if self._started and number <= self._last[0].count:
-            return self._last[1]
+    def draw(self) -> Any:
+        """The next index, or batch of indices; the sampler's own exceptions come through."""
         if self._exhausted:
             raise StopIteration
         if not self._is_given():
-            self._draw()
+            self._ask()
         if not self._is_given():
             self._exhausted = True
             self._drawing = False
@@ -82,36 +84,30 @@ class Order:
         """Whether the sampler gave the item after the last one noted, and it was not noted yet."""
         return bool(self._given) and self._given[0][0] > self._last[0].count
 
-    def _draw(self) -> None:
+    def _ask(self) -> None:
         """Have the sampler give its next item, if there is one. One that raised is asked again later, as torch does."""
         interrupted, self._drawing = self._drawing, True
         if interrupted and self._repeats:
             self._recover()
         try:
             self._next()
-        except Exception as error:
-            self._drawing = signals.is_raised_by_handler(error)  # then where the sampler stands is unknown
+        except Exception:
+            self._drawing = self._step.interrupted  # then where the sampler stands is unknown
             raise
         if interrupted and not self._repeats and not self._given and inspect.isgenerator(self._iterator):
             raise LoaderClosed(_BROKEN_OFF)
 
     def _note(self, item: Any) -> None:
         before = self._last[0]
-        self._previous = before
         self._last = _Drawn(before.count + 1, indices.digest(item, before.digest)), item
         self._drawing = False
 
     def _next(self) -> None:
         if not self._started:
-            self._start()
+            self._step.opened(self._start)
         self._given.clear()
         # In C, so that no interrupt comes between the sampler's giving it and its being kept here.
-        self._given.extend(zip((self._last[0].count + 1,), self._further(1), strict=False))
-
-    @property
-    def first(self) -> int:
-        """The number of the item that is drawn next, when nothing was drawn here."""
-        return 1 + int(self._saved.get("drawn", 0))
+        self._step.opened(self._given.extend, zip((self._last[0].count + 1,), self._further(1), strict=False))
 
     def _start(self) -> None:
         saved = self._saved
@@ -123,7 +119,6 @@ class Order:
             self._pass(saved.get("again", 0))
         else:
             self._draw_again(drawn)
-        self._previous = drawn
         self._last = drawn, None
         try:
             self._base = drawn, self._live()
@@ -205,15 +200,15 @@ class Order:
             load(self._iterator, state[1], "sampler's iterator")
         self._pass(drawn.count - before.count)
 
-    def state(self, number: int) -> dict[str, Any]:
-        """Where the draw stands after that many items; JSON-serialisable unless a sampler's own state is not."""
+    def state(self) -> dict[str, Any]:
+        """Where the draw stands; JSON-serialisable unless a sampler's own state is not."""
         if not self._started and self._saved:
             return dict(self._saved)
-        drawn = self._last[0] if number >= self._last[0].count else self._previous
+        drawn = self._last[0]
         state: dict[str, Any] = {"drawn": drawn.count, "digest": drawn.digest}
         before, known = self._base if self._started else (drawn, self._live())
         if known is not None:
-            if self._started and (self._drawing or drawn is not self._last[0]):
+            if self._started and self._drawing:
                 if isinstance(known, Exception):
                     raise known
                 state["again"] = drawn.count - before.count  # the sampler's own may be of one item more
@@ -222,7 +217,7 @@ class Order:
             assert isinstance(known, tuple)
             state[known[0]] = copy.deepcopy(known[1])
             if known[0] == "sampler":
-                state["exhausted"] = self._exhausted or (drawn is self._last[0] and self._is_short(self._last[1]))
+                state["exhausted"] = self._exhausted or self._is_short(self._last[1])
             return state
         if isinstance(getattr(self._inner, "epoch", None), int) and hasattr(self._inner, "set_epoch"):
             state["epoch"] = self._inner.epoch

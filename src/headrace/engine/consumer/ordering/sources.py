@@ -17,7 +17,7 @@ _DRAW_NOTHING = (SequentialSampler, DistributedSampler, list, tuple, range)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RandomSource:
     """The generators that one sampler uses."""
 
     read: Callable[[], str | None]
@@ -50,19 +50,19 @@ class Source:
             self.write(now)
 
 
-def source(index_sampler: Any, inner: Any) -> Source:
+def source(index_sampler: Any, inner: Any) -> RandomSource:
     """That of ``inner``, the sampler that draws, under ``index_sampler``."""
     if hasattr(inner, "generator"):
         own = inner.generator if isinstance(inner.generator, torch.Generator) else torch.default_generator
-        return Source(
+        return RandomSource(
             lambda: pack_random(own.get_state()),
             lambda state: _set(own, state),
             shared=own is torch.default_generator,
             at_iter=False,
         )
     if type(inner) in _DRAW_NOTHING:
-        return Source(lambda: None, lambda _: None, shared=True, at_iter=False)
-    return Source(
+        return RandomSource(lambda: None, lambda _: None, shared=True, at_iter=False)
+    return RandomSource(
         lambda: packed(generators.captured()),
         lambda state: generators.restore(unpacked(state)),
         shared=True,

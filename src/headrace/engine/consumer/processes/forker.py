@@ -11,9 +11,9 @@ import time
 from contextlib import suppress
 from multiprocessing.context import BaseContext
 
+from headrace.engine.step import ALL, held
 from headrace.engine.worker import forking
 from headrace.engine.worker.job import Job
-from headrace.engine.worker.signals import ALL, held
 from headrace.sched.resume import Resume
 
 ANSWER_SECONDS = 30.0

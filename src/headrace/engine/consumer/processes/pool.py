@@ -15,8 +15,8 @@ from headrace.engine.consumer.processes.starting import Child, Starter, await_en
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell, Mutex, Section, new_lock
 from headrace.engine.memory.reservation import Reservation
+from headrace.engine.step import IterationStep, held
 from headrace.engine.worker.job import Task, Wiring
-from headrace.engine.worker.signals import held
 from headrace.sched import twin
 from headrace.sched.consumer import ConsumerLedger
 from headrace.sched.gauges import Gauges
@@ -37,9 +37,20 @@ class Pool:
     """
 
     def __init__(
-        self, memory: Reservation, lanes: int, context: BaseContext, task: Task, base_seed: int, log: StoryLog
+        self,
+        memory: Reservation,
+        lanes: int,
+        context: BaseContext,
+        task: Task,
+        base_seed: int,
+        log: StoryLog,
+        step: IterationStep,
     ) -> None:
-        """Starts nothing yet. ``log``: where the story is told, if the memory has room for one."""
+        """Starts nothing yet. ``log``: where the story is told, if the memory has room for one.
+
+        ``step``: of whoever waits, who does so in windows of it.
+        """
+        self._step = step
         self.story = Story(memory.words, memory.dims, log) if memory.dims.told else None
         self.memory, self.workers = memory, lanes
         with explained("make a lock and a bell for the workers"):
@@ -148,7 +159,7 @@ class Pool:
             self._poll.register(*besides)
         look = min(START_SECONDS, SAMPLE_SECONDS)
         patience = look if seconds is None else min(max(0.0, seconds), look)
-        events = self._poll.poll(0 if self._dead else 1000 * patience)
+        events = self._step.opened(self._poll.poll, 0 if self._dead else 1000 * patience)
         for fd, _ in events:
             if fd == self._wiring.consumer.fd:
                 self._wiring.consumer.wait()

@@ -26,10 +26,10 @@ from headrace.engine.consumer.processes import forker
 from headrace.engine.consumer.processes.forker import Forker, ForkerGone
 from headrace.engine.memory.limits import explained
 from headrace.engine.memory.lock import Bell
+from headrace.engine.step import ALL, held
 from headrace.engine.worker import process as worker
 from headrace.engine.worker.job import Job, Task, Wiring
 from headrace.engine.worker.moment import TaskAtMoment
-from headrace.engine.worker.signals import ALL, held
 from headrace.sched.resume import Resume
 
 NEEDED = 5

@@ -2,112 +2,57 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from headrace.cache.words import LOOK
 from headrace.core.errors import StoreError
-from headrace.engine.consumer.supply.exchange import ExchangedGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.wire import Arrived
-from headrace.engine.staging.caching import Allotted, Plan, pack_plans
-from headrace.engine.worker import signals
+from headrace.engine.staging.caching import Plan, pack_plans
 from headrace.sched.acts import Arrangement
-from headrace.sched.arrivals import Arrivals, ArrivedGroup
-from headrace.sched.groups import Groups
+from headrace.sched.arrivals import Arrivals
 from headrace.sched.hand import NOT_YET, NotYet
+from headrace.sched.source import Group, Source
 
 AHEAD = 2
 """Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""
 
 
-class Planned(list[Any]):
-    """Indices of a group, and where the row of each lies; None: the worker gets it by itself."""
-
-    def __init__(
-        self, group: ArrivedGroup[Arrived | None], free: Callable[[Iterable[Arrived]], None], plans: Sequence[Plan]
-    ) -> None:
-        """``free``: called with the places that are not needed any more. ``plans``: of a cache, where there is one."""
-        super().__init__(group.indices)
-        self.group, self._free, self._plans = group, free, plans
-
-    @property
-    def places(self) -> list[Arrived | None]:
-        """Of the rows, one for each index."""
-        return self.group.payloads
-
-    def packed(self) -> bytes:
-        """For a worker: the places, and then the plans."""
-        return wire.places(self.places) + (pack_plans(self._plans) if self._plans else b"")
-
-    def settled(self, positions: Iterable[int]) -> None:
-        """These samples were delivered or given up. Saying it again changes nothing."""
-        places = [self.places[position] for position in positions]
-        self._free(place for place in places if place is not None)
-
-
 class ArrivingGroups:
-    """``Groups`` with a network between the sampler and the workers. It never waits.
-
-    What was drawn is in one place at any moment, whatever interrupts it: with the groups it draws from, or among the
-    arrivals until it was published.
-    """
+    """Groups with a network between their source and the workers: a ``Source`` that never waits."""
 
     def __init__(
-        self,
-        groups: Groups | ExchangedGroups,
-        fetcher: Fetcher,
-        key: Callable[[Any], str],
-        arrangement: Arrangement,
-        displacement: int,
+        self, groups: Source, fetcher: Fetcher, key: Callable[[Any], str], arrangement: Arrangement, displacement: int
     ) -> None:
         """``key``: of a sample, by its index. ``displacement``: see ``Arrivals``."""
         self._groups, self._fetcher, self._key = groups, fetcher, key
         self._arrangement, self._displacement = arrangement, displacement
         self._arrivals: Arrivals[Arrived | None] = Arrivals(arrangement, displacement=displacement)
-        self._head: Planned | None = None
         self._plans: dict[int, Plan] = {}  # of what was drawn and not published, where there is a cache
         self._live: dict[int, Arrived] = {}  # published and not settled, by offset
         self.is_drawn = False
-        """Whether all of the epoch was asked for."""
-        self._before: ArrivingGroups | None = None  # what this one takes over from
 
-    def head(self) -> Planned | NotYet | None:
-        """The next group that is here, the same one until it was ``taken``; ``NOT_YET`` while rows are under way."""
-        if self.drawn is not None:
-            return self.drawn
-        if self._before is not None:
-            self._before.abandon()
-            self._before = None
+    def next(self) -> Group | NotYet | None:
+        """The next group that is here; ``NOT_YET`` while rows are under way, None at the end."""
         self.ask()
         group = self._arrivals.next()
         if group is None:
             return None if self.is_drawn and self._arrivals.is_empty else NOT_YET
-        self._live.update((place.offset, place) for place in group.payloads if place is not None)
-        plans = [self._plans[number] for number in group.numbers] if self._plans else []
-        self._head = Planned(group, self._free, plans)
-        return self._head
+        self._arrivals.publish(group)
+        places = [place for place in group.payloads if place is not None]
+        self._live.update((place.offset, place) for place in places)
+        self._fetcher.taken(places)
+        plans = [self._plans.pop(number, Plan(0, 0)) for number in group.numbers] if self._plans else []
+        release = partial(self._settle, group.payloads)
+        return Group(group.indices, group.payloads, partial(_packed, plans), release)
 
     @property
     def _asks_for_more(self) -> bool:
         """Whether the fetcher would like to be asked for more; what a cache has is not drawn much further ahead."""
         missing, most = self._arrivals.missing, self._fetcher.ask_for
         return missing < most and (not self._plans or len(self._plans) - missing < AHEAD * most)
-
-    @property
-    def drawn(self) -> Planned | None:
-        """The head, while it is nobody else's."""
-        head = self._head
-        return None if head is None or self._arrivals.is_published(head.group) else head
-
-    def taken(self) -> None:
-        """The head is in somebody else's care."""
-        if self._head is not None:
-            self._arrivals.publish(self._head.group)
-            self._fetcher.taken(place for place in self._head.places if place is not None)
-            for number in self._head.group.numbers:
-                self._plans.pop(number, None)
-            self._head = None
 
     def ask(self) -> None:
         """Have as many rows brought as the fetcher would like to be asked for."""
@@ -117,34 +62,29 @@ class ArrivingGroups:
         self._fetcher.pump()
 
     def _draw(self) -> None:
-        """Draw a group and ask for its rows; one that an interrupt broke off is asked for now."""
-        group = self._groups.head()
-        if group is None:
-            self.is_drawn = True
+        """Draw a group and ask for its rows."""
+        group = self._groups.next()
+        if group is None or group is NOT_YET:
+            self.is_drawn = group is None
             return
-        if not any(drawn is group for drawn in self._arrivals.drawn):
-            self._arrivals.draw(group, self._fetcher.number(len(group)))
-        self._ask()
-        self._groups.taken()
+        numbers = self._arrivals.draw(group.indices, self._fetcher.number(len(group.indices)))
+        if group.made_of:
+            self._plans.update(zip(numbers, (plan for plan, _ in group.made_of), strict=True))
+        self._request(numbers, group.indices)
 
-    def _ask(self) -> None:
-        """Have what was drawn last brought."""
+    def _request(self, numbers: range, indices: list[Any]) -> None:
+        """Ask for the rows of a group that was drawn."""
         keys: dict[int, str] = {}
         unasked: list[int] = []
-        newest, group = self._arrivals.newest(), self._arrivals.drawn[-1]
-        if isinstance(group, Allotted):
-            self._plans.update(zip((number for number, _ in newest), group.plans, strict=True))
-        for number, index in newest:
+        for number, index in zip(numbers, indices, strict=True):
             plan = self._plans.get(number)
             if plan is not None and plan.word not in {0, LOOK}:  # the cache has it
                 unasked.append(number)
                 continue
             try:
                 keys[number] = self._key(index)
-            except Exception as error:
-                if signals.is_raised_by_handler(error):
-                    raise
-                unasked.append(number)  # an index the dataset has not: the worker will raise what it says
+            except Exception:  # noqa: BLE001  (an index the dataset has not: the worker will raise what it says)
+                unasked.append(number)
         self._arrivals.arrive_at_once(unasked, None)
         self._fetcher.ask(keys, self._arrived)
 
@@ -152,13 +92,16 @@ class ArrivingGroups:
         if not self._arrivals.arrive(place.number, place):
             self._fetcher.free([place])
 
-    def _free(self, places: Iterable[Arrived]) -> None:
-        freed = list(places)
+    def _settle(self, places: Sequence[Arrived | None], positions: Iterable[int]) -> None:
+        """These samples of a group were delivered or given up. Saying it again changes nothing."""
+        settled = [place for position in positions if (place := places[position]) is not None]
+        # Those that are not live were forgotten, and what lies there now is another's.
+        freed = [place for place in settled if self._live.get(place.offset) is place]
         for place in freed:
-            self._live.pop(place.offset, None)
+            del self._live[place.offset]
         self._fetcher.free(freed)
 
-    def waited_for(self) -> tuple[int, int]:
+    def wakes(self) -> tuple[int, int]:
         """A descriptor, and events of it, by which more groups announce themselves. Whoever asks for it waits."""
         if len(self._live) <= self._fetcher.batch:  # workers have next to nothing: it is the network that is waited for
             self._fetcher.waits()
@@ -166,23 +109,26 @@ class ArrivingGroups:
             self._fetcher.pump()  # or what is still to be said or heard would end every sleep at once
         return self._fetcher.waited_for()
 
-    def again(self, pending: list[list[Any]]) -> "ArrivingGroups":
-        """The same, but ``pending`` first: their rows are asked for again. This one stays as it is until then."""
-        groups = self._groups.again(pending)
-        following = ArrivingGroups(groups, self._fetcher, self._key, self._arrangement, self._displacement)
-        following._before = self
-        return following
+    def put_back(self, groups: list[list[Any]]) -> None:
+        """See ``Source``: their rows are asked for again, with those of what waits here."""
+        waiting = self._arrivals.waiting()
+        self.close()
+        self._groups.put_back(groups + waiting)
+        self._arrivals = Arrivals(self._arrangement, displacement=self._displacement)
+        self.is_drawn = False
 
-    def abandon(self) -> None:
-        """Nothing of this epoch is needed any more, nor of what it took over from and has not yet abandoned."""
-        if self._before is not None:
-            self._before.abandon()
+    def close(self) -> None:
+        """See ``Source``."""
         self._arrivals.give_up()
-        self._fetcher.forget(self._arrived)  # which knows more than is noted here, if an interrupt came
+        self._plans.clear()
+        self._live.clear()
+        self._fetcher.forget(self._arrived)
 
-    def progress(self, held: list[list[Any]], besides: list[Any] | None = None) -> dict[str, Any]:
-        """For a resume: ``held``, drawn and not delivered, and what waits here; not the head if it is ``besides``."""
-        head, drawn = self.drawn, self._arrivals.drawn
-        is_held = head is not None and any(head is group for group in besides or ())
-        elsewhere = frozenset(head.group.numbers) if head is not None and is_held else frozenset[int]()
-        return self._groups.progress(held + self._arrivals.waiting(elsewhere), drawn)
+    def state(self, owed: list[list[Any]]) -> dict[str, Any]:
+        """See ``Source``."""
+        return self._groups.state(owed + self._arrivals.waiting())
+
+
+def _packed(plans: Sequence[Plan], places: Sequence[Arrived | None]) -> bytes:
+    """For a worker: the places, and then the plans."""
+    return wire.places(places) + (pack_plans(plans) if plans else b"")

@@ -1,6 +1,6 @@
 """Groups of indices as a shared cache answers them: what it has of each, and in completion order others in exchange."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ from headrace.cache.words import LOOK, NOWHERE, Array
 from headrace.core.errors import StateMismatch
 from headrace.engine.consumer.ordering.saved import bitmap
 from headrace.engine.consumer.supply.membership import Hits, Membership
-from headrace.engine.staging.caching import Allotted, Plan
-from headrace.sched.groups import Answers, Groups
+from headrace.engine.staging.caching import Plan, pack_plans
+from headrace.sched.hand import NOT_YET, NotYet
+from headrace.sched.source import Group, Source
 
 
 class Unshared:
@@ -71,24 +72,17 @@ class Numbering(NamedTuple):
         return found
 
 
-class Pending(list[list[Any]]):
-    """Batches to be made, and what of the epoch was delivered when they were: only together do they make sense."""
-
-    def __init__(self, groups: Iterable[list[Any]], done: Callable[[], Array], *, strayed: bool) -> None:
-        super().__init__(groups)
-        self.done, self.strayed = done, strayed
-
-
 class ExchangedGroups:
-    """``Groups`` with a cache between the sampler and the workers.
+    """Groups with a cache between their source and the workers: a ``Source``.
 
-    What was served is noted here, by one store together with the group it is in; what remains follows from that, and
-    is computed anew after an interrupt. So a sample is served once, whatever happens, and whatever a cache says.
+    What was served is noted here, so a sample is served once, whatever a cache says.
     """
+
+    is_drawn = False
 
     def __init__(
         self,
-        groups: Groups,
+        groups: Source,
         place: Membership | Unshared,
         numbering: Numbering,
         hits: Hits,
@@ -102,7 +96,8 @@ class ExchangedGroups:
         ``job``: what a state says of whose it is. ``strayed``: others than those drawn were served of this epoch.
         """
         self._place, self._numbering, self._hits, self._job = place, numbering, hits, job
-        self._answers = Answers(groups)
+        self._groups = groups
+        self._asked: list[Any] | None = None  # drawn, and not answered yet
         self._done = _NOTHING if done is None else done
         self._exchanges, self._strayed = done is not None, strayed
         members = numbering.members
@@ -125,28 +120,27 @@ class ExchangedGroups:
         self._served = np.empty(  # in the order served
             0 if members is None or done is None else len(members), np.int32 if small else np.int64
         )
+        self._count = 0  # of those
         self._remaining: Remaining | None = None
         self._begun = False
 
-    def head(self) -> list[Any] | None:
-        """The next group, or None at the end of the epoch; the same one until it was ``taken``."""
-        at = self._answers.at
-        if at.head is not None:
-            return at.head
-        drawn = self._answers.following()
-        if drawn is None:
-            return None
+    def next(self) -> Group | NotYet | None:
+        """The next group, answered; None at the end of the epoch."""
+        if self._asked is None:
+            drawn = self._groups.next()
+            if drawn is None or drawn is NOT_YET:
+                return drawn
+            self._asked = drawn.indices
         if not self._begun:
             self._place.begin(self._outside())
             self._begun = True
-        head, served = self._answered(drawn)
-        self._served[at.served : at.served + len(served)] = served
-        remaining, self._remaining = self._remaining, None  # until it agrees with what is noted
-        self._answers.answer(drawn, head, len(served))
-        if remaining is not None:
-            remaining.take(self._numbering.samples(served))
-            self._remaining = remaining
-        return head
+        group, served = self._answered(self._asked)
+        self._asked = None
+        self._served[self._count : self._count + len(served)] = served
+        self._count += len(served)
+        if self._remaining is not None:
+            self._remaining.take(self._numbering.samples(served))
+        return group
 
     def _outside(self) -> Array | None:
         """Samples of the cache that this job will not see in the epoch: others than the dataset's, and what it saw."""
@@ -161,7 +155,7 @@ class ExchangedGroups:
 
     def _so_far(self) -> Array:
         """All that was served."""
-        found: Array = np.concatenate([self._done, self._served[: self._answers.at.served].astype(np.int64)])
+        found: Array = np.concatenate([self._done, self._served[: self._count].astype(np.int64)])
         return found
 
     def _left(self) -> Remaining:
@@ -172,10 +166,10 @@ class ExchangedGroups:
             self._remaining = Remaining(numbering.total, known, done, np.random.default_rng())
         return self._remaining
 
-    def _answered(self, drawn: list[Any]) -> tuple[list[Any], Array]:
+    def _answered(self, drawn: list[Any]) -> tuple[Group, Array]:
         """The group to hand out, and the indices that were served by it in exchange."""
         if not self._numbering.knows(drawn):
-            return list(drawn), _NOTHING
+            return Group(list(drawn)), _NOTHING
         indices = np.array(drawn, np.int64)
         if self._exchanges:
             return self._exchanged(indices)
@@ -186,9 +180,9 @@ class ExchangedGroups:
         plans = [Plan(LOOK, NOWHERE)] * len(drawn)  # where it is drawn again in a group, whoever makes it looks
         for at, word, keep in zip(first.tolist(), answer.words.tolist(), answer.keep.tolist(), strict=True):
             plans[at] = Plan(word, keep)
-        return Allotted(drawn, plans), _NOTHING
+        return _allotted(drawn, plans), _NOTHING
 
-    def _exchanged(self, indices: Array) -> tuple[list[Any], Array]:
+    def _exchanged(self, indices: Array) -> tuple[Group, Array]:
         # What is left of an epoch that was broken off may be drawn again beside it, and counts as a draw.
         asked, remaining = self._numbering.samples(indices), self._left()
         unique = np.array(list(dict.fromkeys(asked.tolist())), np.int64)
@@ -207,58 +201,57 @@ class ExchangedGroups:
         self._strayed = self._strayed or bool(exchanged)
         served = answer.samples if self._index is None else self._index[answer.samples]
         plans = list(starmap(Plan, zip(answer.words.tolist(), answer.keep.tolist(), strict=True)))
-        return Allotted(served.tolist(), plans), served
+        return _allotted(served.tolist(), plans), served
 
-    @property
-    def drawn(self) -> list[Any] | None:
-        return self._answers.at.head
+    def ask(self) -> None:
+        """See ``Source``: nothing is known before it is asked for."""
 
-    def waited_for(self) -> tuple[int, int]:
-        """Nothing announces itself."""
-        return -1, 0
+    def put_back(self, groups: list[list[Any]]) -> None:
+        """See ``Source``: they are asked for again."""
+        if self._exchanges:
+            self._done = np.flatnonzero(np.unpackbits(self._delivered(groups), count=self._numbering.length))
+            self._count, self._remaining, self._begun = 0, None, False
+        self._groups.put_back(groups + ([] if self._asked is None else [self._asked]))
+        self._asked = None
 
-    def abandon(self) -> None:
-        """Nothing more is needed."""
-
-    def taken(self) -> None:
-        """The head is in somebody else's care."""
-        self._answers.taken()
-
-    def again(self, pending: list[list[Any]]) -> "ExchangedGroups":
-        """The same, but ``pending`` first, which ``progress`` gave: they are asked for again."""
-        groups = self._answers.again(pending)
-        done, strayed = (pending.done(), pending.strayed) if isinstance(pending, Pending) else (None, False)
-        return ExchangedGroups(groups, self._place, self._numbering, self._hits, done, self._job, strayed=strayed)
-
-    def progress(self, held: list[list[Any]], besides: list[list[Any]] | None = None) -> dict[str, Any]:
-        """For a resume: ``held``, served and not delivered, and what waits here; not the head if it is ``besides``."""
-        at = self._answers.at
-        head = [list(at.head)] if at.head and not any(at.head is group for group in besides or ()) else []
-        found = self._answers.progress(at, held + head) | ({"job": self._job} if self._job else {})
-        if not self._exchanges:
-            return found
-
-        def done() -> Array:
-            delivered = np.unpackbits(self._delivered(at.served, held + head), count=self._numbering.length)
-            return np.flatnonzero(delivered)
-
-        found["pending"] = Pending(found["pending"], done, strayed=self._strayed)
+    def state(self, owed: list[list[Any]]) -> dict[str, Any]:
+        """See ``Source``."""
+        rest = self._groups.state([] if self._asked is None else [list(self._asked)])
+        found = rest | {"pending": owed + rest["pending"]} | ({"job": self._job} if self._job else {})
         # As long as nothing but what was drawn came, what was delivered follows from the order.
-        return found | ({"exchanged": bitmap(self._delivered(at.served, held + head))} if self._strayed else {})
+        strayed = self._exchanges and self._strayed
+        return found | ({"exchanged": bitmap(self._delivered(owed))} if strayed else {})
 
-    def _delivered(self, served: int, held: list[list[Any]]) -> Bytes:
-        """A bit for each index: whether it is among the first so many served, and not ``held``."""
+    def wakes(self) -> tuple[int, int]:
+        """Nothing announces itself."""
+        return self._groups.wakes()
+
+    def close(self) -> None:
+        """See ``Source``."""
+        self._groups.close()
+
+    def _delivered(self, held: list[list[Any]]) -> Bytes:
+        """A bit for each index: whether it was served, and is not ``held``."""
         waiting = np.array([index for group in held for index in group], np.int64)
-        if self._remaining is not None and served == self._answers.at.served and self._numbering.origins is None:
+        if self._remaining is not None and self._numbering.origins is None:
             bits = self._remaining.served()
             np.bitwise_and.at(bits, waiting >> 3, ~(128 >> (waiting & 7)).astype(np.uint8))
             return bits
         # Samples are served in no order: to mark 50 million of them takes half a second.
         delivered = np.zeros(self._numbering.length, bool)
         delivered[self._done] = True
-        delivered[self._served[:served]] = True
+        delivered[self._served[: self._count]] = True
         delivered[waiting] = False
         return np.packbits(delivered)
+
+
+def _allotted(indices: list[Any], plans: list[Plan]) -> Group:
+    """A group, with what the cache says of each sample; no row was brought for it."""
+    return Group(indices, [(plan, None) for plan in plans], _packed)
+
+
+def _packed(made_of: Sequence[tuple[Plan, None]]) -> bytes:
+    return pack_plans([plan for plan, _ in made_of])
 
 
 _NOTHING: Array = np.empty(0, np.int64)

@@ -17,7 +17,7 @@ from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders
 from headrace.engine.fetcher.wire import Arrived, MessageKind
-from headrace.engine.worker.signals import held
+from headrace.engine.step import held
 from headrace.store import failures
 from headrace.store.interpreter import packed
 
@@ -44,8 +44,6 @@ class Fetcher:
         self._live: dict[int, tuple[int, Sink | None]] = {}  # offset -> bytes, and for whom, until it is freed
         self._refused: StoreError | LoaderClosed | None = None
         self._waits = False
-        self._torn = False
-        """What the process was told is not what is noted here, as an interrupt may leave it: another is told anew."""
         self._deaths = 0
         self._numbers = 0
         self._group = 1
@@ -81,7 +79,7 @@ class Fetcher:
         """Nobody needs anything of it for now; the connections stay. False when it cannot be used again."""
         if isinstance(self._refused, LoaderClosed):
             self._refused = None  # whoever waited has heard of it
-        if self._torn or self._refused is not None:
+        if self._refused is not None:
             return False
         self.forget()
         if self._process is not None:
@@ -101,7 +99,6 @@ class Fetcher:
         """Have rows brought, each by a number; ``sink`` is given each of them once, by ``pump``."""
         if not keys:  # a cache has all of a group
             return
-        torn, self._torn = self._torn, True
         self._group = max(self._group, len(keys))
         unasked = {number: key for number, key in keys.items() if number not in self._asked}
         self._asked.update((number, (key, sink)) for number, key in unasked.items())
@@ -109,7 +106,6 @@ class Fetcher:
             self._start()
         else:
             self._process.outbox += wire.asks(unasked.items(), len(keys))
-        self._torn = torn
 
     def free(self, places: Iterable[Arrived]) -> None:
         """Nobody needs these payloads any more: they count as consumed."""
@@ -121,12 +117,10 @@ class Fetcher:
         self._free([offset for offset, (_, sink) in self._live.items() if by in (None, sink)])
 
     def _free(self, offsets: list[int]) -> None:
-        torn, self._torn = self._torn, True
         freed = [offset for offset in offsets if self._live.pop(offset, None) is not None]
         if freed and self._process is not None:
             self._process.outbox += wire.numbers(MessageKind.FREE, freed)
             self._waits = False
-        self._torn = torn
 
     def waits(self) -> None:
         """There is nothing to work on. It is told once for what is freed at once."""
@@ -154,11 +148,8 @@ class Fetcher:
         """Send what is to be sent and hand out what has come, without waiting. Raises what the store refuses."""
         if self._refused is not None:
             raise self._refused
-        if self._torn:
-            self._replace()
         if self._process is None:
             return
-        self._torn = True  # a signal handler that raises may leave half a frame behind
         try:
             self._process.send()
             for kind, body in self._process.received():
@@ -168,7 +159,6 @@ class Fetcher:
         else:
             if self._asked and self._process.hangs():
                 self._died(hung=True)
-        self._torn = False
 
     def _take(self, kind: MessageKind, body: bytes) -> None:
         if kind is MessageKind.ROWS:
@@ -225,7 +215,6 @@ class Fetcher:
         self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
         self.network = self._before
         self._start()
-        self._torn = False
 
     def _end(self) -> int | None:
         """The exit code of the process, if there was one."""

@@ -1,0 +1,58 @@
+"""Where groups of indices come from, and what a group is: all that the core knows of orders, caches and networks."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headrace.sched.hand import NotYet
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One batch of indices as it was drawn."""
+
+    indices: list[Any]
+    made_of: Sequence[Any] = ()
+    """Of each sample, what it is made of besides its index; empty where there is no such thing."""
+    pack: Callable[[Sequence[Any]], bytes] | None = None
+    """Writes ``made_of`` for the process that makes the samples."""
+    release: Callable[[Iterable[int]], None] | None = None
+    """Told of positions that are settled; also more than once."""
+    number: int = -1
+    """Its number in the ledger, while it is in the book."""
+    owed: set[int] = field(default_factory=set)
+    """Positions that were neither delivered nor given up."""
+
+    @property
+    def notes(self) -> bytes:
+        """What the process that makes the samples is told of them."""
+        return b"" if self.pack is None else self.pack(self.made_of)
+
+
+class Source(Protocol):
+    """Gives the groups of one epoch, each once. Used by one thread; only the user's sampler may take its time in it."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether all of the order is drawn ahead, so that the next epoch's may be asked for."""
+
+    def next(self) -> Group | NotYet | None:
+        """The next group, which is the caller's; ``NOT_YET`` while it is under way, None at the end of the epoch.
+
+        Where this raises, nothing was drawn.
+        """
+
+    def ask(self) -> None:
+        """Have what takes time brought for groups to come."""
+
+    def put_back(self, groups: list[list[Any]]) -> None:
+        """These indices were drawn and not delivered, and come first again."""
+
+    def state(self, owed: list[list[Any]]) -> dict[str, Any]:
+        """For a resume: as ``pending``, what is ``owed`` and what waits here; as ``order``, where that stands."""
+
+    def wakes(self) -> tuple[int, int]:
+        """A descriptor, and events of it, by which more groups announce themselves; -1: none do."""
+
+    def close(self) -> None:
+        """Let go of what is held for groups to come; nothing more is asked for."""
