@@ -7,6 +7,7 @@ import pytest
 from headrace import store
 from headrace.core.errors import StoreRefused
 from tests.services.process import free_port
+from tests.store.shards.web import serving
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +23,13 @@ def endpoint():
         store.open_store(f"s3://key:secret@bucket/?endpoint={address}").keys()  # the client's own threads begin
     yield address
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def client():
+    """The client has run: what it opens once for the life of a process is no test's leak."""
+    with serving() as web, pytest.raises(StoreRefused):
+        store.open_store(f"mds+http://{web.address}").keys()
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.service
 
 
 @pytest.fixture
-def web():
+def web(client):
     with serving() as made:
         yield made
 

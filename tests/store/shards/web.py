@@ -20,7 +20,7 @@ class Web:
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.0"  # each connection ends with its answer, and the thread that gave it
 
     def log_message(self, *_):
         pass
