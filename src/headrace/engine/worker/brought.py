@@ -58,6 +58,12 @@ class Rows:
         found: str = self._dataset.keys[self._inner(index)]
         return found
 
+    def keys(self) -> list[str]:
+        """The keys of all samples, by index."""
+        return (
+            list(self._dataset.keys) if self._indices is None else [self._dataset.keys[each] for each in self._indices]
+        )
+
     def sample(self, index: Any, row: Row) -> Any:
         """The sample, made of its row."""
         return self._dataset.made_of(self._inner(index), row)
