@@ -59,6 +59,7 @@ SHARES: Mapping[str, Share] = {
     "makespan": Share(4.0, 1.4),
     "network": Share(4.2, cases=("distance", "start")),
     "cluster": Share(2.0),
+    "remote": Share(0.4, cases=("CPU per sample",), short=True),
     "streaming": Share(4.5, cases=("reading, 150 ms", "subset, 150 ms")),
 }
 """In the order in which they run."""

@@ -128,7 +128,8 @@ class TestTorchvisionsNames:
     def test_each_operation_is_in_a_trace(self, pictures, tmp_path):
         _, url = pictures
         change = transforms.Compose([transforms.Resize(16), transforms.CenterCrop(16), transforms.ToTensor()])
-        with headrace.DataLoader(headrace.StoreDataset(url, transform=change), 3, num_workers=1) as loader:
+        options = {"num_workers": 1, "trace": tmp_path / "trace"}
+        with headrace.DataLoader(headrace.StoreDataset(url, transform=change), 3, **options) as loader:
             list(loader)
             names = [operation.name for operation in loader.stats().operations]
         assert {"Resize", "CenterCrop", "ToTensor"} <= set(names)

@@ -137,7 +137,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def decode(self, encoded: Any) -> Any:
         """What ``fetch`` gave, as data and label."""
         payload, *rest = encoded if isinstance(encoded, tuple) else (encoded,)
-        data = apply(cut(self.transform).kept, self._decoder()(payload))
+        data = apply(cut(self.transform).kept, self._decoder()(payload), self.transform)
         if rest and isinstance(rest[0], (bytes, memoryview)):
             rest[0] = self._mask(decoding.decode_label(rest[0]))
         return (data, *rest) if rest else data
@@ -145,8 +145,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
     def augment(self, decoded: Any) -> Any:
         """What ``decode`` gave, changed at random or not; the same object where there is nothing to do."""
         both = self._augment_both if self.transforms is None else self.transforms
-        after = () if self.transform is None else cut(self.transform).rest
-        if both is None and self._augment is None and self.target_transform is None and not after:
+        parts = cut(self.transform)
+        if both is None and self._augment is None and self.target_transform is None and not parts.rest:
             return decoded
         data, *rest = decoded if isinstance(decoded, tuple) else (decoded,)
         labelled = len(rest) > (self._about is not None)
@@ -155,9 +155,11 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
                 raise TypeError("augment_both and transforms take data and label, and this store has no labels")
             data, rest[0] = both(data, rest[0])
         else:
-            data = apply(after, data) if self._augment is None else self._augment(data)
-            if labelled and self.target_transform is not None:
-                rest[0] = self.target_transform(rest[0])
+            before = len(parts.kept)
+            data = apply(parts.rest, data, self.transform, before) if self._augment is None else self._augment(data)
+            change = self.target_transform
+            if labelled and change is not None:
+                rest[0] = apply((change,), rest[0], change)
         return (data, *rest) if rest else data
 
     def _decoder(self) -> Callable[[bytes], Any]:

@@ -9,7 +9,10 @@ import sys
 import threading
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+import torch
 
 from headrace.cache.fingerprint import fingerprint
 from headrace.core.errors import CacheError
@@ -98,6 +101,30 @@ def test_all_of_these_differ():
     assert len(set(found)) == len(DIFFERENT)
     assert all(len(each) == 32 and int(each, 16) >= 0 for each in found)
     assert found == [fingerprint(value) for value in DIFFERENT]
+
+
+def compiled(shift):
+    """Objects of compiled classes, and tensors that are more than an array."""
+    return {
+        "frame": pd.DataFrame({"a": [1, 2 + shift], "b": ["x", "y"]}),
+        "timestamp": pd.Timestamp(2020 + shift, 1, 1),
+        "categorical": pd.Categorical(["a", "ab"[shift]], categories=["a", "b"]),
+        "generator": np.random.default_rng(shift),
+        "table": pa.table({"a": [1, 2 + shift]}),
+        "schema": pa.schema([("a" + shift * "b", pa.int32())]),
+        "nested": torch.nested.nested_tensor([torch.zeros(2), torch.full((3,), 1.0 * shift)]),
+        "conjugate": torch.tensor([1 + 1j, shift]).conj(),
+        "negative": torch.tensor([1 + 1j * shift]).conj().imag,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype:UserWarning")
+def test_compiled_classes_and_odd_tensors_are_told_by_what_they_hold():
+    first, again, other = (
+        {name: fingerprint({"held": value}) for name, value in compiled(shift).items()} for shift in (0, 0, 1)
+    )
+    assert first == again
+    assert not [name for name in first if first[name] == other[name]]
 
 
 def test_equal_things_are_alike():

@@ -92,9 +92,10 @@ class Slow(torch.utils.data.Dataset):
         time.sleep(0.001)
         return index
 
-for epoch in range(20):
-    for batch in torch.utils.data.DataLoader(Slow(), 4, num_workers=1):
-        pass
+if __name__ == "__main__":
+    for epoch in range(20):
+        for batch in torch.utils.data.DataLoader(Slow(), 4, num_workers=1):
+            pass
 """
 
 

@@ -97,6 +97,58 @@ def test_masks_are_v2s():
         assert torch.equal(out[0], wanted)
 
 
+def attempted(make):
+    """What it gives, or that it raised."""
+    try:
+        return make()
+    except (RuntimeError, IndexError, ValueError):
+        return None
+
+
+PADDED = [
+    *(kind.Pad(3, padding_mode=mode) for kind in (v1, v2) for mode in ("edge", "reflect", "symmetric")),
+    *(kind.Pad(2, fill=9) for kind in (v1, v2)),
+    *(kind.RandomCrop(6, padding=3, padding_mode=mode) for kind in (v1, v2) for mode in ("reflect", "symmetric")),
+    *(kind.RandomCrop(6, pad_if_needed=True, padding_mode="reflect") for kind in (v1, v2)),
+    v1.RandomCrop(3),
+    v1.CenterCrop(3),
+]
+
+
+@pytest.mark.parametrize("pillow", [True, False])
+@pytest.mark.parametrize("resize", [None, v2.Resize(4), v2.Resize((5, 5)), v2.Resize((9, 8))])
+def test_tiny_pictures_and_those_that_have_their_size_already(resize, pillow):
+    """Where torchvision raises, so do we; what is padded after a resize that changes nothing is padded all the same."""
+    for padding in PADDED:
+        transform = v2.Compose([each for each in (resize, padding) if each is not None])
+        made = recipe(transform, pillow=pillow)
+        for height, width in ((1, 1), (1, 5), (5, 1), (2, 3), (4, 4), (4, 6), (5, 5), (9, 8)):
+            image = picture(height, width, 7)
+            given = image if pillow else levels(image)
+
+            def wanted(given=given, transform=transform):
+                torch.manual_seed(3)
+                found = transform(given)
+                return levels(found) if pillow else found
+
+            def found(image=image, size=(height, width), made=made):
+                torch.manual_seed(3)
+                numbers = made.numbers(*size)
+                out = torch.empty((1, 3, int(numbers[V.OUT_H]), int(numbers[V.OUT_W])))
+                twin.render([levels(image)], torch.tensor([numbers]), made, out)
+                return out[0]
+
+            expected, there = attempted(wanted), attempted(found)
+            assert (expected is None) == (there is None), (padding, height, width)
+            assert expected is None or (expected - there).abs().max() <= 2
+
+
+@pytest.mark.parametrize("crop", [v1.CenterCrop(8), v1.RandomCrop(8)])
+def test_what_is_padded_may_be_cropped_to_what_every_picture_has(crop):
+    recipe(v1.Compose([v1.Resize((6, 6)), v1.Pad(1, padding_mode="edge"), crop]), pillow=True)
+    recipe(v1.Compose([v1.RandomResizedCrop(6), v1.Pad(1, fill=4), v1.CenterCrop(8)]), pillow=True)
+
+
 class Mine:
     def __call__(self, image):
         return image
@@ -119,6 +171,11 @@ class Mine:
         ([v1.Pad(1, padding_mode="edge"), v1.Pad(1, padding_mode="edge")], "pads what is padded"),
         ([v1.ToTensor(), v1.Normalize([0.5] * 3, [0.5] * 3), v1.CenterCrop(3)], "CenterCrop comes after Normalize"),
         ([v1.ColorJitter(0, 0.1), v1.ColorJitter(0, 0.1)], "one ColorJitter with contrast"),
+        (
+            [v1.Pad(2, fill=9), v1.CenterCrop(8)],
+            r"CenterCrop\(8, 8\) pads pictures that are smaller with nothing.*5 × 5",
+        ),
+        ([v1.RandomCrop(6, padding=1, fill=3), v1.CenterCrop((6, 7))], "crop no more than 6 × 6"),
     ],
 )
 def test_what_cannot_be_done_is_named(transforms, said):

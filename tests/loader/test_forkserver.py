@@ -1,8 +1,11 @@
 """Workers of a fork server, the default from Python 3.14 on: they inherit nothing, and the server is their parent."""
 
+import multiprocessing
 import multiprocessing.forkserver
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -120,3 +123,35 @@ def test_a_cache_and_a_trace_reach_the_workers(tmp_path):
         assert read(tmp_path / "trace").samples["elapsed"].size == 80
     finally:
         shm.remove(name)
+
+
+UNGUARDED = """
+import sys
+import torch
+import headrace
+
+def main():
+    class Local(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+        def __getitem__(self, index):
+            return index
+    loader = headrace.DataLoader(Local(), 4)
+    print(sorted(number for batch in loader for number in batch.tolist()), loader.stats().workers)
+
+main()
+"""
+
+
+def test_workers_that_nobody_asked_for_need_nothing_of_the_program(tmp_path):
+    """It has no main guard, and its dataset cannot be pickled: with torch's loader, no workers by default, it runs."""
+    (tmp_path / "train.py").write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[0, 1, 2, 3, 4, 5, 6, 7]")
+
+
+def test_they_are_started_as_the_process_starts_its_own(monkeypatch):
+    for asked in ("spawn", "forkserver"):
+        monkeypatch.setattr(multiprocessing, "get_start_method", lambda *, allow_none, asked=asked: asked)
+        assert headrace.DataLoader(Pairs(8))._settings().context.get_start_method() == asked

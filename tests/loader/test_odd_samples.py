@@ -108,6 +108,20 @@ def test_stacked_as_by_one_process(make):
     ]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_array_that_goes_backwards(workers):
+    """torch refuses it; it comes all the same, with workers or without."""
+
+    def backwards(index):
+        return {"a": (np.arange(3)[::-1] + index)[::-1], "b": (np.arange(4.0)[::-2], index)}
+
+    loader = headrace.DataLoader(Made(backwards), 3, num_workers=workers, in_order=True)
+    first = next(iter(loader))
+    assert first["a"].tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    assert first["b"][0].tolist() == 3 * [[3.0, 1.0]]
+    assert first["b"][1].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("make", [*STACKED.values(), *KEPT.values()], ids=[*STACKED, *KEPT])
 def test_a_collate_fn_s_batch_arrives_as_it_is(make):
     assert loaded(make, batch_size=3, collate_fn=list) == [

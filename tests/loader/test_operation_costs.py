@@ -36,8 +36,9 @@ class Steps(torch.utils.data.Dataset):
 
 class TestOperations:
     @pytest.mark.parametrize("persistent", [False, True])
-    def test_costs_are_known_by_name_without_a_trace(self, persistent):
-        with headrace.DataLoader(Steps(), 8, num_workers=2, persistent_workers=persistent) as loader:
+    def test_costs_are_known_by_name(self, persistent, tmp_path):
+        options = {"num_workers": 2, "persistent_workers": persistent, "trace": tmp_path / "trace"}
+        with headrace.DataLoader(Steps(), 8, **options) as loader:
             list(loader)
             list(loader)
             first, second = loader.stats().operations
@@ -47,10 +48,17 @@ class TestOperations:
         assert first.mean_seconds > 0
         assert 0 < first.p50_seconds <= first.p90_seconds
 
+    def test_nobody_looks_without_a_trace(self):
+        with headrace.DataLoader(Steps(), 8, num_workers=2) as loader:
+            list(loader)
+            assert loader.stats().operations == ()
+            assert loader.stats().sample_bytes == 800
+
     def test_a_hand_off_says_in_which_operation(self, tmp_path):
         path = tmp_path / "go"
         scheduling = headrace.Scheduling(max_displacement=None)
-        with headrace.DataLoader(Steps(path), 8, shuffle=True, num_workers=2, scheduling=scheduling) as loader:
+        options = {"num_workers": 2, "scheduling": scheduling, "trace": tmp_path / "trace"}
+        with headrace.DataLoader(Steps(path), 8, shuffle=True, **options) as loader:
             for _ in loader:
                 if loader.stats().hand_offs:
                     path.touch()

@@ -147,9 +147,43 @@ def test_an_epoch_goes_on_where_it_was_left(web, in_order, monkeypatch):
         assert sorted(labels_of(other)) == list(range(COUNT))
 
 
+def test_ranks_share_shards_and_others_take_up_what_is_left(web, monkeypatch):
+    """Two ranks stop in the middle of blocks, three go on: each sample once, and blocks are still blocks."""
+    loading, seen, states = small_blocks(monkeypatch), [], []
+
+    def loader_of(rank, world, workers):
+        ranks = headrace.Ranks(rank=rank, world=world, rest="keep")
+        return DataLoader(dataset_of(web), 16, shuffle=True, num_workers=workers, loading=loading, ranks=ranks)
+
+    for rank in range(2):
+        with loader_of(rank, 2, rank) as loader:
+            coming = iter(loader)
+            seen += [label for _ in range(6 + rank) for label in next(coming)[1].tolist()]
+            states.append(loader.state_dict())
+    asked(web)
+    for rank in range(3):
+        with loader_of(rank, 3, 1) as loader:
+            loader.load_state_dict(states)
+            seen += labels_of(loader)
+    assert sorted(seen) == list(range(COUNT))
+    requests, _ = asked(web)
+    assert requests < COUNT / 2
+
+
 def test_other_words_than_global_are_refused(web):
     with pytest.raises(ValueError, match=r"shuffle=\.\.\.\) takes True, False or 'global', not 'blocks'"):
         DataLoader(dataset_of(web), shuffle="blocks")
+
+
+@pytest.mark.parametrize("what", ["mds", "wds"])
+def test_places_are_the_same_however_they_are_found(web, what):
+    dataset = dataset_of(web, what)
+    keys = list(dataset.keys)
+    at_once, one_by_one = dataset.store.lying(keys), dataset.store.lying(keys[:-1])
+    assert at_once.shards[:-1].tolist() == one_by_one.shards.tolist()
+    assert at_once.places[:-1].tolist() == one_by_one.places.tolist()
+    with pytest.raises(headrace.MissingKey, match="nobody"):
+        dataset.store.lying([*keys[:-1], "nobody"])
 
 
 def test_a_loader_can_be_copied(web, monkeypatch):

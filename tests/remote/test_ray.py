@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import headrace
+from headrace.engine.consumer.supply import fetcher_process
 from tests.remote.datasets import Noisy
 from tests.remote.running import cluster
 from tests.services.fixtures import had
@@ -116,6 +117,18 @@ class TestMadeElsewhere:
             assert ours.stats().remote.samples > 0
         assert ended > 3
         assert reached(lambda: not lanes(ray_cluster), 30)
+
+    @pytest.mark.soak
+    def test_a_cluster_that_is_protected_carries_samples_itself(self, ray_cluster, address, monkeypatch):
+        guarded = "import headrace.remote.driver as d; d.Driver.is_guarded = True; "
+        monkeypatch.setattr(fetcher_process, "_BOOT", guarded + fetcher_process._BOOT)
+        with loader(address, in_order=True) as ours:
+            assert reached(lambda: numbers(ours) and ours.stats().remote.samples > 100)
+            for lane in lanes(ray_cluster):
+                lane.kill()
+            made = ours.stats().remote.samples
+            assert reached(lambda: numbers(ours) == list(range(400)) and ours.stats().remote.samples > made + 200)
+            assert ours.stats().remote.by_ray
 
     def test_nothing_is_left_when_the_trainer_is_killed(self, ray_cluster, address):
         program = (

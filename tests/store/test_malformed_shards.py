@@ -13,6 +13,7 @@ from headrace import store
 from headrace.core.errors import HeadraceError
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.tars import Tars
+from headrace.store.shards.thrift import ThriftReader, written
 from tests.malformed import bounded
 from tests.store.malformed import damaged
 from tests.store.shards.test_places import litdata_of, parquet_of
@@ -263,3 +264,26 @@ def test_ten_thousand(tmp_path, fuzz, seed):
 def test_an_index_nested_without_end(tmp_path):
     (tmp_path / "index.json").write_text("[" * 100_000)
     assert looked_at(store.open_store(f"mds://{tmp_path}").keys) == 0
+
+
+def test_statistics_that_contradict_each_other_do_not_end_the_process(tmp_path):
+    """pyarrow ends it where a level histogram has another length than its column's levels."""
+    parquet_of(tmp_path)
+    path = tmp_path / "part-0.parquet"
+    raw = path.read_bytes()
+    at = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    fields = ThriftReader(raw[at:-8]).struct()
+    for group in fields[4][1][1]:
+        for chunk in group[1][1][1]:
+            chunk[3][1][16] = 12, {2: (9, (6, [1, 2, 3])), 3: (9, (6, [4] * 7))}
+    footer = written(fields)
+    path.write_bytes(raw[:at] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    opened = store.open_store(f"parquet://{tmp_path}")
+    assert opened.get("000000003").label == 0
+    assert len(opened.columns()["who"]) == 20
+
+
+def test_metadata_of_a_parquet_file_nested_without_end(tmp_path):
+    footer = b"\x19" * 5000
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert looked_at(store.open_store(f"parquet://{tmp_path}").keys) == 0

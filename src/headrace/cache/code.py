@@ -49,7 +49,8 @@ def _home(value: Any) -> str:
     """The module in which a function was written, whatever a decorator has made of its name."""
     if isinstance(value, types.FunctionType):
         return str(value.__globals__.get("__name__", ""))
-    return getattr(value, "__module__", None) or "builtins"
+    found = getattr(value, "__module__", None)
+    return found if isinstance(found, str) and found else "builtins"  # compiled classes may have a descriptor there
 
 
 def _found(value: Any) -> bool:

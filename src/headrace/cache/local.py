@@ -343,12 +343,12 @@ class LocalBackend:
 
     def spoil(self) -> None:
         """See ``Backend``."""
-        with suppress(OSError), open_file(self._path / _SPOILT, os.O_WRONLY | os.O_CREAT | _FLAGS):
+        with suppress(OSError), open_file(_SPOILT, os.O_WRONLY | os.O_CREAT | _FLAGS, at=self._fds["entries"]):
             pass
 
     def spoilt(self) -> bool:
         """See ``Backend``."""
-        return os.access(self._path / _SPOILT, os.F_OK)
+        return os.access(_SPOILT, os.F_OK, dir_fd=self._fds["entries"])
 
     def remove(self) -> None:
         """See ``Backend``."""

@@ -213,7 +213,8 @@ class Share:
         """
         if not self._held:
             return
-        if self._left or self.backend.spoilt() or not self._holds():
+        # Over a network what was found a moment ago has to do.
+        if self.is_left or (not self.backend.slow and self.backend.spoilt()) or not self._holds():
             self.leave()
             return
         # Put away one by one, from the end of a list of its own: what an interrupt leaves of it is dropped.

@@ -108,7 +108,7 @@ def array_of(value: Any) -> tuple[Any, ...] | None:
         return _mapped(value)
     torch = sys.modules.get("torch")  # this layer does without it, and who has tensors has it
     if torch is not None and isinstance(value, torch.Tensor):
-        return _tensor(value, torch.uint8)
+        return _tensor(value, torch)
     if not isinstance(value, np.ndarray) or value.dtype.hasobject:
         return None
     facts = (value.dtype.descr, value.shape, getattr(value, "mask", None) is not None)
@@ -123,10 +123,12 @@ def beside(value: Any) -> dict[str, Any]:
     return dict(getattr(value, "__dict__", {})) if derived else {}
 
 
-def _tensor(value: Any, byte: Any) -> tuple[Any, ...] | None:
-    if str(value.layout) != "torch.strided" or value.is_quantized or str(value.device) != "cpu":
+def _tensor(value: Any, torch: Any) -> tuple[Any, ...] | None:
+    if value.is_nested or str(value.layout) != "torch.strided" or value.is_quantized or str(value.device) != "cpu":
         return None
-    content = value.detach().contiguous().reshape(-1).view(byte).numpy() if value.numel() else b""
+    flat = value.detach().resolve_conj().resolve_neg().reshape(-1)
+    flat = flat if flat.stride() == (1,) else flat.clone(memory_format=torch.contiguous_format)
+    content = flat.view(torch.uint8).numpy() if flat.numel() else b""
     facts = {name: each for name, each in vars(value).items() if not name.startswith("__")}
     return (str(value.dtype), tuple(value.shape), repr(facts)), content
 

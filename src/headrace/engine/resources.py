@@ -183,11 +183,16 @@ class Resources:
         if self.pool is None:
             assert self.base_seed is not None
             task = self._task(standard=standard)
-            context = settings.context or torch.multiprocessing.get_context()
-            self._operations = Operations(settings.dataset).names
+            self._operations = Operations(settings.dataset).names if settings.recording is not None else []
             with held():
                 pool = Pool(
-                    slab.memory, settings.workers, context, task, self.base_seed, self.counters.story, self.step
+                    slab.memory,
+                    settings.workers,
+                    settings.context,
+                    task,
+                    self.base_seed,
+                    self.counters.story,
+                    self.step,
                 )
                 self.pool = pool
             coming = gauges.generation + 1  # the epoch that the run is about to begin

@@ -210,5 +210,5 @@ def _observer(resources: Resources, samples: Any = None) -> Observer | None:
         return None
     observer = Observer(resources.settings.dataset, trace.recording, run=trace.number)
     if isinstance(samples, Staged | Brought):
-        samples.observer = observer
+        samples.watched_by(observer)
     return observer

@@ -1,5 +1,6 @@
 """A loader's arguments: what they must be, as an iteration finds them, and what follows from them."""
 
+import multiprocessing
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Settings:
     in_order: bool
     timeout: float
     worker_init_fn: Callable[[int], Any] | None
-    context: BaseContext | None
+    context: BaseContext
     generator: torch.Generator | None
     pin_memory: bool
     device: Any
@@ -196,7 +197,7 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         in_order=_keeps_order(loader, leeway) if loader.in_order is None else loader.in_order,
         timeout=vars(loader)["timeout"],  # as it was given: read as an attribute it may be signed for accelerate
         worker_init_fn=loader.worker_init_fn,
-        context=loader.multiprocessing_context,
+        context=_context(loader, leeway),
         generator=loader.generator,
         pin_memory=loader.pin_memory,
         device=loader.device,
@@ -209,6 +210,19 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
         elsewhere=loader._elsewhere,  # noqa: SLF001  (made of remote=)
         reported=loader._IterableDataset_len_called if iterable else None,  # noqa: SLF001  (as they warn by)
     )
+
+
+def _context(loader: Any, leeway: Leeway) -> BaseContext:
+    """How workers are started: as was asked, or as this Python does; workers that nobody asked for are forked.
+
+    Those need nothing of the program, no more than torch's loader without workers: neither a main guard nor a dataset
+    that can be pickled.
+    """
+    if loader.multiprocessing_context is not None:
+        return loader.multiprocessing_context  # type: ignore[no-any-return]
+    asked = multiprocessing.get_start_method(allow_none=True)  # asking otherwise would settle it
+    usual = "fork" if leeway.workers else multiprocessing.get_all_start_methods()[0]
+    return multiprocessing.get_context(asked or usual)
 
 
 def _keeps_order(loader: Any, leeway: Leeway) -> bool:

@@ -8,12 +8,12 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, get_worker_info
 
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.tracing import RunTrace, new_number
+from headrace.engine.staging.composition import in_bulk
 from headrace.engine.worker.observer import Observer
-from headrace.engine.worker.standins import exchanged
 from headrace.integrations import transfers
 from headrace.sched.hand import Delivered
 from headrace.trace import session
@@ -178,20 +178,26 @@ class _Init:
         self._init, self._recording, self._batched, self.run = init, recording, batched, 0
 
     def __call__(self, worker: int) -> None:
-        if self._init is not None:
-            self._init(worker)
         info = get_worker_info()
         assert info is not None
+        if isinstance(info.dataset, Looked):
+            object.__setattr__(info, "dataset", info.dataset.dataset)  # torch lets nobody assign it
+        if self._init is not None:
+            self._init(worker)
         _install(info.dataset, self._recording, self.run, batched=self._batched, worker=worker)
 
 
 class _Now:
-    """Batch that this process is making."""
+    """What this process is making."""
 
     observer: Observer | None = None
     run = 0
     batch = -1
     iterable = False
+    get: Callable[[Any], Any] | None = None
+    """How a sample is made, noted; or how several are, in bulk."""
+    begun: Callable[[], None] | None = None
+    """An iterable dataset's epoch begins."""
 
 
 _now = _Now()
@@ -203,6 +209,34 @@ def _begin(run: int, batch: int) -> None:
         _now.observer.stream.run(run, time.monotonic_ns())
 
 
+class Looked:
+    """Stands for the loader's dataset before torch's own loop, which is all that sees it: every sample is noted."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index] if _now.get is None else _now.get(_one(index))
+
+    def __iter__(self) -> Iterator[Any]:
+        if _now.observer is None or _now.begun is None:
+            return iter(self.dataset)
+        _now.begun()
+        return _Items(_now.observer.items(), iter(self.dataset))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset":  # it is being unpickled, and has none yet
+            raise AttributeError(name)
+        found = getattr(self.dataset, name)
+        if name != "__getitems__" or not found or _now.get is None:
+            return found
+        bulk = _now.get
+        return lambda indices: bulk(_plain(indices))
+
+
 def _install(dataset: Any, recording: Recording, run: int, *, batched: bool, worker: int = -1) -> Callable[[], None]:
     """Look at every sample the dataset gives in this process, until what is returned is called.
 
@@ -211,32 +245,22 @@ def _install(dataset: Any, recording: Recording, run: int, *, batched: bool, wor
     observer = _now.observer = Observer(dataset, recording, worker=worker)
     _now.iterable = isinstance(dataset, IterableDataset)
     epochs = count(run)
-    kind: Any = type(dataset)
-    changed: dict[str, Callable[..., Any]]
 
-    def begun(self: Any) -> Iterator[Any]:
+    def begun() -> None:
         info = get_worker_info()
         # Workers make batches in turn: each begins one round before its first, and _Collate adds a round per batch.
         _begin(next(epochs), -1 if info is None else info.id - info.num_workers)
-        return _Items(observer.items(), kind.__iter__(self))
 
     if _now.iterable:
-        changed = {"__iter__": begun}
-    elif batched and hasattr(dataset, "__getitems__"):
-        bulk = observer.bulk(lambda indices: kind.__getitems__(dataset, indices))
-        changed = {"__getitems__": lambda _, indices: bulk(_plain(indices))}
+        _now.begun = begun
+    elif batched and (bulk := in_bulk(dataset)) is not None:
+        _now.get = observer.bulk(bulk)
     else:
-        get = observer.samples(lambda index: kind.__getitem__(dataset, index))
-        changed = {"__getitem__": lambda _, index: get(_one(index))}
-    try:
-        restore = exchanged(dataset, changed)
-    except TypeError:  # a plain list, say: its samples are not told apart
-        return observer.undo
+        _now.get = observer.samples(observer.getter())
 
     def undo() -> None:
-        restore()
         observer.undo()
-        _now.observer = None
+        _now.observer = _now.get = _now.begun = None
 
     return undo
 
@@ -274,9 +298,12 @@ def _prepared(loader: Any, recording: Recording) -> Any:
     iterable = isinstance(loader.dataset, IterableDataset)
     batched = loader.batch_size is not None if iterable else loader.batch_sampler is not None
     own = vars(clone)  # torch forbids assigning some of these
-    if not iterable:
+    piped = isinstance(loader.dataset, (IterDataPipe, MapDataPipe))  # in which torch looks for seeds and shards
+    if not iterable and (batched or not piped):
         which = "sampler" if loader.batch_sampler is None else "batch_sampler"
         own[which] = _Sampler(getattr(loader, which), batched=loader.batch_sampler is not None)
+    if not piped:
+        own["dataset"] = Looked(loader.dataset)
     own["collate_fn"] = _Collate(loader.collate_fn, batched=batched)
     own["worker_init_fn"] = _Init(loader.worker_init_fn, recording, batched=batched)
     own["_iterator"] = None  # the user's own, with persistent workers that know nothing of all this

@@ -82,12 +82,16 @@ class HostActor:
         if link is None:
             link = self._links[lane] = socket.create_connection(self._address)
             link.sendall(self._token)
-        link.sendall(request)
-        while True:
-            head = messages.Head.read(_exactly(link, messages.HEAD.size))
-            body = _exactly(link, head.size)
-            if head.kind in (messages.Kind.ANSWER, messages.Kind.REFUSAL):
-                return head.packed() + body
+        try:
+            link.sendall(request)
+            while True:
+                head = messages.Head.read(_exactly(link, messages.HEAD.size))
+                body = _exactly(link, head.size)
+                if head.kind in (messages.Kind.ANSWER, messages.Kind.REFUSAL):
+                    return head.packed() + body
+        except OSError:  # the lane has ended: whoever asks next gets another
+            self._links.pop(lane).close()
+            raise
 
     def ping(self) -> None:
         """It lives."""

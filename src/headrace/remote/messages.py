@@ -171,6 +171,8 @@ class Key(NamedTuple):
 
     def text(self) -> str:
         """One line that says it, equal for equal keys."""
+        if type(self.sample) is int:  # nearly always, and ten times as fast
+            return f"[{self.seed},{self.epoch},{self.sample}]"
         return json.dumps(self, separators=(",", ":"))
 
     @classmethod

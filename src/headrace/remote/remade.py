@@ -31,9 +31,9 @@ class Remade(Brought):
         """The sample. The random numbers of this process are seeded for it."""
         place, self.place = self.place, None
         if place is None or self._arena is None or place.label == EntryKind.FAILED:
-            return named(index, self._dataset[index])
-        if self.observer is not None:
-            self.observer.brought(place.size, place.retries, place.began, place.took)
+            return named(index, self._get(index))
+        if self._observer is not None:
+            self._observer.brought(place.size, place.retries, place.began, place.took)
         entry = bytearray(self._arena.piece(place.offset, place.size))
         if place.label == EntryKind.UNFIT:
             words = entry.decode("utf-8", "replace")
@@ -49,7 +49,7 @@ class Remade(Brought):
 
     def _compare(self, index: Any, entry: bytearray) -> None:
         self.compares = False
-        mine = packed(self._codec.describe(self._dataset[index]))
+        mine = packed(self._codec.describe(self._get(index)))
         if mine != entry:
             raise RemoteError(
                 f"remote=: sample {index!r} made on another host is not the one that this host makes, with the same "

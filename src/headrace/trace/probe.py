@@ -66,6 +66,24 @@ class Probe:
 
         return noted
 
+    def enter(self, number: int) -> tuple[int, int, int]:
+        """Operation ``number`` begins here; for ``leave``."""
+        cpu, before = -1, len(self.marks)
+        if self.mode:
+            cpu = self._entered(number)
+        self.cell[0] = number
+        return time.monotonic_ns(), cpu, before
+
+    def leave(self, number: int, head: int, begun: tuple[int, int, int]) -> None:
+        """It ends here; see ``timed``."""
+        start, cpu, before = begun
+        elapsed = time.monotonic_ns() - start
+        self.cell[0] = 0
+        value = elapsed | F.CPU_UNKNOWN if cpu < 0 else self._left(number, elapsed, cpu)
+        if len(self.marks) == before:
+            self.marks.append(value)
+            self.marks.append(head + start)
+
     def _entered(self, number: int) -> int:
         if self._hooks is not None:
             self._hooks[0](number)

@@ -69,7 +69,7 @@ class InlineRun:
         self._bulk = bulk_of(dataset) if batched else None
         if observer is not None:
             self._bulk = None if self._bulk is None else observer.bulk(self._bulk)
-            self._get = observer.samples(self._get)
+            self._get = observer.samples(self._placed or observer.getter())
 
     def progress(self) -> dict[str, Any]:
         """What is needed to go on from here in another process."""

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.core.errors import NotOnDevice
 from headrace.engine.pixels.view import View
 
 Draw = Callable[[View], None]
@@ -43,9 +42,8 @@ def happens(probability: float) -> bool:
 
 def resize(transform: Any, view: View) -> None:
     """``Resize``."""
-    height, width = resized(view.height, view.width, transform.size, transform.max_size)
-    if (height, width) != (view.height, view.width):
-        view.resize(height, width)
+    # Also to the size that it has, which changes no pixel: what is padded from here on is padded after a resize.
+    view.resize(*resized(view.height, view.width, transform.size, transform.max_size))
 
 
 def resized(height: int, width: int, size: Any, longest: int | None) -> tuple[int, int]:
@@ -77,17 +75,6 @@ def center_crop(transform: Any, view: View) -> None:
     view.crop(round((view.height - h) / 2.0), round((view.width - w) / 2.0), h, w)
 
 
-def strict_center_crop(transform: Any, view: View) -> None:
-    """``CenterCrop`` of what was padded with something: only of pictures that are large enough."""
-    h, w = sides(transform.size)
-    if h > view.height or w > view.width:
-        raise NotOnDevice(
-            f"on_device=: CenterCrop({h}, {w}) pads a picture of {view.height} × {view.width}, which another transform "
-            "has padded in another way"
-        )
-    center_crop(transform, view)
-
-
 def random_resized_crop(transform: Any, view: View) -> None:
     """``RandomResizedCrop``."""
     if is_new(transform):
@@ -117,6 +104,13 @@ def random_crop(transform: Any, view: View) -> None:
     if transform.pad_if_needed and height < h:
         view.pad(0, h - height, 0, h - height)
     view.crop(*transform.get_params(stand_in(view), transform.size))
+
+
+def within(function: Callable[[Any, View], None], transform: Any, view: View) -> None:
+    """A transform that pads tensors: torchvision raises where there is not enough to repeat, and so does this."""
+    view.repeats = transform.padding_mode
+    function(transform, view)
+    view.repeats = None
 
 
 def pad(transform: Any, view: View) -> None:

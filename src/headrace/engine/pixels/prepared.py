@@ -1,6 +1,8 @@
 """A staged dataset whose samples stay encoded: workers bring bytes and draw numbers, the device makes the pixels."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pickle import PickleBuffer
 from typing import Any
 
@@ -14,12 +16,12 @@ from headrace.engine.pixels.bundle import HOLE, Bundle, Picture, Storing, bundle
 from headrace.engine.pixels.header import header
 from headrace.engine.pixels.options import OnDevice, Pixels
 from headrace.engine.pixels.recipe import OTHERWISE, Recipe, recipe
-from headrace.engine.staging.composition import bypassed, has_stages, refusal, speaks_of_pixels
+from headrace.engine.staging.composition import bypassed, composed, has_stages, refusal, speaks_of_pixels
 from headrace.engine.staging.folders import is_folder, opens
 from headrace.engine.staging.images import dimensions, plain_jpeg
 from headrace.engine.staging.lists import HOLDERS
 from headrace.engine.staging.prefix import cut
-from headrace.engine.staging.stages import Scopes, Stages, Standing, staged
+from headrace.engine.staging.stages import Noted, Scopes, Stages, Standing, staged
 from headrace.engine.worker import collation
 from headrace.store.pictures import decoded
 
@@ -96,31 +98,40 @@ class Prepared(Standing, Dataset[Picture]):
     def __reduce__(self) -> Any:
         return Prepared, (self.dataset, self.options, self._decodes)
 
+    @composed
     def __getitem__(self, index: int) -> Picture:
-        try:
+        with self.naming(index):
             return self.augment(self.fetch(index))._replace(index=index)
+
+    @contextmanager
+    def naming(self, index: int) -> Iterator[None]:
+        """Errors within say which sample they are about."""
+        try:
+            yield
         except Exception as error:
             error.add_note(f"in sample {index!r}")
             raise
 
+    @composed
     def made_of(self, index: int, row: Any) -> Picture:
         """Of its row: for a loader that has read it."""
-        try:
+        with self.naming(index):
             return self.augment(self.dataset.encoded_of(index, row))._replace(index=index)
-        except Exception as error:
-            error.add_note(f"in sample {index!r}")
-            raise
 
-    def stages(self, scopes: Scopes | None) -> Stages:
+    def stages(self, scopes: Scopes | None, noted: Noted | None) -> Stages:
         """For a cache: encoded and decoded samples are those of the dataset itself, shared with jobs on the CPU.
 
         What others have kept decoded is used. Workers decode only what is to be kept so.
         """
         whole = staged(self.dataset, scopes)
+        looked = noted or (lambda _dataset, _name, run: run)
         fetch, decode, augment = whole.steps
         if not self._decodes:
             decode = decode._replace(run=self.decode, to_keep=self.decode_to_keep)
-        return whole._replace(steps=(fetch, decode, augment._replace(run=self.augment, keeps=False)))
+        fetch = fetch._replace(run=looked(self, "fetch", fetch.run))
+        decode = decode._replace(run=looked(self, "decode", decode.run))
+        augment = augment._replace(run=looked(self, "augment", self.augment), keeps=False)
+        return whole._replace(steps=(fetch, decode, augment))
 
     def fetch(self, index: int) -> Any:
         """What the dataset itself fetches."""

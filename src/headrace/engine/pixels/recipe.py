@@ -79,6 +79,8 @@ class _TransformReader:
     jitters: int = 0
     by_pillow: bool = False
     operations: int = 0
+    least: tuple[int, int] = (1, 1)
+    """Height and width that every picture has at this point."""
 
     def read(self, transform: Any) -> None:
         name = type(transform).__name__
@@ -121,8 +123,9 @@ class _TransformReader:
         for other in filter(None, others):
             raise NotOnDevice(f"on_device=: {name} comes after {other}. Put it before that, {OTHERWISE}")
 
-    def _draw(self, function: Any, transform: Any) -> None:
-        self.draws.append(partial(function, transform))
+    def _draw(self, function: Any, transform: Any, *, pads: bool = False) -> None:
+        checks = pads and not self.pillow
+        self.draws.append(partial(draws.within, function, transform) if checks else partial(function, transform))
 
     def nothing(self, transform: Any, name: str) -> None:
         self._draw(_nothing, None)
@@ -143,24 +146,35 @@ class _TransformReader:
             raise NotOnDevice(f"on_device=: {name}(antialias=False): only antialias=True is known, {OTHERWISE}")
         self.resized, self.cubic, self.rounds = name, kind == "bicubic", not self.dtype.is_floating_point
         self._draw(draws.resize if name == "Resize" else draws.random_resized_crop, transform)
+        self.least = _at_least(transform.size, getattr(transform, "max_size", None), whole=name != "Resize")
 
     def crop(self, transform: Any, name: str) -> None:
         self._comes_before(name, self.normalised, self.coloured)
         if name == "CenterCrop":
             side = 1 if self.resized else 0
             self.paddings[side] = self.paddings[side] or Padding()
-            pads = self.paddings[side] == Padding()
-            self._draw(draws.center_crop if pads else draws.strict_center_crop, transform)
+            h, w = draws.sides(transform.size)
+            if self.paddings[side] != Padding() and (h > self.least[0] or w > self.least[1]):
+                raise NotOnDevice(
+                    f"on_device=: {name}({h}, {w}) pads pictures that are smaller with nothing, and another transform "
+                    f"has padded them in another way: crop no more than {self.least[0]} × {self.least[1]}, which they "
+                    f"have then, or pad after it, {OTHERWISE}"
+                )
+            self._draw(draws.center_crop, transform)
+            self.least = h, w
             return
         if transform.padding is not None or transform.pad_if_needed:
             twice = transform.padding is not None and transform.pad_if_needed
             self._pad(name, self._padding(transform, name), twice=twice)
-        self._draw(draws.random_crop, transform)
+        self._draw(draws.random_crop, transform, pads=True)
+        self.least = draws.sides(transform.size)
 
     def pad(self, transform: Any, name: str) -> None:
         self._comes_before(name, self.normalised, self.coloured)
         self._pad(name, self._padding(transform, name))
-        self._draw(draws.pad, transform)
+        self._draw(draws.pad, transform, pads=True)
+        left, top, right, bottom = draws.margins(transform.padding)
+        self.least = self.least[0] + top + bottom, self.least[1] + left + right
 
     def _pad(self, name: str, padding: Padding, *, twice: bool = False) -> None:
         side = 1 if self.resized else 0
@@ -272,6 +286,14 @@ _READERS = {
 
 def _nothing(_transform: Any, view: View) -> None:
     """It draws nothing and moves nothing."""
+
+
+def _at_least(size: Any, longest: int | None, *, whole: bool) -> tuple[int, int]:
+    """Height and width of whatever is resized so. ``whole``: one number is both."""
+    given = [size] if isinstance(size, int) else list(size or ())
+    if whole or len(given) == 2:
+        return draws.sides(size)
+    return (1, 1) if longest is not None else (given[0], given[0])
 
 
 def _of_channels(values: Any) -> list[float]:

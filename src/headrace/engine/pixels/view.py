@@ -62,7 +62,7 @@ class PictureFrame:
 class View:
     """What has become of one picture's geometry, transform by transform."""
 
-    __slots__ = ("_first", "_frame", "_mirrored", "_resized", "_upside", "operations", "size")
+    __slots__ = ("_first", "_frame", "_mirrored", "_resized", "_upside", "operations", "repeats", "size")
 
     def __init__(self, height: int, width: int) -> None:
         self.size = height, width
@@ -71,6 +71,8 @@ class View:
         self._mirrored = self._upside = False
         self.operations: list[tuple[int, float]] = []
         """Of colour, with their factors."""
+        self.repeats: str | None = None
+        """How what is padded repeats pixels that must be there; None where that does not matter."""
 
     @property
     def height(self) -> int:
@@ -90,6 +92,12 @@ class View:
         )
 
     def pad(self, left: int, top: int, right: int, bottom: int) -> None:
+        spare = {"reflect": 1, "symmetric": 0}.get(self.repeats or "")
+        if spare is not None and (max(top, bottom) > self.height - spare or max(left, right) > self.width - spare):
+            raise ValueError(
+                f"padding_mode={self.repeats!r}: a picture of {self.height} × {self.width} has too little to repeat "
+                f"for a padding of {(left, top, right, bottom)}"
+            )
         if self._mirrored:
             left, right = right, left
         if self._upside:

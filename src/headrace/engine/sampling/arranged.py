@@ -72,11 +72,11 @@ def in_shards(dataset: Any, memory: int, *, singly: bool) -> Callable[[], Arrang
     rows = Rows.of(dataset)
     if rows is None or not isinstance(rows.store, NeighbourStore):
         return None
-    return partial(_of_rows, rows, rows.store, len(dataset), 0 if singly else block_bytes(memory))
+    return partial(_of_rows, rows, rows.store, 0 if singly else block_bytes(memory))
 
 
-def _of_rows(rows: Rows, store: NeighbourStore, length: int, block: int) -> Arranged:
-    return _arranged(store.lying([rows.key(index) for index in range(length)]), block)
+def _of_rows(rows: Rows, store: NeighbourStore, block: int) -> Arranged:
+    return _arranged(store.lying(rows.keys()), block)
 
 
 def _arranged(lying: Lying, block: int) -> Arranged:

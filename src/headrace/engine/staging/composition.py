@@ -85,9 +85,9 @@ def bypassed(dataset: Any) -> str | None:
     return None if is_proven else "__getitem__"
 
 
-def is_ours(dataset: Any) -> bool:
-    """Whether its `__getitem__` is one of this package's."""
-    return _written(dataset, "__getitem__") in _known
+def is_ours(dataset: Any, method: str = "__getitem__") -> bool:
+    """Whether that method is one of this package's that call the stages, and nothing else."""
+    return _written(dataset, method) in _known
 
 
 def refusal(dataset: Any, method: str, who: str) -> str:
@@ -107,7 +107,7 @@ def refusal(dataset: Any, method: str, who: str) -> str:
 
 def speaks_of_rows(dataset: Any) -> bool:
     """Whether `made_of(index, row)` gives what `dataset[index]` does: nothing it stands for is overridden later."""
-    if _written(dataset, "made_of") in _known:  # it calls all stages but the first
+    if is_ours(dataset, "made_of"):  # it calls all stages but the first
         return bypassed(dataset) is None and _speaks_for(dataset, "made_of", ("__getitem__", "fetch"))
     return _speaks_for(dataset, "made_of", ("__getitem__", *STAGES))
 

@@ -68,12 +68,13 @@ class Folder:
     def decode(self, encoded: Any) -> Any:
         content, target = encoded
         found = picture(content) if self.opens else self.dataset.loader(content)
-        return apply(self.parts.kept, found), target
+        return apply(self.parts.kept, found, self.dataset.transform), target
 
     def augment(self, decoded: Any) -> Any:
         sample, target = decoded
-        change = self.dataset.target_transform
-        return apply(self.parts.rest, sample), target if change is None else change(target)
+        parts, change = self.parts, self.dataset.target_transform
+        sample = apply(parts.rest, sample, self.dataset.transform, len(parts.kept))
+        return sample, target if change is None else apply((change,), target, change)
 
     def stamp(self, index: int) -> tuple[int, ...]:
         found = Path(self.dataset.samples[index][0]).stat()

@@ -1,12 +1,14 @@
 """The part of a pipeline that always gives the same, which is what a cache can keep for more than one epoch."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import torch
 
 from headrace.cache.state import MARK, DeterministicMark, marked
 from headrace.engine.staging.lists import is_torchvision, steps
+from headrace.engine.staging.watching import PIPELINES, Watched
 
 KNOWN = frozenset(
     {
@@ -100,8 +102,14 @@ def _enlarges(operation: Any) -> bool:
     return name in _ENLARGING
 
 
-def apply(operations: tuple[Any, ...], value: Any) -> Any:
-    """One after the other."""
-    for operation in operations:
-        value = operation(value)
+def apply(operations: tuple[Any, ...], value: Any, of: Any = None, first: int = 0) -> Any:
+    """One after the other. ``of``: the transform of whose steps they are those from number ``first`` on, to look at."""
+    watchers = PIPELINES.watchers(of) if PIPELINES else ()
+    if not watchers:
+        for operation in operations:
+            value = operation(value)
+        return value
+    with closing(Watched(iter(operations), watchers, first)) as watched:
+        for operation in watched:
+            value = operation(value)
     return value

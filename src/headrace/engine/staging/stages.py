@@ -27,6 +27,9 @@ HOW = (
 )
 
 
+Run = Callable[[Any], Any]
+Noted = Callable[[Any, str, Run], Run]
+"""Makes of a dataset's stage, by name, one that does the same and is looked at."""
 Scopes = tuple[str, str, str]
 """Fingerprints of what makes encoded, decoded and augmented samples."""
 
@@ -37,7 +40,7 @@ class Stage(NamedTuple):
     name: str
     form: int
     """What a cache calls what it makes."""
-    run: Callable[[Any], Any]
+    run: Run
     """Makes it of what the stage before made; the first one is given the index."""
     keeps: bool = True
     """Whether what it makes is worth keeping."""
@@ -76,23 +79,33 @@ class Stages(NamedTuple):
     naming: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
     """What the dataset adds to errors of a sample, as its own ``__getitem__`` does."""
 
+    def run(self, index: int, value: Any, form: int = W.NOWHERE) -> Any:
+        """A sample, of what there is of it in this form; errors say which it is, as the dataset's own do."""
+        try:
+            for stage in self.after(form):
+                value = stage.run(value)
+        except Exception:
+            with self.naming(index):
+                raise
+        return value
+
     def after(self, form: int) -> tuple[Stage, ...]:
         """What is left to be done with a sample that is there in this form; all of it for ``NOWHERE``."""
         return self.steps[form:]
 
 
-def _steps(source: Any, *, encodes: bool = True) -> tuple[Stage, ...]:
+def _steps(source: Any, noted: Noted | None, *, encodes: bool = True) -> tuple[Stage, ...]:
     """Those of whatever has the three methods, as it has them when they are called.
 
     ``encodes``: whether what it fetches is worth keeping.
     """
 
-    def late(name: str) -> Callable[[Any], Any]:
+    def late(name: str) -> Run:
         def run(given: Any) -> Any:
             stage = getattr(source, name)
             return stage(given)
 
-        return run
+        return run if noted is None else noted(source, name, run)
 
     return (
         Stage("fetch", W.ENCODED, late("fetch"), encodes),
@@ -107,30 +120,31 @@ class Standing(ABC):
     dataset: Any
 
     @abstractmethod
-    def stages(self, scopes: Scopes | None) -> Stages:
+    def stages(self, scopes: Scopes | None, noted: Noted | None) -> Stages:
         """See ``staged``."""
 
 
-def staged(dataset: Any, scopes: Scopes | None = None) -> Stages:
+def staged(dataset: Any, scopes: Scopes | None = None, noted: Noted | None = None) -> Stages:
     """The stages of a dataset that has them, of torchvision's folders, and of what torch makes of several of these.
 
     ``scopes``: what they are, where that is known already: telling costs a look at all of a dataset. ``CacheError`` for
     other datasets, and for those with a ``__getitem__`` that is more than their stages; it says what to do.
+    ``noted``: who looks at the stages of every dataset.
     """
     if is_own(dataset, Subset):
-        return _subset(staged(dataset.dataset, scopes), dataset)
+        return _subset(staged(dataset.dataset, scopes, noted), dataset)
     if is_own(dataset, ConcatDataset):
-        return _concatenated(dataset, [staged(each, scopes) for each in dataset.datasets], scopes)
+        return _concatenated(dataset, [staged(each, scopes, noted) for each in dataset.datasets], scopes)
     if is_own(dataset, StackDataset):
-        return _stacked(dataset, [staged(each, scopes) for each in _several(dataset)], scopes)
+        return _stacked(dataset, [staged(each, scopes, noted) for each in _several(dataset)], scopes)
     if isinstance(dataset, Standing):
-        return dataset.stages(scopes)
+        return dataset.stages(scopes, noted)
     if has_stages(dataset):
         if (method := bypassed(dataset)) is not None:
             raise CacheError(f"cache=: {refusal(dataset, method, 'a cache')}")
-        return _own(dataset, scopes or _own_scopes(dataset))
+        return _own(dataset, scopes or _own_scopes(dataset), noted)
     if is_folder(dataset):
-        return _folder(dataset, scopes)
+        return _folder(dataset, scopes, noted)
     if isinstance(dataset, IterableDataset):
         msg = f"a cache needs a dataset with indices, and {type(dataset).__name__} is iterable only"
         raise CacheError(msg)
@@ -304,9 +318,9 @@ def _own_parts(dataset: Any) -> list[tuple[Any, ...]]:
     return [(Method(type(dataset), name), known.get(name), own.get(name)) for name in STAGES]
 
 
-def _own(dataset: Any, scopes: Scopes) -> Stages:
+def _own(dataset: Any, scopes: Scopes, noted: Noted | None) -> Stages:
     stamp, count = getattr(dataset, "stamp", _no_stamp), len(dataset)
-    found = Stages(_steps(dataset), scopes, OwnNumber(count), count, stamp)
+    found = Stages(_steps(dataset, noted), scopes, OwnNumber(count), count, stamp)
     return found._replace(naming=dataset.naming) if is_ours(dataset) else found
 
 
@@ -330,7 +344,7 @@ def _no_stamp(index: int) -> None:
     """A sample without a file of its own."""
 
 
-def _folder(dataset: Any, scopes: Scopes | None) -> Stages:
+def _folder(dataset: Any, scopes: Scopes | None, noted: Noted | None) -> Stages:
     folder = Folder(dataset)
     scopes, count = scopes or folder_scopes(dataset, folder), len(dataset.samples)
-    return Stages(_steps(folder, encodes=folder.opens), scopes, OwnNumber(count), count, folder.stamp)
+    return Stages(_steps(folder, noted, encodes=folder.opens), scopes, OwnNumber(count), count, folder.stamp)

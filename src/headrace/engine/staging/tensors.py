@@ -63,8 +63,10 @@ def _subclassed(value: torch.Tensor, parts: Parts) -> None:
 
 def _elements(token: bytes, value: torch.Tensor, parts: Parts) -> None:
     name = _KNOWN.get(value.dtype)
-    if name is None or value.layout is not torch.strided or not value.is_cpu or value.requires_grad:
-        raise NotKept("is a tensor that is sparse, quantized, on a device or requires grad: these cannot be cached")
+    if name is None or value.is_nested or value.layout is not torch.strided or not value.is_cpu or value.requires_grad:
+        raise NotKept(
+            "is a tensor that is sparse, nested, quantized, on a device or requires grad: these cannot be cached"
+        )
     if value.is_conj() or value.is_neg() or _has_names(value):
         raise NotKept("is a tensor with names, or whose conjugate or negative is yet to be taken: return a plain one")
     shape, strides = tuple(value.shape), value.stride()

@@ -1,17 +1,21 @@
 """Samples made of rows that the fetcher brought."""
 
+from collections.abc import Callable
+from functools import partial
+from operator import getitem
 from typing import Any, Protocol, runtime_checkable
 
 from torch.utils.data import Subset
 
+from headrace.cache import words as W
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.process import Orders, StoreOrders
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.pixels.bundle import named
-from headrace.engine.staging.composition import in_bulk, speaks_of_encoded, speaks_of_rows
-from headrace.engine.staging.stages import Standing, is_own
+from headrace.engine.staging.composition import in_bulk, is_ours, speaks_of_encoded, speaks_of_rows
+from headrace.engine.staging.stages import Stages, Standing, is_own
 from headrace.engine.worker.observer import Observer
 from headrace.store.base import RemoteStore, Row
 
@@ -58,6 +62,12 @@ class Rows:
         found: str = self._dataset.keys[self._inner(index)]
         return found
 
+    def keys(self) -> list[str]:
+        """The keys of all samples, by index."""
+        return (
+            list(self._dataset.keys) if self._indices is None else [self._dataset.keys[each] for each in self._indices]
+        )
+
     def sample(self, index: Any, row: Row) -> Any:
         """The sample, made of its row."""
         return self._dataset.made_of(self._inner(index), row)
@@ -66,6 +76,11 @@ class Rows:
     def staged(self) -> bool:
         """Whether the dataset can go on from a row with ``decode``, as from what it fetches itself."""
         return isinstance(self._dataset, Standing) or speaks_of_encoded(self._dataset)
+
+    @property
+    def composed(self) -> bool:
+        """Whether the sample is what the stages make of ``encoded``."""
+        return self.staged and is_ours(self._dataset, "made_of")
 
     def encoded(self, index: Any, row: Row) -> Any:
         """What the dataset's ``fetch`` gives, made of its row."""
@@ -86,12 +101,18 @@ class Brought:
 
     def __init__(self, dataset: Any, arena: Arena | None) -> None:
         """``arena``: None where nothing is ever brought."""
-        self._dataset, self._arena = dataset, arena
-        self.observer: Observer | None = None
-        """Who is told what samples are made of."""
+        self._arena = arena
+        self._get: Callable[[Any], Any] = partial(getitem, dataset)
+        self._observer: Observer | None = None
+        self._stages: Stages | None = None
         self._rows = None if arena is None else Rows.of(dataset)
         self.place: Arrived | None = None
         """Where the row of the next sample lies."""
+
+    def watched_by(self, observer: Observer) -> None:
+        """Tell it what samples are made of, and let it see the stages."""
+        self._observer, self._get = observer, observer.getter()
+        self._stages = observer.stages() if self._rows is not None and self._rows.composed else None
 
     def reads(self, body: memoryview, count: int) -> list[Arrived | None]:
         """What was written for ``count`` samples: see ``Group.notes``."""
@@ -104,7 +125,10 @@ class Brought:
         """The sample. A row that could not be read raises the store's error."""
         place, self.place = self.place, None
         if place is None or self._arena is None or self._rows is None:
-            return named(index, self._dataset[index])
-        if self.observer is not None:
-            self.observer.brought(place.size, place.retries, place.began, place.took)
-        return named(index, self._rows.sample(index, self._arena.read(place, self._rows.key(index))))
+            return named(index, self._get(index))
+        if self._observer is not None:
+            self._observer.brought(place.size, place.retries, place.began, place.took)
+        row = self._arena.read(place, self._rows.key(index))
+        if self._stages is None:
+            return named(index, self._rows.sample(index, row))
+        return named(index, self._stages.run(index, self._rows.encoded(index, row), W.ENCODED))

@@ -42,6 +42,8 @@ def fitted(
     try:
         return collate_fn(samples)
     except Exception as error:
+        if collate_fn is default_collate and (forward := _forward(samples)) is not samples:
+            return fitted(collate_fn, forward, indices, dataset, batched=True, skips=skips)
         bad = _refused(collate_fn, kept, error) if isinstance(kept, Sequence) else {}
         among = enumerate(indices()) if bad else ()
         found = {place: (index, _said(dataset, index, bad[place])) for place, index in among if place in bad}
@@ -59,6 +61,23 @@ def fitted(
         for _, why in found.values():
             error.add_note(f"headrace: {why}")
         raise
+
+
+def _forward(value: Any) -> Any:
+    """Samples whose arrays torch can take, which it cannot where an array goes backwards; the same where none does.
+
+    Workers write such arrays into a batch without asking torch.
+    """
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value) if min(value.strides, default=0) < 0 else value
+    parts = list(value.values()) if type(value) is dict else list(value) if isinstance(value, (tuple, list)) else []
+    made = [_forward(part) for part in parts]
+    if all(new is part for new, part in zip(made, parts, strict=True)):
+        return value
+    if type(value) is dict:
+        return dict(zip(value, made, strict=True))
+    kind: Any = type(value)
+    return kind(*made) if hasattr(value, "_fields") else kind(made)
 
 
 def _refused(collate_fn: Callable[[Any], Any], samples: Sequence[Any], error: Exception) -> dict[int, str]:

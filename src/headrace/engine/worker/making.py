@@ -38,7 +38,7 @@ class SampleMaker:
         self._memory, self._facts = memory, memory.facts
         self._observer, self._stream = observer, observer.stream
         self._brought = brought
-        self._brought.observer = observer
+        self._brought.watched_by(observer)
         self._get = observer.samples(self._brought)
         self._standard, self._seed_samples = task.standard_collate, task.seed_samples
         self._where, self._refusal = f"in DataLoader worker process {job.lane}", refusal

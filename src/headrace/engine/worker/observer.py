@@ -3,12 +3,16 @@
 import time
 from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import getitem
 from typing import Any
 
 import numpy as np
 import torch
 
 from headrace.engine.staging.members import key_of
+from headrace.engine.staging.stages import Noted, Stages
+from headrace.engine.staging.watching import Undo
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.operations import Operations
 from headrace.plan import operations
@@ -48,22 +52,38 @@ class Observer:
         self.stream: TraceStream | None = None
         self.repeated = False
         """Whether the next sample is made again, after a death."""
-        found = Operations(dataset)
-        self.names, now = found.names, time.monotonic_ns()
-        heads = [F.head(number, 0) - now for number in range(1, len(self.names) + 1)]
+        self._operations: Operations | None = None
+        self.undo: Undo = lambda: None
+        """Look no more."""
         if recording is not None:
+            self._operations = Operations(dataset)
+            names = self._operations.names
             self.stream = recording.stream()
             self.stream.describe(F.STREAM_TEXT, {"role": "main" if lane < 0 else "worker", "lane": lane})
-            heads = self.stream.operations(self.names)
-            count_instructions(self.probe, self.names)
-        self.undo = found.install(self.probe, heads)
+            heads = self.stream.operations(names)
+            count_instructions(self.probe, names)
+            self.undo = self._operations.install(self.probe, heads)
         self._retries = 0
         self.tier = 0
         """The form in which a cache had the sample being made."""
         self._pending: list[int] = self.probe.marks if recording is None else []
-        self._shared = None if memory is None else memory.facts.account(len(self.names))
+        known = 0 if self._operations is None else len(self._operations.names)
+        self._shared = None if memory is None else memory.facts.account(known)
         self._account = [] if self._shared is None else self._shared.tolist()
-        self._told, self._news = now, False
+        self._told, self._news = time.monotonic_ns(), False
+
+    def getter(self) -> Get:
+        """``dataset[index]``, whose stages are seen."""
+        return partial(getitem, self._dataset) if self._operations is None else self._operations.getter()
+
+    def stages(self) -> Stages | None:
+        """The dataset's, seen; None where it is not made of stages, or nobody looks."""
+        return None if self._operations is None else self._operations.stages()
+
+    @property
+    def noted(self) -> Noted | None:
+        """Who looks at a dataset's stages, if anybody does."""
+        return None if self._operations is None else self._operations.noted
 
     def samples(self, get: Get) -> Get:
         """``get``, noted."""

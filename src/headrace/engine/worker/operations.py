@@ -1,23 +1,29 @@
 """The operations a dataset's samples go through, where it says so: found, and noted while they run.
 
 Known are the members of a ``Compose`` or ``nn.Sequential`` under a dataset's ``transform``, ``target_transform`` or
-``transforms``, whatever else stands there as one operation, the ``loader`` of an image folder, and the stages
-``fetch``, ``decode`` and ``augment`` of a staged dataset; also in datasets within datasets. Objects stay what they are:
-an operation's class is replaced by a subclass of the same name that also looks at the clock, functions by objects that
-pass everything on.
+``transforms``, the ``loader`` and transforms of an image folder, those of a ``StoreDataset``, and the stages ``fetch``,
+``decode`` and ``augment`` where a dataset provably is made of them; also in datasets within datasets. Nothing of the
+user's is exchanged to see them: the clock is looked at by who calls them, see ``loops`` and ``watching``. What nobody
+but the user's own code calls is not told apart from it.
 """
 
 import os
 import types
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import getitem, itemgetter
+from typing import Any
 
 import torch
 
-from headrace.engine.staging.composition import STAGES
-from headrace.engine.staging.lists import HOLDERS, members
-from headrace.engine.staging.stages import Standing
-from headrace.engine.worker.standins import Passing, Undo, exchanged
+from headrace.core.errors import CacheError
+from headrace.engine.pixels.bundle import named
+from headrace.engine.staging.composition import STAGES, bypassed, has_stages, is_ours
+from headrace.engine.staging.folders import is_like_a_folder
+from headrace.engine.staging.lists import HOLDERS, Member, members
+from headrace.engine.staging.stages import Run, Stages, Standing, staged
+from headrace.engine.staging.watching import PIPELINES, Undo
+from headrace.engine.worker.loops import is_library_call, watch, watch_call
 from headrace.trace.probe import OFF, Probe
 
 MOST = 64
@@ -26,37 +32,55 @@ MOST = 64
 _PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
-class Place(NamedTuple):
-    """Where an operation stands: an attribute, a member of a list of operations, or a method of the dataset itself."""
+class _ListWatch:
+    """Of one list: which operation of the dataset's each member is."""
 
-    name: str
-    holder: Any
-    key: Any
-    """Attribute, method or module's name, or a position in the holder's ``transforms``."""
-    reads: bool = False
-    """It is where the encoded sample comes from."""
+    def __init__(self, listed: Sequence[Any], numbers: Sequence[int]) -> None:
+        self._listed, self._numbers = listed, numbers
+        self.probe: Probe | None = None
+        self.heads: Sequence[int] = ()
 
-    @property
-    def is_stage(self) -> bool:
-        """Whether it is a method of a staged dataset."""
-        return self.name == self.key and self.key in STAGES
+    def between(self, operations: Iterator[Any], first: int) -> Iterator[Any]:
+        """See ``Watcher``. The list may be another one by now: only what is where it was is known."""
+        probe, listed, numbers = self.probe, self._listed, self._numbers
+        for position, operation in enumerate(operations, first):
+            number = numbers[position] if position < len(listed) and listed[position] is operation else 0
+            if not number or probe is None or probe.mode == OFF:
+                yield operation
+                continue
+            begun = probe.enter(number)
+            try:
+                yield operation
+            finally:
+                probe.leave(number, self.heads[number - 1], begun)
 
-    def get(self) -> Any:
-        if isinstance(self.key, int):
-            return self.holder.transforms[self.key]
-        return self.holder[self.key] if isinstance(self.holder, dict) else getattr(self.holder, self.key)
 
-    def put(self, value: Any) -> None:
-        if isinstance(self.key, int):
-            members = self.holder.transforms
-            if isinstance(members, list):
-                members[self.key] = value
-            else:
-                self.holder.transforms = (*members[: self.key], value, *members[self.key + 1 :])
-        elif isinstance(self.holder, dict):
-            self.holder[self.key] = value
-        else:
-            setattr(self.holder, self.key, value)
+class _HolderWatch:
+    """Of an object that holds operations as attributes: which each is."""
+
+    def __init__(self, numbers: dict[str, tuple[Any, int]], reading: str) -> None:
+        self._numbers, self._reading = numbers, reading
+        self.probe: Probe | None = None
+        self.heads: Sequence[int] = ()
+
+    def __call__(self, name: str, value: Any) -> Any:
+        known, number = self._numbers.get(name, (None, 0))
+        if not number or known is not value or self.probe is None:
+            return value
+        call = self.probe.reading(value) if name == self._reading else value
+        return self.probe.timed(call, number, self.heads[number - 1])
+
+
+class _CallWatch:
+    """Of an operation that stands alone."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.probe: Probe | None = None
+        self.heads: Sequence[int] = ()
+
+    def __call__(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        return call if self.probe is None else self.probe.timed(call, self._number, self.heads[self._number - 1])
 
 
 class Operations:
@@ -64,45 +88,146 @@ class Operations:
 
     def __init__(self, dataset: Any) -> None:
         """Looks, changes nothing."""
-        self._places: list[Place] = []
-        self._seen: set[int] = set()
-        for place in _of_dataset(dataset, 0):
-            self._add(place)
-        self.names = _told_apart([place.name for place in self._places])
-
-    def _add(self, place: Place) -> None:
-        if place.is_stage:
-            self._places.append(place)
-            return
-        target = place.get()
-        if target is None or not callable(target) or id(target) in self._seen or len(self._places) >= MOST:
-            return
-        if not isinstance(target, _PLAIN):  # an object is noted wherever it stands, a function where it does
-            self._seen.add(id(target))
-        members = _members(target)
-        if members is None:
-            self._places.append(place)
-            return
-        for member in members:
-            self._add(member)
+        self._found: list[str] = []
+        self._known: dict[Any, tuple[Any, int]] = {}
+        self._stages: dict[tuple[int, str], int] = {}
+        self._lists: list[tuple[Any, _ListWatch]] = []
+        self._pipelines: list[tuple[Any, _ListWatch]] = []
+        self._holders: list[tuple[Any, _HolderWatch]] = []
+        self._alone: list[tuple[Any, _CallWatch]] = []
+        self._dataset = dataset
+        self._of_dataset(dataset, 0)
+        self.names = _told_apart(self._found)
+        self._probe: Probe | None = None
+        self._heads: Sequence[int] = ()
 
     def install(self, probe: Probe, heads: list[int]) -> Undo:
         """Note every operation from now on; what is returned undoes it. ``heads``: see ``Probe.timed``."""
-        undone: list[Undo] = []
-        for number, (place, head) in enumerate(zip(self._places, heads, strict=True), 1):
-            try:
-                undone.append(_install(place, probe, number, head))
-            except (TypeError, AttributeError):
-                continue  # it cannot be exchanged: its time stays with the dataset's own
+        self._probe, self._heads = probe, heads
+        for watcher in map(itemgetter(1), (*self._lists, *self._pipelines, *self._holders, *self._alone)):
+            watcher.probe, watcher.heads = probe, heads
+        undone = [PIPELINES.add(*each) for each in self._pipelines]
+        found = [
+            *(watch(*each) for each in (*self._lists, *self._holders)),
+            *(watch_call(*each) for each in self._alone),
+        ]
+        undone += [ending for ending in found if ending is not None]
 
         def undo() -> None:
-            probe.mode = OFF  # others may stand upon what this one put there
+            probe.mode = OFF
+            self._probe = None
             _installed.discard(undo)
             while undone:
                 undone.pop()()
 
         _installed.add(undo)
         return undo
+
+    def stages(self) -> Stages | None:
+        """The dataset's, noted; None where it is not made of stages, or only a part of it is."""
+        try:
+            return staged(self._dataset, ("", "", ""), self.noted) if self._stages else None
+        except CacheError:
+            return None
+
+    def getter(self) -> Callable[[Any], Any]:
+        """``dataset[index]``, of which the stages are noted where it is made of them."""
+        dataset, made = self._dataset, self.stages()
+        if made is None:
+            return partial(getitem, dataset)
+        count = len(dataset)
+
+        def get(index: Any) -> Any:
+            if type(index) is not int or not 0 <= index < count:
+                return dataset[index]
+            return named(index, made.run(index, index))
+
+        return get
+
+    def noted(self, dataset: Any, name: str, run: Run) -> Run:
+        """A stage of one of the datasets, noted."""
+        number = self._stages.get((id(dataset), name))
+        if number is None or self._probe is None:
+            return run
+        call = self._probe.reading(run) if name == "fetch" else run
+        return self._probe.timed(call, number, self._heads[number - 1])
+
+    def _of_dataset(self, dataset: Any, depth: int) -> None:
+        if depth > 8:
+            return
+        if has_stages(dataset) and bypassed(dataset) is None:
+            for stage in STAGES:
+                self._stages[id(dataset), stage] = self._number(stage)
+        if isinstance(dataset, Standing):  # its own operations are not run
+            return
+        if is_ours(dataset) or is_like_a_folder(dataset):
+            if is_like_a_folder(dataset):
+                self._holder(dataset, ("loader", "transform", "target_transform"))
+            self._pipeline(dataset, "transform")
+            self._pipeline(dataset, "target_transform")
+            self._list(dataset.transforms)
+        else:
+            for key in HOLDERS:
+                target = getattr(dataset, key, None)
+                self._list(target)
+                if target is not None and members(target) is None and is_library_call(target):
+                    self._alone.append((target, _CallWatch(self._operation(Member(dataset, key, target)))))
+        inner = getattr(dataset, "dataset", None)
+        for each in [inner, *_several(getattr(dataset, "datasets", None))]:
+            if isinstance(each, torch.utils.data.Dataset):
+                self._of_dataset(each, depth + 1)
+
+    def _list(self, target: Any) -> None:
+        """A list that its library runs, with the lists in it."""
+        listed = None if any(target is known for known, _ in (*self._lists, *self._holders)) else members(target)
+        if listed is None:
+            return
+        if type(target).__name__ == "StandardTransform":
+            self._holder(target, HOLDERS)
+            return
+        numbers = [0 if members(each.operation) is not None else self._operation(each) for each in listed]
+        self._lists.append((target, _ListWatch([each.operation for each in listed], numbers)))
+        for each in listed:
+            self._list(each.operation)
+
+    def _holder(self, holder: Any, keys: Sequence[str]) -> None:
+        """An object whose library calls these attributes of it."""
+        numbers: dict[str, tuple[Any, int]] = {}
+        self._holders.append((holder, _HolderWatch(numbers, "loader")))
+        for key in keys:
+            target = getattr(holder, key, None)
+            if callable(target) and members(target) is None:
+                place = Member(holder, key, target)
+                numbers[key] = target, self._operation(place, "Loader" if key == "loader" else None)
+            self._list(target)
+
+    def _pipeline(self, holder: Any, key: str) -> None:
+        """A transform whose operations we apply ourselves, lists within lists opened."""
+        transform = getattr(holder, key)
+        if transform is None or any(transform is known for known, _ in self._pipelines):
+            return
+        found = list(_flat(Member(holder, key, transform)))
+        numbers = [self._operation(each) for each in found]
+        self._pipelines.append((transform, _ListWatch([each.operation for each in found], numbers)))
+        for each in found:
+            self._list(each.operation)
+
+    def _operation(self, member: Member, name: str | None = None) -> int:
+        """The number of an operation: an object has one wherever it stands, a function one at each place."""
+        target = member.operation
+        if not callable(target):
+            return 0
+        place = (id(target), id(member.holder), member.key) if isinstance(target, _PLAIN) else id(target)
+        if place not in self._known:
+            self._known[place] = target, self._number(name or _name(target))
+        return self._known[place][1]
+
+    def _number(self, name: str) -> int:
+        """A new one; 0 where there are too many."""
+        if len(self._found) >= MOST:
+            return 0
+        self._found.append(name)
+        return len(self._found)
 
 
 _installed: set[Undo] = set()
@@ -117,35 +242,20 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _of_dataset(dataset: Any, depth: int) -> Iterator[Place]:
-    if depth > 8:
+def _flat(member: Member) -> Iterator[Member]:
+    """As ``steps`` gives them, each with its place."""
+    listed = members(member.operation)
+    if listed is None or type(member.operation).__name__ == "StandardTransform":
+        yield member
         return
-    if all(callable(getattr(type(dataset), name, None)) for name in STAGES):
-        for stage in STAGES:
-            yield Place(stage, dataset, stage, reads=stage == "fetch")
-    if isinstance(dataset, Standing):  # it stands for another, whose own operations are not run
-        return
-    if hasattr(dataset, "samples") and callable(getattr(dataset, "loader", None)):
-        yield Place("Loader", dataset, "loader", reads=True)
-    for key in HOLDERS:
-        if callable(getattr(dataset, key, None)):
-            yield Place(_name(getattr(dataset, key)), dataset, key)
-    inner = getattr(dataset, "dataset", None)
-    for each in [inner, *_several(getattr(dataset, "datasets", None))]:
-        if isinstance(each, torch.utils.data.Dataset):
-            yield from _of_dataset(each, depth + 1)
+    for each in listed:
+        yield from _flat(each)
 
 
 def _several(datasets: Any) -> list[Any]:
     if isinstance(datasets, dict):
         return list(datasets.values())
     return list(datasets) if isinstance(datasets, (list, tuple)) else []
-
-
-def _members(target: Any) -> list[Place] | None:
-    """The operations a list of operations consists of; None when it is an operation itself."""
-    listed = members(target)
-    return None if listed is None else [Place(_name(each.operation), each.holder, each.key) for each in listed]
 
 
 def _name(target: Any) -> str:
@@ -164,35 +274,3 @@ def _told_apart(names: list[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return found
-
-
-def _install(place: Place, probe: Probe, number: int, head: int) -> Undo:
-    if place.is_stage:
-        return _become(place.holder, place.key, place, probe, number, head)
-    target = place.get()
-    if not isinstance(target, (*_PLAIN, Passing)) and not isinstance(target, torch.jit.ScriptModule):
-        try:
-            return _become(target, "__call__", place, probe, number, head)
-        except TypeError:  # a class that cannot be derived from, or an object that cannot change its class
-            if isinstance(target, torch.nn.Module):
-                raise
-    if isinstance(place.holder, dict):
-        raise TypeError
-    passing = Passing(target, probe.timed(_read(place, probe, target), number, head))
-    place.put(passing)
-
-    def undo() -> None:
-        passing.retire()
-        if place.get() is passing:
-            place.put(passing.innermost())
-
-    return undo
-
-
-def _read(place: Place, probe: Probe, call: Callable[..., Any]) -> Callable[..., Any]:
-    return probe.reading(call) if place.reads else call
-
-
-def _become(target: Any, method: str, place: Place, probe: Probe, number: int, head: int) -> Undo:
-    call = _read(place, probe, getattr(type(target), method))
-    return exchanged(target, {method: probe.timed(call, number, head)})

@@ -3,6 +3,9 @@
 import logging
 import math
 import time
+from collections.abc import Callable
+from functools import partial
+from operator import getitem
 from resource import RUSAGE_THREAD, getrusage
 from typing import Any
 
@@ -49,16 +52,14 @@ class Staged:
         """``counter``: of what samples begin with. ``share``: the rank's own, in its own process; a worker opens one
         for itself, with the first plan.
         ``arena``: where rows lie that a fetcher has brought, if one does.
-
-        To be made before the dataset's operations are noted, see ``staged``.
         """
         self._dataset, self._caching = dataset, caching
+        self._get: Callable[[Any], Any] = partial(getitem, dataset)
         self._stages: Stages = staged(dataset, caching.scopes)
         self._observer: Observer | None = None
         self._codec: Codec = codec()
         self._share = share
-        self._here = share is not None
-        self._told = Told(dataset, caching.standing, here=self._here)
+        self._told = Told(dataset, caching.standing, here=share is not None)
         if share is not None:
             share.use(self._told.holds)
         self._again, self._pause = 0.0, PAUSE
@@ -74,18 +75,6 @@ class Staged:
         self.place: Place | None = None
         """The plan of the next sample, and where its row lies."""
 
-    @property
-    def observer(self) -> Observer | None:
-        """Who is told what samples are made of. What was put into the dataset for it changes with each sample."""
-        return self._observer
-
-    @observer.setter
-    def observer(self, observer: Observer | None) -> None:
-        self._observer = observer
-        self._told = Told(self._dataset, self._caching.standing, here=self._here and observer is None)
-        if self._share is not None:
-            self._share.use(self._told.holds)
-
     def reads(self, body: memoryview, count: int) -> list[Place]:
         """What was written for ``count`` samples: see ``Group.notes``."""
         if self._rows is None:
@@ -98,12 +87,18 @@ class Staged:
         share = None if plan is None else self._opened()
         if plan is None or share is None or share.is_left:
             self._counter.found(W.NOWHERE)
-            return named(index, self._dataset[index] if row is None else self._made_of(index, row))
+            return named(index, self._get(index) if row is None else self._made_of(index, row))
         try:
             return named(index, self._made(share, index, plan, row))
         except Exception:
             with self._stages.naming(index):
                 raise
+
+    def watched_by(self, observer: Observer) -> None:
+        """Tell it what samples are made of, and let it see the stages."""
+        self._observer = observer
+        self._get = observer.getter()
+        self._stages = staged(self._dataset, self._caching.scopes, observer.noted)
 
     def stay_away(self) -> None:
         """Do without the cache for good: the dataset here may be another than the one it was opened for."""
@@ -134,8 +129,8 @@ class Staged:
             value = self._checked(share, index, form, value, row)
             start = clock() - passed
         self._counter.found(form)
-        if self.observer is not None:
-            self.observer.tier = form
+        if self._observer is not None:
+            self._observer.tier = form
         # What was to be found and is stale, or gone, is kept anew as it was: it is known to be worth its room.
         anew = form == W.NOWHERE and plan.word not in {0, W.LOOK}
         keep = W.form_of(plan.word) if anew else plan.keep
@@ -217,17 +212,14 @@ class Staged:
 
     def _made_of(self, index: Any, row: Arrived) -> Any:
         """The sample, without a cache."""
-        value = self._brought(index, row)
-        for stage in self._stages.after(W.ENCODED):
-            value = stage.run(value)
-        return value
+        return self._stages.run(index, self._brought(index, row), W.ENCODED)
 
     def _brought(self, index: Any, row: Arrived) -> Any:
         """What is stored, as it was brought. A row that could not be read raises the store's error."""
         assert self._arena is not None
         assert self._rows is not None
-        if self.observer is not None:
-            self.observer.brought(row.size, row.retries, row.began, row.took)
+        if self._observer is not None:
+            self._observer.brought(row.size, row.retries, row.began, row.took)
         return self._rows.encoded(index, self._arena.read(row, self._rows.key(index)))
 
     def _opened(self) -> Share | None:

@@ -29,7 +29,7 @@ OPTIONS: Mapping[str, Sequence[str]] = {
 }
 """What may stand behind the ``?``, by where the bucket is."""
 _OTHER_BYTES = re.compile(r"status code: 416|Content-Range|Requested \d+\.\.\d+, got")
-_REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d")
+_REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d|Unable to open service account")
 """What a server will say again: all that is the client's fault, but for what came too late, too early, too often."""
 _QUERY = re.compile(r"\?[^\s'\"<>]*")
 

@@ -11,7 +11,7 @@ from headrace.core.errors import MissingDriver
 from headrace.store.base import Kind
 from headrace.store.shards.arrays import npy_of
 from headrace.store.shards.codecs import DENSEST, INFLATION, ROOM
-from headrace.store.shards.pages import PagedColumn
+from headrace.store.shards.pages import PagedColumn, without_statistics
 from headrace.store.shards.shard import DamagedShard
 
 MAGIC = b"PAR1"
@@ -25,8 +25,11 @@ class Footer:
     def __init__(self, raw: bytes, size: int) -> None:
         """``raw``: the end of a file of ``size`` bytes, from where its metadata begin. Raises ``DamagedShard``."""
         arrow, parquet = _pyarrow()
+        plain = without_statistics(raw[:-8])
         with _translated():
-            self.metadata = parquet.read_metadata(arrow.BufferReader(MAGIC + raw))
+            self.metadata = parquet.read_metadata(
+                arrow.BufferReader(b"".join([MAGIC, plain, len(plain).to_bytes(4, "little"), MAGIC]))
+            )
             self.schema = self.metadata.schema.to_arrow_schema()
             self._paths = [self.metadata.schema.column(at).path for at in range(self.metadata.num_columns)]
         self._size, self._raw = size, raw[:-8]

@@ -63,6 +63,15 @@ class OpenedShards(Protocol):
         ...
 
 
+@runtime_checkable
+class Placed(Protocol):
+    """Opened shards that know at once where all samples lie."""
+
+    def places(self) -> Sequence[int]:
+        """The place of each sample, in the order of the keys: its number as they lie, one shard behind the other."""
+        ...
+
+
 class Format(Protocol):
     """Knows which shards there are, of one kind, and what the URL's options ask of them."""
 

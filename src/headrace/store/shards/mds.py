@@ -146,6 +146,9 @@ class MdsShards:
             found += [f"{stream}{key}" for key in numbered(end - first)]
         return found
 
+    def places(self) -> Sequence[int]:
+        return range(self._starts[-1])
+
     def find(self, key: str) -> tuple[int, int] | None:
         stream, slash, name = key.rpartition("/")
         if f"{stream}{slash}" not in self.streams:

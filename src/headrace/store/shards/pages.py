@@ -16,6 +16,23 @@ from headrace.store.shards.thrift import BINARY, I32, I64, LIST, STRUCT, Fields,
 MAGIC = b"PAR1"
 
 
+UNUSED = (8, 12, 13, 14, 15, 16)
+"""Fields of a column's metadata that reading needs not: statistics, Bloom filters, texts."""
+
+
+def without_statistics(footer: bytes) -> bytes:
+    """A footer without what reading needs not: pyarrow ends the process at statistics that contradict each other."""
+    fields = ThriftReader(footer).struct()
+    for group in _list(fields, 4):
+        for chunk in _list(group, 1):
+            if 8 in chunk or 3 not in chunk:
+                raise DamagedShard("its columns are encrypted, or described nowhere")
+            about = _struct(chunk, 3)
+            for number in UNUSED:
+                about.pop(number, None)
+    return thrift.written(fields)
+
+
 class PagePlaces(NamedTuple):
     """Where the pages of a column are in one row group."""
 

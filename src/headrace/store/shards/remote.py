@@ -14,7 +14,7 @@ from headrace.store.hedge import Hedging
 from headrace.store.neighbours import Lying, NeighbourStore
 from headrace.store.shards.bucket_place import GAP, BucketPlace
 from headrace.store.shards.catalogue import BLOCKS, FAULTS, TABLES, ShardCatalogue, bad, missing, one_line
-from headrace.store.shards.formats import Format, OpenedShards
+from headrace.store.shards.formats import Format, OpenedShards, Placed
 from headrace.store.shards.recent import Shared, Unpacked
 from headrace.store.shards.shard import DamagedShard, Steps, Wanted
 from headrace.store.url import StoreUrl
@@ -43,16 +43,23 @@ class RemoteShards(ShardCatalogue, NeighbourStore):
 
     def lying(self, keys: Sequence[str]) -> Lying:
         opened = self._open()
-        found = np.empty((len(keys), 2), np.int64)
-        for number, key in enumerate(keys):
-            place = opened.find(key)
-            if place is None:
-                raise missing(self.name, key)
-            found[number] = place
+        counts = np.array(opened.counts(), np.int64)
+        if len(keys) == counts.sum() and isinstance(opened, Placed) and list(keys) == opened.keys():
+            places = np.asarray(opened.places(), np.int64)  # a hundred times as fast as to find each
+            shards = np.searchsorted(np.cumsum(counts), places, "right")
+            found = np.stack([shards, places - (np.cumsum(counts) - counts)[shards]], 1)
+        else:
+            found = np.array([self._find(opened, key) for key in keys], np.int64).reshape(-1, 2)
         every = range(len(opened.shards))
         whole = bool(every) and all(map(opened.is_whole, every))
         sizes = np.array([opened.room(shard) for shard in every], np.int64)
-        return Lying(found[:, 0], found[:, 1], np.array(opened.counts(), np.int64), sizes, whole)
+        return Lying(found[:, 0], found[:, 1], counts, sizes, whole)
+
+    def _find(self, opened: OpenedShards, key: str) -> tuple[int, int]:
+        found = opened.find(key)
+        if found is None:
+            raise missing(self.name, key)
+        return found
 
     def _ran(self, steps: Steps[T]) -> T:
         return run_here(self._place.run(steps))

@@ -22,8 +22,6 @@ class ThriftReader:
 
     def struct(self, depth: int = 0) -> Fields:
         """The fields of a struct that begins here."""
-        if depth > DEEPEST:
-            raise DamagedShard("metadata nested too deeply")
         fields: Fields = {}
         number = 0
         while head := self._byte():
@@ -33,6 +31,8 @@ class ThriftReader:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > DEEPEST:
+            raise DamagedShard("metadata nested too deeply")
         if kind in (TRUE, FALSE):
             return kind == TRUE
         if kind in (I16, I32, I64):

@@ -97,6 +97,9 @@ class TarShards:
     def keys(self) -> list[str]:
         return list(self.index.keys)
 
+    def places(self) -> Sequence[int]:
+        return self.index.order
+
     def find(self, key: str) -> tuple[int, int] | None:
         number = self.index.find(key)
         if number is None:
