@@ -1,6 +1,5 @@
-"""Doing something before a certain line or opcode of the package's code."""
+"""Doing something where Python looks for signals, in the package's code."""
 
-import dis
 import gc
 import os
 import sys
@@ -18,56 +17,7 @@ from headrace.engine.step import undisturbed
 
 PACKAGE = str(Path(headrace.__file__).parent)
 TESTS = str(Path(__file__).parent)
-RETURNS = {code for name, code in dis.opmap.items() if name in ("RETURN_VALUE", "RETURN_CONST")}
-ENDS_EXCEPT = dis.opmap["POP_EXCEPT"]
 FINALIZERS = (weakref.finalize.__call__.__code__, undisturbed.__code__, Finalizer._perform_late.__code__)
-
-
-def leaves(frame: FrameType, what: str) -> bool:
-    """Whether this opcode returns, or cleans up after an exception (which has no line): no handler can run with it.
-
-    Nor with what ends an ``except`` block, with which a line may begin (``break``). What a trace function raises there
-    has Python take the exception for handled for good.
-    """
-    opcode = frame.f_code.co_code[frame.f_lasti]
-    return opcode == ENDS_EXCEPT or (what == "opcode" and (opcode in RETURNS or frame.f_lineno is None))
-
-
-@contextmanager
-def at_step(number: int, act: Callable[[], None], event: str) -> Iterator[list[int]]:
-    """``act`` is called before the ``number``-th step of this package's code; how many there were.
-
-    Python collects no garbage of its own accord meanwhile: what is raised in a callback of the collector, it prints.
-    """
-    steps, owner = [0], os.getpid()
-
-    def local(frame: FrameType, what: str, _: object) -> Any:
-        if what == event and os.getpid() == owner and not leaves(frame, what):
-            steps[0] += 1
-            if steps[0] == number:
-                sys.settrace(None)
-                frame.f_trace = None
-                act()
-        return local
-
-    def call(frame: FrameType, *_: object) -> Any:
-        if os.getpid() != owner:
-            sys.settrace(None)
-            return None
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = event == "opcode", event == "line"
-        return local
-
-    before, collects = sys.gettrace(), gc.isenabled()
-    gc.disable()
-    sys.settrace(call)
-    try:
-        yield steps
-    finally:
-        sys.settrace(before)
-        if collects:
-            gc.enable()
 
 
 @contextmanager

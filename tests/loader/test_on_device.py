@@ -1,6 +1,7 @@
 """``on_device=`` with the plain torch twin on the CPU: the same batches, once each, whatever breaks on the way."""
 
 import multiprocessing
+import signal
 import threading
 import time
 
@@ -21,7 +22,7 @@ from headrace.store import Record
 from headrace.testing.scripted import ScriptedStore
 from headrace.trace.reader import read
 from tests.engine.pictures import DEVIATIONS, MEANS, encoded, picture
-from tests.loader.steps import at_step
+from tests.loader.steps import at_check
 from tests.names import new_name
 from tests.test_dataset import filled
 
@@ -303,10 +304,18 @@ class Interrupt(BaseException):
     """What a handler raises."""
 
 
-def interrupt():
+def interrupt(*_):
     raise Interrupt
 
 
+@pytest.fixture
+def handled():
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("handled")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_interrupt_anywhere_in_next_loses_nothing(workers):
     dataset = Files(files(9), v1.Compose([v1.CenterCrop(8), v1.ToTensor()]))
@@ -321,7 +330,7 @@ def test_an_interrupt_anywhere_in_next_loses_nothing(workers):
                     if interrupted or len(seen) == 9:  # then it ends the workers
                         seen += next(batches)[1].tolist()
                         continue
-                    with at_step(step, interrupt, "line"):
+                    with at_check(step, lambda: signal.raise_signal(signal.SIGUSR1)):
                         batch = next(batches)
                     seen += batch[1].tolist()
                 except Interrupt:
@@ -330,7 +339,7 @@ def test_an_interrupt_anywhere_in_next_loses_nothing(workers):
                     break
         assert seen == list(range(9))
         done = not interrupted
-        step += 61 if workers else 17
+        step += 701 if workers else 307
 
 
 def test_closed_by_another_thread(folder):
