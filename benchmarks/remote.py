@@ -77,7 +77,7 @@ def brought(address: str, data: Ready) -> tuple[float, float]:
     from headrace.core.options import Prefetch
     from headrace.engine.consumer.supply.fetching import Fetcher
     from headrace.remote import bundle
-    from headrace.remote.messages import Key
+    from headrace.remote.messages import GroupKey
     from headrace.remote.orders import RemoteOrders
     from headrace.remote.placement import Place
     from headrace.remote.remade import Unquestioned
@@ -92,7 +92,7 @@ def brought(address: str, data: Ready) -> tuple[float, float]:
     while taken < len(data):
         while asked < len(data) and asked - taken < 8 * BATCH:
             group = range(asked, min(len(data), asked + BATCH))
-            fetcher.ask({first + index: Key(0, 0, index).text() for index in group}, here.append)
+            fetcher.ask({first + index: GroupKey(0, 0, index).text() for index in group}, here.append)
             asked = group.stop
         poll = select.poll()
         poll.register(*fetcher.waited_for())

@@ -22,9 +22,9 @@ from benchmarks.clock import shared
 from benchmarks.report import Check, Report, Table
 from benchmarks.scope import Scope
 from headrace.blocks.draws import Draws, pool_bytes
-from headrace.blocks.layout import Layout, block_bytes
+from headrace.blocks.layout import BlockLayout, block_bytes
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import Plan
+from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder
 
 SHARD, BATCH, CLASSES, WORKERS, GOAL = 64 << 20, 256, 1000, 8, 0.98
@@ -107,10 +107,10 @@ def uniform(case: Case) -> Array:
 
 def pool(case: Case) -> Array:
     """headrace's planner."""
-    layout = Layout(
+    layout = BlockLayout(
         [case.per_shard] * case.shards, [case.per_shard * case.size] * case.shards, block=block_bytes(case.memory)
     )
-    plan = Plan(layout, 0, 0)
+    plan = BlockPlan(layout, 0, 0)
     draws = Draws(plan, Remainder.everything(plan), pool_bytes(case.memory))
     parts = []
     while (step := draws.step()) is not None:

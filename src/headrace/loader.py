@@ -18,7 +18,6 @@ from headrace.core.story import StoryEvent
 from headrace.engine import settings
 from headrace.engine.consumer.cores import automatic_workers
 from headrace.engine.consumer.ordering import facts, saved
-from headrace.engine.elsewhere import Elsewhere
 from headrace.engine.iteration import Iteration
 from headrace.engine.kept import Kept
 from headrace.engine.pixels.options import OnDevice
@@ -33,7 +32,7 @@ from headrace.engine.worker.brought import Rows
 from headrace.engine.worker.stateful import is_stateful
 from headrace.integrations import accelerate, lightning, ray_train
 from headrace.integrations.signature import Signed
-from headrace.remote.options import Ray
+from headrace.remote.options import Ray, hosts
 from headrace.trace import session
 
 T_co = TypeVar("T_co", covariant=True)
@@ -52,6 +51,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     ``loading``: ``Loading(seeding=..., memory_limit=...)``.
     ``scheduling``: ``Scheduling(hand_off=..., spares=..., story=...)``.
     ``cache``: ``Cache(url, size=...)``, which keeps samples for later epochs and other jobs; for datasets in stages.
+    ``ranks``: ``Ranks(...)``: the loader divides each epoch between ranks, and its states between any number of them.
     ``remote``: ``Ray(cpus=...)``: what this host cannot make in time is made by other hosts' CPUs.
     ``trace``: a path; what happens to samples and batches is recorded there (see ``headrace.tracing``).
 
@@ -96,19 +96,15 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.trace = None if trace is None else session.checked(trace, "trace")
         self.device = device
         self.on_error = settings.chosen("on_error", on_error, (Raise, Skip), Raise())
-        self.loading = settings.chosen("loading", loading, (Loading,), Loading())
+        self.loading = settings.loading(loading, dataset)
         self.scheduling = settings.chosen("scheduling", scheduling, (Scheduling,), Scheduling())
         self.cache = settings.chosen("cache", cache, (Cache,), None)
-        if self.loading.repeats and not isinstance(dataset, IterableDataset):
-            msg = f"loading=Loading(repeats=True) speaks of an iterable dataset, and {type(dataset).__name__} is none"
-            raise ValueError(msg)
         if self.cache is not None:
             check_staged(dataset)
         self.ranks = settings.chosen("ranks", ranks, (Ranks,), None)
-        memory = self.loading.prefetch.memory
         order = None
         if sampler is None and batch_sampler is None:
-            order = planned(dataset, shuffle, self.ranks, memory=memory, generator=generator)
+            order = planned(dataset, shuffle, self.ranks, memory=self.loading.prefetch.memory, generator=generator)
         elif self.ranks is not None:
             raise ValueError("DataLoader(ranks=...) divides an order of the loader's own: leave sampler out")
         self.remote = settings.chosen("remote", remote, (Ray,), None)
@@ -149,7 +145,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
     def _begin(self) -> None:
         """What is not part of the loader's value: counts, memory, iterations."""
         self._kept = Kept(self)
-        self._elsewhere = None if self.remote is None else _elsewhere(self)
+        self._elsewhere = None if self.remote is None else hosts(self)
         self._iterator: Any = None
         self._latest: Resources | None = None
 
@@ -290,13 +286,6 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         """A loader that has not been iterated."""
         self.__dict__.update(state)
         self._begin()
-
-
-def _elsewhere(loader: Any) -> Elsewhere:
-    """Other hosts' part in a loader's work. Raises ``RemoteError`` where they can have none."""
-    from headrace.remote import plug  # noqa: PLC0415  (for who has none, it costs nothing)
-
-    return plug.hosts(loader)
 
 
 _PIPES = (IterDataPipe, MapDataPipe)

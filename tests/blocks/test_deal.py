@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from headrace.blocks.deal import Rest, deal, union
 from headrace.blocks.draws import Draws
-from headrace.blocks.layout import Layout
-from headrace.blocks.plan import Plan
+from headrace.blocks.layout import BlockLayout
+from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder
 from headrace.core.errors import StateMismatch
 from tests.blocks.test_plan import MIB, layouts
@@ -29,7 +29,7 @@ def drawn_by(plan, share, steps=None, rank=0):
 
 @given(layouts(), st.integers(1, 9), st.integers(0, 5))
 def test_ranks_share_an_epoch_evenly(layout, world, seed):
-    plan = Plan(layout, seed, 0)
+    plan = BlockPlan(layout, seed, 0)
     shares = deal(plan, Remainder.everything(plan), world)
     drawn = [drawn_by(plan, share)[0] for share in shares]
     assert sorted(sample for each in drawn for sample in each) == list(range(plan.total))
@@ -39,7 +39,7 @@ def test_ranks_share_an_epoch_evenly(layout, world, seed):
 
 @given(layouts(), st.integers(1, 9), st.sampled_from([Rest.DROP, Rest.PAD]))
 def test_ranks_have_the_same_number_where_that_is_asked_for(layout, world, rest):
-    plan = Plan(layout, 0, 0)
+    plan = BlockPlan(layout, 0, 0)
     drawn = [drawn_by(plan, share)[0] for share in deal(plan, Remainder.everything(plan), world, rest)]
     (count,) = {len(each) for each in drawn}
     every = [sample for each in drawn for sample in each]
@@ -58,7 +58,7 @@ def test_ranks_have_the_same_number_where_that_is_asked_for(layout, world, rest)
 @given(layouts(), st.lists(st.integers(1, 7), min_size=1, max_size=5), st.sampled_from(Rest), st.data())
 def test_what_nobody_delivered_is_delivered_once_whatever_the_ranks_become(layout, worlds, rest, data):
     """Ranks are stopped anywhere, lose what they drew and did not deliver, and others take over, several times."""
-    plan = Plan(layout, 3, 0)
+    plan = BlockPlan(layout, 3, 0)
     left, delivered = [Remainder.everything(plan)], []
     for world in worlds:
         shares = deal(plan, union(plan, left), world, rest)
@@ -79,7 +79,7 @@ def test_what_nobody_delivered_is_delivered_once_whatever_the_ranks_become(layou
 
 
 def test_begun_reads_go_to_whoever_has_the_fewest_samples():
-    plan = Plan(Layout([1000], [10**8]), 0, 0)
+    plan = BlockPlan(BlockLayout([1000], [10**8]), 0, 0)
     reads = np.arange(5)
     begun = [plan.samples(reads[number : number + 1])[: 10 - number] for number in range(5)]
     left = Remainder(Remainder.everything(plan).tail.after(5), np.concatenate(begun))
@@ -91,7 +91,7 @@ def test_begun_reads_go_to_whoever_has_the_fewest_samples():
 
 
 def test_states_of_another_moment_are_refused():
-    plan = Plan(Layout([1000], [10**8]), 0, 0)
+    plan = BlockPlan(BlockLayout([1000], [10**8]), 0, 0)
     first, second, third = deal(plan, Remainder.everything(plan), 3)
     for some in ([first, second], [first, first, third], [first, second, third, third]):
         with pytest.raises(StateMismatch, match="not the states of all ranks of one moment"):
@@ -104,6 +104,6 @@ def test_states_of_another_moment_are_refused():
 
 
 def test_a_division_among_nobody_is_refused():
-    plan = Plan(Layout([10], [100]), 0, 0)
+    plan = BlockPlan(BlockLayout([10], [100]), 0, 0)
     with pytest.raises(ValueError, match="a positive number of ranks, not 0"):
         deal(plan, Remainder.everything(plan), 0)

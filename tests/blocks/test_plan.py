@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from headrace.blocks.draws import Draws
-from headrace.blocks.layout import BLOCK, Layout, Piece, block_bytes
+from headrace.blocks.layout import BLOCK, BlockLayout, Piece, block_bytes
 from headrace.blocks.permutation import Permutation, key
-from headrace.blocks.plan import Plan
+from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder
 from headrace.core.errors import StateMismatch
 from tests.selection import examples
@@ -22,7 +22,7 @@ MIB = 1 << 20
 def layouts(draw, most_shards=12):
     """Shards of few and of many samples, tiny and large ones, some empty."""
     shards = draw(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 300_000)), max_size=most_shards))
-    return Layout(
+    return BlockLayout(
         [count for count, _ in shards],
         [count * mean for count, mean in shards],
         block=draw(st.sampled_from([0, 1 << 12, 1 << 16, BLOCK])),
@@ -71,7 +71,7 @@ def test_a_permutation_is_no_pattern():
 
 @given(layouts(), st.integers(0, 5), st.integers(0, 3))
 def test_each_sample_is_in_one_read(layout, seed, epoch):
-    plan = Plan(layout, seed, epoch)
+    plan = BlockPlan(layout, seed, epoch)
     reads = np.arange(plan.count)
     samples = plan.samples(reads)
     assert sorted(samples.tolist()) == list(range(layout.total))
@@ -81,7 +81,7 @@ def test_each_sample_is_in_one_read(layout, seed, epoch):
 
 @given(layouts(), st.integers(0, 5), st.data())
 def test_reads_are_counted_without_looking_at_each(layout, seed, data):
-    plan = Plan(layout, seed, 0)
+    plan = BlockPlan(layout, seed, 0)
     begin, step = data.draw(st.integers(0, plan.count)), data.draw(st.integers(1, 7))
     counted = plan.counted(begin, step)
     for k in range(step):
@@ -89,14 +89,14 @@ def test_reads_are_counted_without_looking_at_each(layout, seed, data):
 
 
 def test_a_piece_is_neighbours_of_one_shard():
-    layout = Layout([3, 0, 4], [300, 0, 400])
+    layout = BlockLayout([3, 0, 4], [300, 0, 400])
     assert layout.pieces(1, 6) == [Piece(0, 1, 3), Piece(2, 0, 3)]
     assert layout.pieces(3, 3) == []
 
 
 def test_borders_move_with_the_epoch():
-    layout = Layout([1000], [1000 * 10_000])
-    borders = [set(Plan(layout, 0, epoch).bounds(np.arange(9))[0].tolist()) - {0} for epoch in range(4)]
+    layout = BlockLayout([1000], [1000 * 10_000])
+    borders = [set(BlockPlan(layout, 0, epoch).bounds(np.arange(9))[0].tolist()) - {0} for epoch in range(4)]
     assert len(set.intersection(*borders)) == 0
     assert all(np.ptp(np.sort(list(each))[:-1] % 105) == 0 for each in borders)
 
@@ -112,12 +112,12 @@ def test_borders_move_with_the_epoch():
     ],
 )
 def test_blocks_have_about_a_megabyte_and_large_samples_come_singly(mean, memory, samples):
-    plan = Plan(Layout([40_000], [40_000 * mean], block=block_bytes(memory)), 0, 0)
+    plan = BlockPlan(BlockLayout([40_000], [40_000 * mean], block=block_bytes(memory)), 0, 0)
     assert np.bincount(plan.sizes(np.arange(plan.count))).argmax() == samples
 
 
 def test_a_global_shuffle_reads_every_sample_by_itself():
-    plan = Plan(Layout([500, 500], [500_000, 500_000], block=0), 0, 0)
+    plan = BlockPlan(BlockLayout([500, 500], [500_000, 500_000], block=0), 0, 0)
     assert plan.count == plan.total == 1000
     found = order(plan)
     assert sorted(found) == list(range(1000))
@@ -125,21 +125,21 @@ def test_a_global_shuffle_reads_every_sample_by_itself():
 
 
 def test_shards_of_other_samples_have_blocks_of_their_own():
-    layout = Layout([1000, 1000, 10], [10**6, 10**6 + 5000, 10**7])
-    plan = Plan(layout, 0, 0)
+    layout = BlockLayout([1000, 1000, 10], [10**6, 10**6 + 5000, 10**7])
+    plan = BlockPlan(layout, 0, 0)
     begin, end = plan.bounds(np.arange(plan.count))
     assert sorted((end - begin)[begin >= 2000].tolist()) == [1] * 10
     assert layout.starts.tolist() == [0, 2000, 2010]
 
 
 def test_row_groups_are_read_whole():
-    plan = Plan(Layout([7, 100, 3], [7 * MIB, 100 * MIB, 3], whole=True), 1, 1)
+    plan = BlockPlan(BlockLayout([7, 100, 3], [7 * MIB, 100 * MIB, 3], whole=True), 1, 1)
     assert sorted(plan.sizes(np.arange(plan.count)).tolist()) == [3, 7, 100]
 
 
 @given(layouts(), st.integers(0, 5), st.integers(1, 5 * MIB))
 def test_each_sample_is_drawn_once_from_what_is_held_in_bounded_memory(layout, seed, memory):
-    plan = Plan(layout, seed, 0)
+    plan = BlockPlan(layout, seed, 0)
     draws = Draws(plan, Remainder.everything(plan), memory)
     held, seen = set(), []
     left = {}
@@ -163,7 +163,7 @@ def test_each_sample_is_drawn_once_from_what_is_held_in_bounded_memory(layout, s
 
 
 def test_memory_is_used():
-    plan = Plan(Layout([1000], [10**8]), 0, 0)
+    plan = BlockPlan(BlockLayout([1000], [10**8]), 0, 0)
     draws = Draws(plan, Remainder.everything(plan), 30 * MIB)
     draws.skip(300)
     draws.step()
@@ -172,18 +172,18 @@ def test_memory_is_used():
 
 @given(layouts(), st.integers(0, 5))
 def test_the_order_follows_from_seed_and_epoch(layout, seed):
-    plan = Plan(layout, seed, 1)
-    assert order(plan) == order(Plan(layout, seed, 1))
+    plan = BlockPlan(layout, seed, 1)
+    assert order(plan) == order(BlockPlan(layout, seed, 1))
     if plan.total > 20:
-        assert order(plan) != order(Plan(layout, seed, 2))
-        assert order(plan) != order(Plan(layout, seed + 1, 1))
+        assert order(plan) != order(BlockPlan(layout, seed, 2))
+        assert order(plan) != order(BlockPlan(layout, seed + 1, 1))
 
 
 @settings(max_examples=examples(60))
 @given(layouts(), st.integers(0, 5), st.data())
 def test_draws_go_on_in_the_same_order_from_what_is_left(layout, seed, data):
     """As long as nobody else has a part of it, an epoch that was interrupted has the order it would have had."""
-    plan = Plan(layout, seed, 0)
+    plan = BlockPlan(layout, seed, 0)
     whole = order(plan)
     place = data.draw(st.integers(0, plan.total))
     first = Draws(plan, Remainder.everything(plan), 2 * MIB)
@@ -198,7 +198,7 @@ def test_draws_go_on_in_the_same_order_from_what_is_left(layout, seed, data):
 def test_the_pool_is_put_in_order_now_and_then(monkeypatch):
     """The order stays that of the seed, and a state begins where it was last put in order."""
     monkeypatch.setattr("headrace.blocks.draws.REBASED", 100)
-    plan = Plan(Layout([1000], [10**8]), 0, 0)
+    plan = BlockPlan(BlockLayout([1000], [10**8]), 0, 0)
     whole = order(plan)
     assert sorted(whole) == list(range(1000))
     draws = Draws(plan, Remainder.everything(plan), 2 * MIB)
@@ -211,7 +211,7 @@ def test_the_pool_is_put_in_order_now_and_then(monkeypatch):
 
 @given(layouts(), st.integers(0, 5), st.data())
 def test_what_is_left_is_all_that_was_not_drawn(layout, seed, data):
-    plan = Plan(layout, seed, 0)
+    plan = BlockPlan(layout, seed, 0)
     draws = Draws(plan, Remainder.everything(plan), MIB)
     seen = set()
     for _ in range(data.draw(st.integers(0, 20))):
@@ -230,7 +230,7 @@ def test_a_state_of_a_hundred_million_samples_is_small(size, most):
     """And nothing that was made on the way there grows with their number."""
     per = (64 * MIB) // size
     shards = 100_000_000 // per
-    plan = Plan(Layout([per] * shards, [per * size] * shards), 0, 0)
+    plan = BlockPlan(BlockLayout([per] * shards, [per * size] * shards), 0, 0)
     draws = Draws(plan, Remainder.everything(plan), 1 << 30)
     draws.skip(200_000)
     left = draws.remainder()
@@ -254,7 +254,7 @@ def test_a_state_of_a_hundred_million_samples_is_small(size, most):
     ],
 )
 def test_a_damaged_state_is_refused(damage):
-    plan = Plan(Layout([1000], [10**8]), 0, 0)
+    plan = BlockPlan(BlockLayout([1000], [10**8]), 0, 0)
     draws = Draws(plan, Remainder.everything(plan), 2 * MIB)
     draws.skip(100)
     state = draws.remainder().encoded(plan)
@@ -264,6 +264,6 @@ def test_a_damaged_state_is_refused(damage):
 
 def test_numbers_that_fit_nothing_are_refused():
     with pytest.raises(ValueError, match="one number of samples and one of bytes for each shard"):
-        Layout([1, 2], [3])
+        BlockLayout([1, 2], [3])
     with pytest.raises(ValueError, match="none negative"):
-        Layout([-1], [3])
+        BlockLayout([-1], [3])

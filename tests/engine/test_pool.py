@@ -7,9 +7,9 @@ import pytest
 from headrace.core.errors import MissingKey
 from headrace.core.options import Prefetch, Retry
 from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.pool import KEPT, Keeping, Pool, Waiting
+from headrace.engine.fetcher.pool import KEPT, BlockPool, Keeping, Waiting
 from headrace.engine.fetcher.process import StoreOrders
-from headrace.store.neighbours import Block, marked, unmarked
+from headrace.store.neighbours import NeighbourBlock, marked, unmarked
 from tests.engine.remote import RemoteNumbers, RemoteShards
 from tests.engine.test_fetcher import Collected, looked
 
@@ -21,14 +21,14 @@ def kept(offset, room=100):
 
 
 def test_a_key_and_its_block_are_one_text():
-    block = Block(7, 2, 0)
+    block = NeighbourBlock(7, 2, 0)
     assert unmarked(marked("a key 1 2 3", block)) == ("a key 1 2 3", block)
     assert unmarked("a key 1 2 3") == ("a key 1 2 3", None)
 
 
 def test_what_was_kept_longest_gives_way():
     freed = []
-    pool = Pool(1000, freed.append)
+    pool = BlockPool(1000, freed.append)
     for number in range(8):
         assert pool.makes_room(100)
         pool.keep(number, kept(number))
@@ -43,15 +43,15 @@ def test_what_was_kept_longest_gives_way():
 
 
 def test_a_block_is_read_once():
-    pool = Pool(1000, lambda _: None)
-    assert pool.rows(Block(5, 1, 1)) == 3
-    assert pool.join(Block(5, 1, 1), Waiting(0, "5", 5))
+    pool = BlockPool(1000, lambda _: None)
+    assert pool.rows(NeighbourBlock(5, 1, 1)) == 3
+    assert pool.join(NeighbourBlock(5, 1, 1), Waiting(0, "5", 5))
     assert pool.others == 2
-    assert pool.rows(Block(6, 2, 0)) == 0
-    assert not pool.join(Block(6, 2, 0), Waiting(1, "6", 6))
-    assert pool.join(Block(9, 1, 1), Waiting(2, "9", 9))
+    assert pool.rows(NeighbourBlock(6, 2, 0)) == 0
+    assert not pool.join(NeighbourBlock(6, 2, 0), Waiting(1, "6", 6))
+    assert pool.join(NeighbourBlock(9, 1, 1), Waiting(2, "9", 9))
     pool.drop([0])
-    assert [waiting.number for waiting in pool.end(Block(4, 0, 2))] == [1]
+    assert [waiting.number for waiting in pool.end(NeighbourBlock(4, 0, 2))] == [1]
     assert pool.others == 2
 
 
@@ -80,7 +80,7 @@ def text_of(number, size, rows):
     """The key of a sample with the block of ``size`` that it lies in, none beyond ``rows``."""
     first = number - number % size
     last = min(first + size, rows) - 1
-    return marked(str(number), Block(number, number - first, last - number))
+    return marked(str(number), NeighbourBlock(number, number - first, last - number))
 
 
 def brought(fetcher, order, text, ahead=40):
@@ -160,7 +160,9 @@ def test_a_store_that_reads_one_by_one_is_asked_so(fetcher_of):
 
 def test_a_block_that_was_promised_wrongly_costs_a_request(fetcher_of, tmp_path):
     store = RemoteShards(40, per=10, log=str(tmp_path / "log"))
-    rows = brought(fetcher_of(store), list(range(40)), lambda number: marked(str(number), Block(number, 20, 20)))
+    rows = brought(
+        fetcher_of(store), list(range(40)), lambda number: marked(str(number), NeighbourBlock(number, 20, 20))
+    )
     assert rows == wanted(range(40))
 
 

@@ -15,7 +15,7 @@ import torch
 from headrace.engine.staging.caching import codec
 from headrace.engine.worker import seeding
 from headrace.remote import bundle, messages
-from headrace.remote.messages import EntryKind, Head, Kind, Request
+from headrace.remote.messages import EntryKind, Head, Request, Subject
 from headrace.remote.told import SIZE, HostOrders
 from headrace.store.interpreter import started
 from tests.remote.datasets import Noisy, Unfit
@@ -53,13 +53,13 @@ class Spoken:
         while True:
             head = Head.read(self.exactly(messages.HEAD.size))
             body = self.exactly(head.size)
-            if head.kind != Kind.BEAT or Kind.BEAT in kinds:
+            if head.kind != Subject.BEAT or Subject.BEAT in kinds:
                 return head, body
 
     def made(self, wanted, number=1):
         self.socket.sendall(messages.request(number, wanted))
         head, body = self.message()
-        assert (head.kind, head.number, head.samples) == (Kind.ANSWER, number, len(wanted.indices))
+        assert (head.kind, head.number, head.samples) == (Subject.ANSWER, number, len(wanted.indices))
         begin, entries = messages.table_size(head.samples), []
         for kind, size in messages.read_table(body[:begin], head):
             entries.append((kind, body[begin : begin + size]))
@@ -72,7 +72,7 @@ def host(dataset, init=None, change=None):
     """Started and told; gives what it answered and its token."""
     made = bundle.packed(dataset, init, pickle.dumps)
     if change is not None:
-        made = bundle.Bundle(made.packed, change(made.facts))
+        made = bundle.DatasetBundle(made.packed, change(made.facts))
     token = messages.new_token()
     orders = pickle.dumps(HostOrders(pickle.dumps(made), token, "127.0.0.1", lanes=2, first=3, total=5))
     ours, theirs = socket.socketpair()
@@ -98,7 +98,7 @@ def test_samples_are_those_of_the_trainer_and_strangers_get_none_and_lanes_end_w
     with host(data) as (told, token, process):
         lanes = [Spoken(told["port"], token) for _ in range(2)]
         for lane in lanes:
-            assert lane.message()[0].kind == Kind.HELLO
+            assert lane.message()[0].kind == Subject.HELLO
             for kind, entry in lane.made(Request(5, 2, [1, 7])):
                 assert kind == EntryKind.VALUE
                 index = value(entry)[1]
@@ -120,7 +120,7 @@ def test_a_lane_beats_while_it_works_and_is_replaced_when_it_is_gone():
         lane = Spoken(told["port"], token)
         lane.message()
         lane.socket.sendall(messages.request(1, Request(0, 0, [1])))
-        assert lane.message(Kind.BEAT)[0].kind == Kind.BEAT
+        assert lane.message(Subject.BEAT)[0].kind == Subject.BEAT
         (pid,) = (child.pid for child in psutil.Process(process.pid).children())
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(ConnectionResetError):
@@ -128,7 +128,7 @@ def test_a_lane_beats_while_it_works_and_is_replaced_when_it_is_gone():
                 lane.message()
         lane.socket.close()
         again = Spoken(told["port"], token)
-        assert again.message()[0].kind == Kind.HELLO
+        assert again.message()[0].kind == Subject.HELLO
         again.socket.close()
 
 
@@ -150,7 +150,7 @@ def test_lanes_that_would_make_other_samples_refuse(init, says):
     with host(Noisy(4), init) as (told, token, _):
         lane = Spoken(told["port"], token)
         head, words = lane.message()
-        assert head.kind == Kind.REFUSAL
+        assert head.kind == Subject.REFUSAL
         assert says in words
         lane.socket.close()
 

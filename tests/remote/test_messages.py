@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.remote import messages
-from headrace.remote.messages import EntryKind, Head, Key, Kind, Request
+from headrace.remote.messages import EntryKind, GroupKey, Head, Request, Subject
 
 entries = st.lists(st.tuples(st.sampled_from(EntryKind), st.binary(max_size=200)), max_size=8)
 
@@ -28,7 +28,7 @@ def test_noise_is_no_message_or_a_small_one(noise):
     except ValueError:
         return
     assert head.size <= messages.LARGEST
-    assert head.kind in list(Kind)
+    assert head.kind in list(Subject)
 
 
 def test_table_that_promises_more_than_the_message_is_refused():
@@ -42,7 +42,7 @@ def test_table_that_promises_more_than_the_message_is_refused():
 def test_requests_and_keys_come_back_as_they_were(seed, epoch, indices):
     data = messages.request(3, Request(seed, epoch, indices))
     assert messages.read_request(data[messages.HEAD.size :]) == Request(seed, epoch, indices)
-    assert Key.of(Key(seed, epoch, indices[0]).text()) == Key(seed, epoch, indices[0])
+    assert GroupKey.of(GroupKey(seed, epoch, indices[0]).text()) == GroupKey(seed, epoch, indices[0])
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))

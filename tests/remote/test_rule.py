@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.remote.rates import Rates
+from headrace.remote.rates import LocalRates
 from headrace.remote.rule import Demand, Means, wanted
 
 STEP = 0.01
@@ -40,7 +40,7 @@ class Outcome:
 
 def simulate(case, ahead=4):
     """Groups in order; what is asked for elsewhere and does not come is made here."""
-    rates = Rates(0.0, 0, 0.0)
+    rates = LocalRates(0.0, 0, 0.0)
     drawn = taken = again = most = made_there = 0
     ready: dict[int, bool] = {}  # number -> whether made elsewhere
     waiting: deque[int] = deque()  # drawn, and to be made here
@@ -138,7 +138,7 @@ def test_a_trainer_that_starves_gets_all_there_is():
 
 class TestRates:
     def test_lanes_nobody_waits_for_may_do_more(self):
-        rates = Rates(0.0, 0, 0.0)
+        rates = LocalRates(0.0, 0, 0.0)
         rates.made_here(10)
         rates.look(1.0, 10, 0.0)
         for second in range(2, 10):
@@ -147,7 +147,7 @@ class TestRates:
         assert rates.demand(0).local == 10
 
     def test_lanes_that_are_waited_for_do_what_they_can(self):
-        rates = Rates(0.0, 0, 0.0)
+        rates = LocalRates(0.0, 0, 0.0)
         rates.made_here(10)
         rates.look(1.0, 10, 1.0)
         for second in range(2, 20):
@@ -157,6 +157,6 @@ class TestRates:
         assert rates.demand(3) == Demand(pytest.approx(10), pytest.approx(1), rates.demand(0).local, 3)
 
     def test_a_look_too_soon_changes_nothing(self):
-        rates = Rates(0.0, 0, 0.0)
+        rates = LocalRates(0.0, 0, 0.0)
         rates.look(0.1, 5, 0.1)
         assert not rates.is_known

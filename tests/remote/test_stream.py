@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from headrace.remote import messages
-from headrace.remote.messages import EntryKind, Head, Kind
-from headrace.remote.stream import Stream, opened
+from headrace.remote.messages import EntryKind, Head, Subject
+from headrace.remote.stream import GroupStream, opened
 
 
 class Reader:
@@ -60,7 +60,7 @@ def played(data, count, reader, act=None, piece=None):
 
     async def play():
         ours, theirs = socket.socketpair()
-        stream = Stream(3, ours, reader)
+        stream = GroupStream(3, ours, reader)
         theirs.setblocking(False)
         loop = asyncio.get_running_loop()
         for at in range(0, len(data), piece or len(data)):
@@ -79,7 +79,9 @@ def played(data, count, reader, act=None, piece=None):
 
 @pytest.mark.parametrize("piece", [1, 7, 64, None])
 def test_messages_are_told_apart_wherever_they_are_cut(piece):
-    data = messages.words(Kind.HELLO, "1") + Head(Kind.BEAT).packed() + answer(1, b"one", b"", b"three") + answer(2)
+    data = (
+        messages.words(Subject.HELLO, "1") + Head(Subject.BEAT).packed() + answer(1, b"one", b"", b"three") + answer(2)
+    )
     events = played(data, 3, Reader(), piece=piece)
     assert events == [("ready", 3), ("came", 1, [b"one", b"", b"three"]), ("came", 2, [])]
 
@@ -107,7 +109,7 @@ def test_what_is_no_message_ends_the_stream():
 
 
 def test_a_lane_that_refuses_says_why():
-    assert played(messages.words(Kind.REFUSAL, "no disk"), 1, Reader()) == [("refused", "no disk")]
+    assert played(messages.words(Subject.REFUSAL, "no disk"), 1, Reader()) == [("refused", "no disk")]
 
 
 def test_an_address_where_nobody_listens():

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import Plan
+from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder, grouped, nothing
 
 READS, SAMPLES = 1024, 1 << 20
@@ -27,7 +27,7 @@ _NONE = Fitting(nothing(), nothing(), nothing(), nothing())
 class Coming:
     """What a remainder has, read by read: those that were begun first, then whole ones."""
 
-    def __init__(self, plan: Plan, remainder: Remainder) -> None:
+    def __init__(self, plan: BlockPlan, remainder: Remainder) -> None:
         self._plan = plan
         self._numbers, self._counts, self._loose = grouped(plan, remainder.loose)
         self._reads, self._tail = remainder.reads, remainder.tail

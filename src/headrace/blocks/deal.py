@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import Plan
+from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Progression, Remainder, grouped, nothing
 from headrace.core.errors import StateMismatch
 
@@ -24,7 +24,7 @@ class Rest(enum.Enum):
     """Some ranks have one sample more than others."""
 
 
-def union(plan: Plan, remainders: Sequence[Remainder], finished: int = 0) -> Remainder:
+def union(plan: BlockPlan, remainders: Sequence[Remainder], finished: int = 0) -> Remainder:
     """What all ranks of one moment have still to deliver, as one; ``finished`` more ranks have nothing left.
 
     Raises ``StateMismatch`` where it cannot be all.
@@ -61,7 +61,7 @@ def _partial(tail: Progression, begin: int, end: int) -> Array:
     return np.concatenate([before, tail.after(skipped).first(tail.size)])
 
 
-def deal(plan: Plan, whole: Remainder, world: int, rest: Rest = Rest.KEEP) -> list[Remainder]:
+def deal(plan: BlockPlan, whole: Remainder, world: int, rest: Rest = Rest.KEEP) -> list[Remainder]:
     """What each of ``world`` ranks delivers of ``whole``: everything, or what ``union`` gave.
 
     Reads that were begun go to whoever has the fewest samples, the others in turn, and the last are cut.
@@ -101,7 +101,7 @@ def _moved(hands: "Sequence[_Hand]", surplus: Array) -> Array:
     return moved
 
 
-def _begun(plan: Plan, loose: Array, world: int) -> list[Array]:
+def _begun(plan: BlockPlan, loose: Array, world: int) -> list[Array]:
     """The samples of reads that were begun: read by read, the largest first, to whoever has the fewest."""
     if world == 1:
         return [loose]
@@ -116,7 +116,7 @@ def _begun(plan: Plan, loose: Array, world: int) -> list[Array]:
     return [np.concatenate(each) if each else nothing() for each in given]
 
 
-def _totals(plan: Plan, hands: Sequence["_Hand"], whole: Remainder) -> Array:
+def _totals(plan: BlockPlan, hands: Sequence["_Hand"], whole: Remainder) -> Array:
     """How many samples each rank has, before anything is moved."""
     world = len(hands)
     own = np.array([len(hand.loose) + int(plan.sizes(hand.reads).sum()) for hand in hands], np.int64)
@@ -129,7 +129,7 @@ def _totals(plan: Plan, hands: Sequence["_Hand"], whole: Remainder) -> Array:
 class _Hand:
     """One rank's part while it is dealt."""
 
-    def __init__(self, plan: Plan, loose: Array, reads: Array, tail: Progression) -> None:
+    def __init__(self, plan: BlockPlan, loose: Array, reads: Array, tail: Progression) -> None:
         self._plan = plan
         self.loose, self.reads, self.tail, self.again = loose, reads, tail, nothing()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.blocks.coming import Coming
 from headrace.blocks.permutation import Array, key, randoms
-from headrace.blocks.plan import Plan
+from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Remainder, nothing
 
 FIRST_BLOCKS = 64
@@ -31,7 +31,7 @@ def pool_bytes(memory: int) -> int:
     return int(POOL * memory)
 
 
-class Step(NamedTuple):
+class DrawStep(NamedTuple):
     """What happens next: ``held`` are reads from which ``drawn`` may come, ``released`` are not needed any more."""
 
     held: Array
@@ -46,7 +46,7 @@ class Draws:
     ``base_drawn`` are arguments with which another goes on from there.
     """
 
-    def __init__(self, plan: Plan, remainder: Remainder, memory: int, *, rank: int = 0, drawn: int = 0) -> None:
+    def __init__(self, plan: BlockPlan, remainder: Remainder, memory: int, *, rank: int = 0, drawn: int = 0) -> None:
         self._plan, self._memory, self._rank = plan, memory, rank
         self._mean = max(1, int(np.average(plan.layout.means, weights=plan.layout.per))) if plan.total else 1
         self._first = FIRST_BLOCKS * int((plan.layout.per * plan.layout.means).max(initial=1))
@@ -64,7 +64,7 @@ class Draws:
         self._free: list[int] = []
         self._left, self._cost, self._reads = nothing(), nothing(), nothing()  # by slot
 
-    def step(self) -> Step | None:
+    def step(self) -> DrawStep | None:
         """The next draws; None at the end."""
         if self.drawn - self.base_drawn >= REBASED:
             self._begin(self.remainder())
@@ -82,14 +82,14 @@ class Draws:
         drawn, slots = self._samples[places], self._slots[places]
         self._remove(places)
         self.drawn += len(drawn)
-        return Step(held, drawn, self._release(slots))
+        return DrawStep(held, drawn, self._release(slots))
 
-    def _told(self, reads: Array, samples: Array) -> Step | None:
+    def _told(self, reads: Array, samples: Array) -> DrawStep | None:
         """Reads of which each sample is drawn at once; behind all others, the samples that are repeated."""
         if not len(samples):
             samples = self._coming.again()
         self.drawn += len(samples)
-        return Step(reads, samples, reads) if len(samples) else None
+        return DrawStep(reads, samples, reads) if len(samples) else None
 
     def skip(self, count: int) -> Array:
         """What is drawn beyond the next ``count`` samples in the same step: those are drawn, and forgotten."""

@@ -38,7 +38,7 @@ def block_bytes(memory: int) -> int:
     return SMALL_BLOCK if memory < SMALL_MEMORY else BLOCK
 
 
-class Layout:
+class BlockLayout:
     """Where samples lie: ``counts`` and ``sizes`` (in bytes) of the shards, in order. Samples are numbered through.
 
     ``block``: bytes; 0 reads every sample by itself. ``whole``: shards are read whole, whatever their size: they are
@@ -89,10 +89,10 @@ class Layout:
         return found
 
 
-class Division:
+class Borders:
     """The blocks of one epoch, numbered as they lie. Borders begin at a random place of each region."""
 
-    def __init__(self, layout: Layout, stream: int) -> None:
+    def __init__(self, layout: BlockLayout, stream: int) -> None:
         self._layout = layout
         regions = len(layout.per)
         shifts = (randoms(stream, 0, regions) % np.maximum(layout.per, 1).astype(np.uint64)).astype(np.int64)

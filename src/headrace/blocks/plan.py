@@ -4,24 +4,24 @@ from functools import cached_property
 
 import numpy as np
 
-from headrace.blocks.layout import Division, Layout
+from headrace.blocks.layout import BlockLayout, Borders
 from headrace.blocks.permutation import Array, Permutation, Unchanged, key
 
 _BORDERS, _ORDER, _DRAWS = range(3)
 
 
-class Plan:
+class BlockPlan:
     """All reads of one epoch, numbered from 0 in random order; ``samples`` of a read are neighbours in a shard.
 
     It knows neither time nor memory nor ranks, and takes no memory that grows with the number of samples.
     """
 
-    def __init__(self, layout: Layout, seed: int, epoch: int, *, shuffle: bool = True) -> None:
+    def __init__(self, layout: BlockLayout, seed: int, epoch: int, *, shuffle: bool = True) -> None:
         """Without ``shuffle``, a layout of single samples is read in its own order."""
         if not shuffle and not layout.is_single:
             raise ValueError("only samples that are read one by one come in their own order")
         self.layout, self.seed, self.epoch = layout, seed, epoch
-        self._blocks = Division(layout, key(seed, epoch, _BORDERS))
+        self._blocks = Borders(layout, key(seed, epoch, _BORDERS))
         self.count = self._blocks.count
         """Of the reads."""
         self._order = Permutation(self.count, key(seed, epoch, _ORDER)) if shuffle else Unchanged()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.blocks.permutation import Array
-from headrace.blocks.plan import Plan, runs
+from headrace.blocks.plan import BlockPlan, runs
 from headrace.core.errors import StateMismatch
 
 _WIDTHS = ("<u1", "<u2", "<u4", "<i8")
@@ -58,11 +58,11 @@ class Remainder:
     spare: Array = field(default_factory=nothing)
 
     @classmethod
-    def everything(cls, plan: Plan) -> "Remainder":
+    def everything(cls, plan: BlockPlan) -> "Remainder":
         """A whole epoch, for one rank."""
         return cls(Progression(0, 1, plan.count))
 
-    def count(self, plan: Plan) -> int:
+    def count(self, plan: BlockPlan) -> int:
         """The number of samples to be delivered, repeated ones included."""
         tail = self.tail
         inside = tail.begin + tail.step * tail.size
@@ -72,7 +72,7 @@ class Remainder:
             whole -= int(plan.counted(inside, tail.step)[0]) if inside < plan.count else 0
         return whole + int(plan.sizes(self.reads).sum()) + len(self.loose) + len(self.again)
 
-    def has(self, plan: Plan, samples: Array) -> npt.NDArray[np.bool_]:
+    def has(self, plan: BlockPlan, samples: Array) -> npt.NDArray[np.bool_]:
         """Whether each of these samples is still to be delivered."""
         reads, tail = plan.reads(samples), self.tail
         in_tail = (reads >= tail.begin) & (reads < tail.end) & ((reads - tail.begin) % tail.step == 0)
@@ -82,7 +82,7 @@ class Remainder:
         """The same, and these, which were taken from it and not delivered."""
         return replace(self, loose=np.concatenate([self.loose, samples]))
 
-    def encoded(self, plan: Plan) -> dict[str, Any]:
+    def encoded(self, plan: BlockPlan) -> dict[str, Any]:
         """Plain data, as JSON can hold them."""
         numbers, counts, bits = _bitmap(plan, self.loose)
         return {
@@ -95,7 +95,7 @@ class Remainder:
         }
 
     @classmethod
-    def decoded(cls, plan: Plan, saved: Mapping[str, Any]) -> "Remainder":
+    def decoded(cls, plan: BlockPlan, saved: Mapping[str, Any]) -> "Remainder":
         """The remainder from what ``encoded`` made of it. Raises ``StateMismatch``."""
         try:
             begin, step, end = (int(value) for value in saved["tail"])
@@ -114,7 +114,7 @@ class Remainder:
         return cls(Progression(begin, step, end), loose, reads, again, spare)
 
 
-def grouped(plan: Plan, samples: Array) -> tuple[Array, Array, Array]:
+def grouped(plan: BlockPlan, samples: Array) -> tuple[Array, Array, Array]:
     """(reads, how many of the samples each has, the samples read by read), all in ascending order."""
     reads = plan.reads(samples)
     order = np.lexsort((samples, reads))
@@ -122,7 +122,7 @@ def grouped(plan: Plan, samples: Array) -> tuple[Array, Array, Array]:
     return numbers, counts.astype(np.int64), samples[order]
 
 
-def _bitmap(plan: Plan, loose: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def _bitmap(plan: BlockPlan, loose: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     """(reads, their numbers of samples, for each of all their samples whether it is among these)."""
     numbers, counts, ordered = grouped(plan, loose)
     begin, end = plan.bounds(numbers)
@@ -133,7 +133,7 @@ def _bitmap(plan: Plan, loose: Array) -> tuple[Array, Array, npt.NDArray[np.bool
     return numbers, sizes, bits
 
 
-def _samples(plan: Plan, numbers: Array, left: str) -> Array:
+def _samples(plan: BlockPlan, numbers: Array, left: str) -> Array:
     """The samples that a bitmap over these reads says are left."""
     if not len(numbers):
         return nothing()

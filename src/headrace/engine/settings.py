@@ -151,6 +151,15 @@ def chosen(name: str, value: Any, kinds: tuple[type, ...], default: Any) -> Any:
     return value
 
 
+def loading(value: Loading | None, dataset: Any) -> Loading:
+    """The option ``loading=``, checked against the dataset."""
+    found: Loading = chosen("loading", value, (Loading,), Loading())
+    if found.repeats and not isinstance(dataset, IterableDataset):
+        msg = f"loading=Loading(repeats=True) speaks of an iterable dataset, and {type(dataset).__name__} is none"
+        raise ValueError(msg)
+    return found
+
+
 def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
     """What ``on_device=`` means; None for nothing. Raises ``NotOnDevice`` where the loader's arguments do not allow it.
 

@@ -82,14 +82,16 @@ class _Noting(pickle.Pickler):
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class DatasetBundle:
     """A dataset and its ``worker_init_fn`` as bytes, for processes of this run alone."""
 
     packed: bytes
     facts: Facts
 
 
-def packed(dataset: Any, worker_init_fn: Callable[[int], Any] | None, by_value: Callable[[Any], bytes]) -> Bundle:
+def packed(
+    dataset: Any, worker_init_fn: Callable[[int], Any] | None, by_value: Callable[[Any], bytes]
+) -> DatasetBundle:
     """A bundle. ``by_value`` pickles what only the trainer's own program defines, and takes that along.
 
     Raises ``RemoteError`` for what cannot be pickled.
@@ -113,4 +115,4 @@ def packed(dataset: Any, worker_init_fn: Callable[[int], Any] | None, by_value: 
         digest = None if name in own or "<" in name else _digest(thing)
         if digest is not None:
             code[name] = digest
-    return Bundle(content, Facts({name: _version(name) for name in ("python", *PACKAGES)}, code))
+    return DatasetBundle(content, Facts({name: _version(name) for name in ("python", *PACKAGES)}, code))

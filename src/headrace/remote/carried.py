@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from headrace.remote import messages
-from headrace.remote.messages import Head, Kind
-from headrace.remote.stream import Reader, Table
+from headrace.remote.messages import Head, Subject
+from headrace.remote.stream import GroupReader, Table
 
 PING_SECONDS = 1.0
 Exchange = Callable[[int, bytes], Awaitable[bytes]]
@@ -15,7 +15,7 @@ Ping = Callable[[], Awaitable[None]]
 class Carried:
     """One lane, used as a ``Stream`` is."""
 
-    def __init__(self, lane: int, number: int, exchange: Exchange, ping: Ping, reader: Reader) -> None:
+    def __init__(self, lane: int, number: int, exchange: Exchange, ping: Ping, reader: GroupReader) -> None:
         """``number``: of the lane on its host. ``exchange``: a request in, an answer out. ``ping``: of its host."""
         self._lane, self._number, self._exchange, self._ping, self._reader = lane, number, exchange, ping, reader
         self._held: list[tuple[Head, Table, memoryview]] = []
@@ -66,7 +66,7 @@ class Carried:
         self._reader.heard(self._lane)
         head = Head.read(answer[: messages.HEAD.size])
         begin = messages.HEAD.size + messages.table_size(head.samples)
-        if head.kind != Kind.ANSWER:
+        if head.kind != Subject.ANSWER:
             self.close()
             self._reader.refused(self._lane, bytes(answer[messages.HEAD.size :]).decode("utf-8", "replace"))
             return

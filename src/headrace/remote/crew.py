@@ -11,8 +11,8 @@ from headrace.remote import messages
 from headrace.remote.carried import Carried
 from headrace.remote.driver import Driver, Started, joined
 from headrace.remote.messages import Head
-from headrace.remote.placement import Place, Placed
-from headrace.remote.stream import Stream, Table, opened
+from headrace.remote.placement import Place, Placement
+from headrace.remote.stream import GroupStream, Table, opened
 
 JOIN_SECONDS = 60.0
 CONNECT_SECONDS = 5.0
@@ -25,7 +25,7 @@ FAILURES = 3
 PAUSE_SECONDS = 2.0
 
 
-class Link(Protocol):
+class CrewLink(Protocol):
     """A way to a lane."""
 
     @property
@@ -70,11 +70,11 @@ class Boss(Protocol):
 
 
 @dataclass
-class Host:
+class CrewHost:
     """One process that forks lanes."""
 
     started: Started
-    place: Placed
+    place: Placement
     carried: bool
     """Whether Ray carries what it makes."""
     has_streamed: bool = False
@@ -96,9 +96,9 @@ class Crew:
         self._place, self._cpus, self._bundle, self._own, self._boss = place, cpus, bundle, own, boss
         self._token = messages.new_token()
         self._numbers = itertools.count()
-        self._hosts: dict[int, Host] = {}  # by lane
+        self._hosts: dict[int, CrewHost] = {}  # by lane
         self._watched: dict[int, _Watched] = {}
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, CrewLink] = {}
         """Of lanes that are ready."""
         self.carried = False
         """Whether any of them is spoken to through Ray."""
@@ -131,7 +131,7 @@ class Crew:
         whys = await asyncio.gather(*begun)
         self._boss.gone("; ".join(sorted({why for why in whys if why})) or "no host is left")
 
-    async def _staff(self, driver: Driver, place: Placed, bundle: Any, first: int) -> str:
+    async def _staff(self, driver: Driver, place: Placement, bundle: Any, first: int) -> str:
         """One host after the other in one place, while they make something; why there are no more."""
         failures = 0
         while True:
@@ -151,8 +151,8 @@ class Crew:
             self._boss.news(f"a host that makes samples ended ({why}); another is started")
             await asyncio.sleep(PAUSE_SECONDS * failures)
 
-    async def _worked(self, driver: Driver, started: Started, place: Placed, made: "_Count") -> str:
-        host = Host(started, place, driver.is_guarded)
+    async def _worked(self, driver: Driver, started: Started, place: Placement, made: "_Count") -> str:
+        host = CrewHost(started, place, driver.is_guarded)
         self.carried = self.carried or host.carried
         lanes = [asyncio.create_task(self._lane(driver, host, number, made)) for number in range(place.lanes)]
         try:
@@ -164,7 +164,7 @@ class Crew:
             driver.end(started.actor)
         return f"on {started.address}: {host.why}"
 
-    async def _lane(self, driver: Driver, host: Host, number: int, made: "_Count") -> None:
+    async def _lane(self, driver: Driver, host: CrewHost, number: int, made: "_Count") -> None:
         """One lane after the other, for one CPU of a host."""
         failures = 0
         while failures < FAILURES:
@@ -204,7 +204,7 @@ class Crew:
             failures = 0 if watch.made else failures + 1
         host.end("its lanes end, one after the other")
 
-    async def _linked(self, driver: Driver, host: Host, lane: int, number: int, watch: "_Watched") -> Link:
+    async def _linked(self, driver: Driver, host: CrewHost, lane: int, number: int, watch: "_Watched") -> CrewLink:
         started = host.started
         if not host.carried:
             try:
@@ -218,7 +218,7 @@ class Crew:
                 )
             else:
                 host.has_streamed = True
-                return Stream(lane, connection, watch)
+                return GroupStream(lane, connection, watch)
         exchange = partial(driver.exchange, started.actor)
         return Carried(lane, number, exchange, partial(driver.ping, started.actor), watch)
 

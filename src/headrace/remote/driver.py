@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from headrace.core.errors import RemoteError
 from headrace.remote import messages, placement
-from headrace.remote.placement import Place, Placed
+from headrace.remote.placement import Place, Placement
 from headrace.remote.told import SIZE, HostOrders
 from headrace.store.interpreter import started
 
@@ -87,7 +87,7 @@ class HostActor:
             while True:
                 head = messages.Head.read(_exactly(link, messages.HEAD.size))
                 body = _exactly(link, head.size)
-                if head.kind in (messages.Kind.ANSWER, messages.Kind.REFUSAL):
+                if head.kind in (messages.Subject.ANSWER, messages.Subject.REFUSAL):
                     return head.packed() + body
         except OSError:  # the lane has ended: whoever asks next gets another
             self._links.pop(lane).close()
@@ -127,7 +127,7 @@ class Driver:
         tls, mode = os.environ.get("RAY_USE_TLS", "0"), os.environ.get("RAY_AUTH_MODE", "disabled")
         return tls.lower() in {"1", "true"} or mode.lower() not in {"", "disabled"}
 
-    def placed(self, cpus: int) -> list[Placed]:
+    def placed(self, cpus: int) -> list[Placement]:
         """Processes for so many lanes."""
         among, place = placement.nodes(ray.nodes()), self._place  # type: ignore[no-untyped-call]
         own = ray.get_runtime_context().get_node_id()
@@ -137,7 +137,7 @@ class Driver:
         """A reference to what every process needs: it crosses the network once per node."""
         return ray.put(bundle)
 
-    async def start(self, where: Placed, bundle: Any, token: bytes, first: int, total: int) -> Started:
+    async def start(self, where: Placement, bundle: Any, token: bytes, first: int, total: int) -> Started:
         """Place and start one. Raises ``RemoteError`` where it refuses, and Ray's errors where it dies.
 
         Waits for as long as Ray finds no room.

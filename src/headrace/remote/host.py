@@ -14,8 +14,8 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from headrace.remote.bundle import Bundle
-from headrace.remote.lane import Work, serve
+from headrace.remote.bundle import DatasetBundle
+from headrace.remote.lane import LaneWork, serve
 from headrace.remote.told import SIZE, HostOrders
 
 SPARE = 4
@@ -39,13 +39,13 @@ def main(channel: int) -> None:
             _Host(listener, actor, work, orders.lanes + SPARE).run()
 
 
-def _unpacked(orders: HostOrders) -> Work:
-    bundle: Bundle = pickle.loads(orders.bundle)  # noqa: S301  (from this run's trainer, through Ray)
+def _unpacked(orders: HostOrders) -> LaneWork:
+    bundle: DatasetBundle = pickle.loads(orders.bundle)  # noqa: S301  (from this run's trainer, through Ray)
     differences = bundle.facts.differences()
     if differences:
         raise RuntimeError("samples made here could differ: " + "; ".join(differences))
     dataset, worker_init_fn = pickle.loads(bundle.packed)  # noqa: S301  (the same)
-    return Work(dataset, worker_init_fn, orders.token, orders.first, orders.total)
+    return LaneWork(dataset, worker_init_fn, orders.token, orders.first, orders.total)
 
 
 def _received(channel: socket.socket) -> bytes:
@@ -61,7 +61,7 @@ def _say(channel: socket.socket, what: dict[str, Any]) -> None:
 class _Host:
     """The listener and the lanes."""
 
-    def __init__(self, listener: socket.socket, actor: socket.socket, work: Work, most: int) -> None:
+    def __init__(self, listener: socket.socket, actor: socket.socket, work: LaneWork, most: int) -> None:
         self._listener, self._actor, self._work, self._most = listener, actor, work, most
         self._lanes: dict[int, tuple[int, int]] = {}  # pidfd -> process, and which lane it is
 

@@ -19,14 +19,14 @@ from headrace.engine.worker import generators, seeding
 from headrace.engine.worker.failure import LEAVING
 from headrace.engine.worker.process import set_name
 from headrace.remote import messages
-from headrace.remote.messages import EntryKind, Head, Kind, Request
+from headrace.remote.messages import EntryKind, Head, Request, Subject
 
 SHOW_SECONDS = 10.0
 """So long a stranger may take to show the token."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LaneWork:
     """What a host's lanes have in common."""
 
     dataset: Any
@@ -38,7 +38,7 @@ class Work:
     """How many there are, of all hosts and the trainer's own."""
 
 
-def serve(connection: socket.socket, work: Work, lane: int, host: int) -> NoReturn:
+def serve(connection: socket.socket, work: LaneWork, lane: int, host: int) -> NoReturn:
     """Make samples until the stream is closed or the process ``host``, which is watched by its pidfd, has ended."""
     try:
         _follow(host)
@@ -47,7 +47,7 @@ def serve(connection: socket.socket, work: Work, lane: int, host: int) -> NoRetu
         shown = _read(connection, messages.TOKEN)
         if messages.same_token(bytes(shown), work.token):
             connection.settimeout(None)
-            Lane(connection, work, lane).run()
+            ServingLane(connection, work, lane).run()
     except (ConnectionError, TimeoutError):
         pass  # nobody listens any more, or a stranger did not show the token
     except BaseException:  # noqa: BLE001  (the process ends here: on its host's standard error)
@@ -77,10 +77,10 @@ def _read(connection: socket.socket, size: int) -> bytearray:
     return found
 
 
-class Lane:
+class ServingLane:
     """One stream's samples."""
 
-    def __init__(self, connection: socket.socket, work: Work, lane: int) -> None:
+    def __init__(self, connection: socket.socket, work: LaneWork, lane: int) -> None:
         """Nothing is sent yet."""
         self._connection, self._work, self._number = connection, work, work.first + lane
         self._codec = codec()
@@ -90,9 +90,9 @@ class Lane:
         """Answer requests in their order, until the stream is closed."""
         refusal = self._begin()
         if refusal is not None:
-            self._send([messages.words(Kind.REFUSAL, refusal)])
+            self._send([messages.words(Subject.REFUSAL, refusal)])
             return
-        self._send([messages.words(Kind.HELLO, str(os.getpid()))])
+        self._send([messages.words(Subject.HELLO, str(os.getpid()))])
         threading.Thread(target=self._beat, name="headrace-beat", daemon=True).start()
         while True:
             head = Head.read(_read(self._connection, messages.HEAD.size))
@@ -122,7 +122,7 @@ class Lane:
         return None
 
     def _beat(self) -> None:
-        beat = Head(Kind.BEAT).packed()
+        beat = Head(Subject.BEAT).packed()
         while True:
             time.sleep(messages.BEAT_SECONDS)
             # While an answer is sent there is no need, and no room.

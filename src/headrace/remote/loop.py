@@ -16,7 +16,7 @@ from headrace.engine.fetcher.extents import Extents
 from headrace.engine.fetcher.wire import NUMBER_LABEL, Arrived, MessageKind
 from headrace.remote import messages
 from headrace.remote.crew import Crew
-from headrace.remote.messages import EntryKind, Head, Key, Request
+from headrace.remote.messages import EntryKind, GroupKey, Head, Request
 from headrace.remote.orders import RemoteOrders
 from headrace.remote.owing import Owing
 from headrace.remote.stream import Table
@@ -39,7 +39,7 @@ class RemoteLoop:
         self._connection, self._arena, self._memory = connection, arena, orders.prefetch.memory
         self._extents = Extents(arena.size, orders.live)
         self._owing: Owing[int] = Owing()
-        self._keys: dict[int, Key] = {}  # of samples that somebody wants and that have not come
+        self._keys: dict[int, GroupKey] = {}  # of samples that somebody wants and that have not come
         self._oldest: list[int] = []  # a heap of numbers that are not freed, and of some that are
         self._unfreed: set[int] = set()
         self._held: dict[int, int] = {}  # offset -> number, of what has come
@@ -65,14 +65,14 @@ class RemoteLoop:
         if kind is MessageKind.ASK:
             wanted, group = wire.read_asks(body)
             self._group = max(self._group, group)
-            self._want([(number, Key.of(text)) for number, text in wanted])
+            self._want([(number, GroupKey.of(text)) for number, text in wanted])
         elif kind is MessageKind.FREE:
             self._free(wire.read_numbers(body))
         elif kind is MessageKind.DROP:
             self._drop(wire.read_numbers(body))
         self._ask()
 
-    def _want(self, wanted: list[tuple[int, Key]]) -> None:
+    def _want(self, wanted: list[tuple[int, GroupKey]]) -> None:
         now = time.monotonic_ns()
         for number, key in wanted:
             self._keys[number] = key

@@ -26,7 +26,7 @@ BEAT_SECONDS = 0.25
 """Between two signs of life of a lane that is busy."""
 
 
-class Kind(enum.IntEnum):
+class Subject(enum.IntEnum):
     """What a message is about."""
 
     HELLO = 1  # from the lane: it is ready
@@ -36,7 +36,7 @@ class Kind(enum.IntEnum):
     REQUEST = 5  # to the lane: what to make
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(Subject)
 
 
 class EntryKind(enum.IntEnum):
@@ -70,7 +70,7 @@ class Head(NamedTuple):
     def read(cls, data: bytes | bytearray | memoryview) -> "Head":
         """What was ``packed``. Raises ``ValueError`` for what is none."""
         head = cls(*HEAD.unpack(data))
-        table = table_size(head.samples) if head.kind == Kind.ANSWER else 0
+        table = table_size(head.samples) if head.kind == Subject.ANSWER else 0
         if head.kind not in _KINDS or head.size > LARGEST or table > head.size:
             raise ValueError("what came over the stream is no message")
         return head
@@ -97,7 +97,7 @@ def same_token(one: bytes, other: bytes) -> bool:
 def request(number: int, wanted: Request) -> bytes:
     """A whole message."""
     body = json.dumps(wanted, separators=(",", ":")).encode()
-    return Head(Kind.REQUEST, len(wanted.indices), number, 0, len(body)).packed() + body
+    return Head(Subject.REQUEST, len(wanted.indices), number, 0, len(body)).packed() + body
 
 
 def read_request(body: bytes | bytearray) -> Request:
@@ -106,7 +106,7 @@ def read_request(body: bytes | bytearray) -> Request:
     return Request(int(seed), int(epoch), list(indices))
 
 
-def words(kind: Kind, text: str) -> bytes:
+def words(kind: Subject, text: str) -> bytes:
     """A whole message of nothing but words."""
     body = text.encode("utf-8", "replace")
     return Head(kind, size=len(body)).packed() + body
@@ -116,7 +116,7 @@ def answer(number: int, took: int, entries: Sequence[tuple[EntryKind, bytes | by
     """A whole message, in pieces."""
     table = b"".join(_SIZE.pack(kind << _KIND_BITS | len(entry)) for kind, entry in entries)
     size = len(table) + sum(len(entry) for _, entry in entries)
-    head = Head(Kind.ANSWER, len(entries), number, took, size)
+    head = Head(Subject.ANSWER, len(entries), number, took, size)
     return [head.packed() + table, *(entry for _, entry in entries)]
 
 
@@ -161,7 +161,7 @@ def read_entry(entry: memoryview) -> tuple[bytes, memoryview]:
     return layout, entry[_begin(layout) :]
 
 
-class Key(NamedTuple):
+class GroupKey(NamedTuple):
     """A sample as the fetcher is asked for it."""
 
     seed: int
@@ -176,7 +176,7 @@ class Key(NamedTuple):
         return json.dumps(self, separators=(",", ":"))
 
     @classmethod
-    def of(cls, text: str) -> "Key":
+    def of(cls, text: str) -> "GroupKey":
         """What ``text`` gave."""
         seed, epoch, index = json.loads(text)
         return cls(int(seed), int(epoch), index)

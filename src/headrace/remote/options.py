@@ -45,3 +45,10 @@ class Ray:
                 raise TypeError(f"Ray(labels=...) takes names and texts, not {name!r}: {value!r}")
         if environment is not None and not isinstance(environment, Mapping):
             raise TypeError(f"Ray(runtime_env=...) takes a dict as ray.init does, not {type(environment).__name__}")
+
+
+def hosts(loader: Any) -> Any:
+    """Other hosts' part in the work of a loader with ``remote=``. Raises ``RemoteError`` where they can have none."""
+    from headrace.remote import plug  # noqa: PLC0415  (for who has none, it costs nothing)
+
+    return plug.hosts(loader)

@@ -18,7 +18,7 @@ LOOK = 1.0
 """Between two looks no more time than this counts: whoever looks may have been stopped, and the other with it."""
 
 
-class Asked(NamedTuple, Generic[T]):
+class AskedGroup(NamedTuple, Generic[T]):
     """A group of samples on its way to a lane."""
 
     number: int
@@ -93,7 +93,7 @@ class Owing(Generic[T]):
         """A lane is there. Its number was nobody's before."""
         self._lanes[lane] = _Lane(looked=now)
 
-    def next(self, lane: int, now: float, depth: int = 2) -> Asked[T] | None:
+    def next(self, lane: int, now: float, depth: int = 2) -> AskedGroup[T] | None:
         """The group to ask this lane for now; None while it owes ``depth`` of them, or nothing waits.
 
         One is in work, the next one is there when that is done.
@@ -105,7 +105,7 @@ class Owing(Generic[T]):
         if not its.owes:  # it had nothing to say until now
             its.silent, its.looked = 0.0, now
         its.owes.append(number)
-        return Asked(number, self._groups[number].samples)
+        return AskedGroup(number, self._groups[number].samples)
 
     def heard(self, lane: int) -> None:
         """Something came from it."""

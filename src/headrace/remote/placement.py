@@ -18,7 +18,7 @@ class Place:
     runtime_env: Mapping[str, Any] | None = field(repr=False)
 
 
-class Node(NamedTuple):
+class ClusterNode(NamedTuple):
     """What a cluster says of one of its nodes."""
 
     identity: str
@@ -27,7 +27,7 @@ class Node(NamedTuple):
     labels: Mapping[str, str]
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """One process on another host, and the lanes it forks."""
 
     lanes: int
@@ -35,18 +35,18 @@ class Placed(NamedTuple):
     """The node it should be on; None: wherever Ray finds room."""
 
 
-def nodes(told: Sequence[Mapping[str, Any]]) -> list[Node]:
+def nodes(told: Sequence[Mapping[str, Any]]) -> list[ClusterNode]:
     """Those that are alive, as ``ray.nodes()`` tells them."""
     return [
-        Node(each["NodeID"], each["NodeManagerAddress"], each.get("Resources", {}), each.get("Labels") or {})
+        ClusterNode(each["NodeID"], each["NodeManagerAddress"], each.get("Resources", {}), each.get("Labels") or {})
         for each in told
         if each.get("Alive")
     ]
 
 
 def placed(
-    cpus: int, among: Sequence[Node], resources: Mapping[str, float], labels: Mapping[str, str], own: str | None
-) -> list[Placed]:
+    cpus: int, among: Sequence[ClusterNode], resources: Mapping[str, float], labels: Mapping[str, str], own: str | None
+) -> list[Placement]:
     """Processes for ``cpus`` lanes in all, those of the largest nodes first.
 
     ``own``: the trainer's node, whose CPUs its workers have already; it is used only where resources or labels ask for
@@ -60,15 +60,15 @@ def placed(
         and all(node.resources.get(name, 0) >= amount for name, amount in resources.items())
         and all(node.labels.get(name) == value for name, value in labels.items())
     ]
-    found: list[Placed] = []
+    found: list[Placement] = []
     left = cpus
     for node in sorted(fits, key=lambda each: -each.resources.get("CPU", 0)):
         room = min(left, int(node.resources.get("CPU", 0)))
         left -= room
         while room > 0:
-            found.append(Placed(min(LANES, room), node.identity))
+            found.append(Placement(min(LANES, room), node.identity))
             room -= LANES
     while left > 0:
-        found.append(Placed(min(LANES, left), None))
+        found.append(Placement(min(LANES, left), None))
         left -= LANES
     return found

@@ -14,7 +14,7 @@ from headrace.core.stats import RemoteUse
 from headrace.engine.consumer.counters import LoaderCounters
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.remote import bundle
-from headrace.remote.messages import Key
+from headrace.remote.messages import GroupKey
 from headrace.remote.options import Ray
 from headrace.remote.orders import RemoteOrders
 from headrace.remote.placement import Place
@@ -101,7 +101,7 @@ class RayHosts:
         def key(index: Any) -> str:
             if type(index) not in {int, str}:
                 raise TypeError(index)
-            return Key(*seeds, index).text()
+            return GroupKey(*seeds, index).text()
 
         return RemoteGroups(groups, fetcher, key, arrangement, displacement, self._crowd, counters)
 

@@ -8,7 +8,7 @@ WAITS = 0.05
 """A trainer that waits for more of its time than this has lanes that do all they can."""
 
 
-class Rates:
+class LocalRates:
     """Groups a second, brought up to date now and then."""
 
     def __init__(self, now: float, taken: int, waited: float) -> None:

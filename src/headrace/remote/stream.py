@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from headrace.remote import messages
-from headrace.remote.messages import EntryKind, Head, Kind
+from headrace.remote.messages import EntryKind, Head, Subject
 
 PIECES = 64
 """Places that one call of the system fills."""
@@ -17,7 +17,7 @@ PIECES = 64
 Table = list[tuple[EntryKind, int]]
 
 
-class Reader(Protocol):
+class GroupReader(Protocol):
     """What is done with what comes. Called by the event loop; must not wait."""
 
     def ready(self, lane: int) -> None:
@@ -39,10 +39,10 @@ class Reader(Protocol):
         """It makes no samples, in the same way."""
 
 
-class Stream:
+class GroupStream:
     """One connection, after it was made. Belongs to the event loop."""
 
-    def __init__(self, lane: int, connection: socket.socket, reader: Reader) -> None:
+    def __init__(self, lane: int, connection: socket.socket, reader: GroupReader) -> None:
         """Reads from now on."""
         connection.setblocking(False)
         with suppress(OSError):  # no TCP
@@ -126,8 +126,8 @@ class Stream:
         """What was expected is here."""
         if self._head is None:
             self._head = head = Head.read(self._small)
-            self._expect(messages.table_size(head.samples) if head.kind == Kind.ANSWER else head.size)
-        elif self._head.kind == Kind.ANSWER and self._table is None:
+            self._expect(messages.table_size(head.samples) if head.kind == Subject.ANSWER else head.size)
+        elif self._head.kind == Subject.ANSWER and self._table is None:
             self._table = messages.read_table(self._small, self._head)
             self.resume()
         else:
@@ -136,12 +136,12 @@ class Stream:
             self._start()
             if table is not None:
                 self._reader.came(self._lane, head, table)
-            elif head.kind == Kind.HELLO:
+            elif head.kind == Subject.HELLO:
                 self._reader.ready(self._lane)
-            elif head.kind == Kind.REFUSAL:
+            elif head.kind == Subject.REFUSAL:
                 self.close()
                 self._reader.refused(self._lane, text.decode("utf-8", "replace"))
-            elif head.kind != Kind.BEAT:
+            elif head.kind != Subject.BEAT:
                 raise ValueError("what came over the stream is no answer")
 
     def resume(self) -> None:

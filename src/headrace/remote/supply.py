@@ -12,7 +12,7 @@ from headrace.engine.consumer.supply.arriving import ArrivingGroups
 from headrace.engine.consumer.supply.fetching import Fetcher
 from headrace.engine.fetcher.wire import Arrived
 from headrace.remote import rule
-from headrace.remote.rates import Rates
+from headrace.remote.rates import LocalRates
 from headrace.remote.remade import settled
 from headrace.sched.acts import Arrangement
 from headrace.sched.hand import NotYet
@@ -31,7 +31,7 @@ class Crowd:
 
     def __init__(self, memory: int, workers: int) -> None:
         self.memory, self.workers = memory, workers
-        self.rates: Rates | None = None
+        self.rates: LocalRates | None = None
         self.given_back = self.made = self.bytes = 0
         self.told = 0  # of the news
         self.is_gone = False
@@ -40,7 +40,7 @@ class Crowd:
         """Groups of ``size`` samples that should be under way elsewhere."""
         now = time.monotonic()
         if self.rates is None:
-            self.rates = Rates(now, counters.batches, counters.wait_seconds)
+            self.rates = LocalRates(now, counters.batches, counters.wait_seconds)
         self.rates.look(now, counters.batches, counters.wait_seconds)
         told = fetcher.facts.get("remote")
         if told is None or self.is_gone or not told["lanes"]:

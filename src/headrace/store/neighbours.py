@@ -19,7 +19,7 @@ _MARK = "\0"
 """Between a key and its block. No key has it."""
 
 
-class Block(NamedTuple):
+class NeighbourBlock(NamedTuple):
     """The neighbours of a sample in its shard that are read with it: so many ``before`` and ``after`` it.
 
     ``place`` is the number of the sample, as a store counts all that lie in its shards, one shard behind the other.
@@ -35,15 +35,15 @@ class Block(NamedTuple):
         return range(self.place - self.before, self.place + self.after + 1)
 
 
-def marked(key: str, block: Block) -> str:
+def marked(key: str, block: NeighbourBlock) -> str:
     """The key, and the block to read it in, as one text."""
     return f"{key}{_MARK}{block.place} {block.before} {block.after}"
 
 
-def unmarked(text: str) -> tuple[str, Block | None]:
+def unmarked(text: str) -> tuple[str, NeighbourBlock | None]:
     """What ``marked`` made a text of; None where it is a key alone."""
     key, mark, block = text.partition(_MARK)
-    return key, Block(*map(int, block.split())) if mark else None
+    return key, NeighbourBlock(*map(int, block.split())) if mark else None
 
 
 class NeighbourSession(Session, Protocol):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headrace.store.neighbours import Block
+from headrace.store.neighbours import NeighbourBlock
 
 KEPT = 0.8
 """The part of the memory that kept rows may take: more than is planned to be held. Beyond it, nobody asks for some."""
@@ -30,7 +30,7 @@ class Waiting(NamedTuple):
     place: int
 
 
-class Pool:
+class BlockPool:
     """The kept rows, oldest first, and the blocks on their way. Used by the fetcher's loop alone.
 
     ``free`` is called with the offset of each row that is let go without having been asked for.
@@ -45,7 +45,7 @@ class Pool:
         self.others = 0
         """Rows on their way beside those that blocks were asked for by."""
 
-    def rows(self, block: Block) -> int:
+    def rows(self, block: NeighbourBlock) -> int:
         """How many rows have to be read for this sample: none where it is kept or on its way."""
         samples = block.samples
         return 0 if block.place in self._kept or samples in self._coming else len(samples)
@@ -57,7 +57,7 @@ class Pool:
             self.bytes -= kept.room
         return kept
 
-    def join(self, block: Block, waiting: Waiting) -> bool:
+    def join(self, block: NeighbourBlock, waiting: Waiting) -> bool:
         """Wait for the block. True where it is on nobody's way: the caller has it read."""
         coming = self._coming.get(block.samples)
         if coming is not None:
@@ -67,7 +67,7 @@ class Pool:
         self.others += block.before + block.after
         return True
 
-    def end(self, block: Block) -> list[Waiting]:
+    def end(self, block: NeighbourBlock) -> list[Waiting]:
         """The block came, or will not come: who waits for a sample of it."""
         self.others -= block.before + block.after
         return self._coming.pop(block.samples)

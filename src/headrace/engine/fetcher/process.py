@@ -22,14 +22,14 @@ from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import PULSE, Arena
 from headrace.engine.fetcher.extents import Extents
-from headrace.engine.fetcher.pool import Keeping, Pool, Waiting
+from headrace.engine.fetcher.pool import BlockPool, Keeping, Waiting
 from headrace.engine.fetcher.room import Room
 from headrace.engine.fetcher.wire import Arrived, MessageKind
 from headrace.store import disposable, failures
 from headrace.store.base import RemoteStore, Row, Session
 from headrace.store.events import Event, Retried, Tally
 from headrace.store.interpreter import unpacked
-from headrace.store.neighbours import Block, NeighbourSession, NeighbourStore, unmarked
+from headrace.store.neighbours import NeighbourBlock, NeighbourSession, NeighbourStore, unmarked
 from headrace.store.window import Window
 from headrace.store.wrappers import Observed, Retrying
 
@@ -129,7 +129,7 @@ class FetchLoop:
         """Connects at once."""
         self._connection, self._arena = connection, arena
         self._extents, self._memory = Extents(arena.size, orders.live), orders.prefetch.memory
-        self._room, self._pool = Room(self._memory), Pool(self._memory, self._extents.free)
+        self._room, self._pool = Room(self._memory), BlockPool(self._memory, self._extents.free)
         self._window, self._batch = Window(orders.prefetch, orders.batch), orders.batch
         self._tally = Tally()
         self._retried: Counter[str] = Counter()
@@ -235,7 +235,7 @@ class FetchLoop:
         is_short = coming < group and self._window.outstanding < 2 * group
         return is_short or self._room.owes(number) or (fits and bool(self._window.room))
 
-    def _ask(self, session: Session, number: int, key: str, block: Block | None) -> None:
+    def _ask(self, session: Session, number: int, key: str, block: NeighbourBlock | None) -> None:
         """Have a row brought: it was brought already, comes with its block, or by itself."""
         self._window.requested()
         self._room.asked(number)
@@ -250,7 +250,7 @@ class FetchLoop:
                 self._blocks.add(task)
                 task.add_done_callback(self._blocks.discard)
 
-    async def _fetch_block(self, session: Session, key: str, block: Block) -> None:
+    async def _fetch_block(self, session: Session, key: str, block: NeighbourBlock) -> None:
         """Read a block: who waits for a sample of it is given it, and the others are kept."""
         began, rows = time.monotonic_ns(), dict[int, Row | None]()
         try:

@@ -21,7 +21,7 @@ from headrace.engine.staging.folders import is_folder, opens
 from headrace.engine.staging.images import dimensions, plain_jpeg
 from headrace.engine.staging.lists import HOLDERS
 from headrace.engine.staging.prefix import cut
-from headrace.engine.staging.stages import Noted, Scopes, Stages, Standing, staged
+from headrace.engine.staging.stages import Noted, Scopes, Stages, StandingDataset, staged
 from headrace.engine.worker import collation
 from headrace.store.pictures import decoded
 
@@ -73,7 +73,7 @@ def described(dataset: Any) -> Pixels:
     return Pixels(dataset.transform, label=dataset.target_transform, applied=len(cut(dataset.transform).kept))
 
 
-class Prepared(Standing, Dataset[Picture]):
+class Prepared(StandingDataset, Dataset[Picture]):
     """Is a staged dataset itself: ``fetch`` is the dataset's own, ``augment`` draws."""
 
     def __init__(self, dataset: Any, options: OnDevice, decodes: bool = False) -> None:

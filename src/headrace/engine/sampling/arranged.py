@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from headrace.blocks.layout import Layout, block_bytes
+from headrace.blocks.layout import BlockLayout, block_bytes
 from headrace.blocks.permutation import Array
 from headrace.engine.worker.brought import Rows
-from headrace.store.neighbours import Block, Lying, NeighbourStore
+from headrace.store.neighbours import Lying, NeighbourBlock, NeighbourStore
 
 DENSE = 0.5
 """A part of the samples that is smaller than this is read one by one: what lies between is not worth reading."""
@@ -24,7 +24,7 @@ class Arranged:
     its last, as counted here; both None where nobody reads neighbours.
     """
 
-    layout: Layout
+    layout: BlockLayout
     indices: Array | None = None
     places: Array | None = None
     shards: tuple[Array, Array] | None = None
@@ -41,14 +41,14 @@ class Arranged:
         inverse[self.indices] = np.arange(len(self.indices))
         return inverse[indices]
 
-    def blocks(self, samples: Array, begin: Array, end: Array) -> list[Block] | None:
+    def blocks(self, samples: Array, begin: Array, end: Array) -> list[NeighbourBlock] | None:
         """How each of the samples is asked for, which lies in a block from ``begin`` to ``end``: a shard ends it."""
         if self.places is None or self.shards is None or self.layout.is_single:
             return None
         first, last = np.maximum(begin, self.shards[0][samples]), np.minimum(end, self.shards[1][samples]) - 1
         places = self.places[samples]
         before, after = places - self.places[first], self.places[last] - places
-        return list(map(Block, places.tolist(), before.tolist(), after.tolist()))
+        return list(map(NeighbourBlock, places.tolist(), before.tolist(), after.tolist()))
 
     @property
     def words(self) -> str:
@@ -61,7 +61,7 @@ class Arranged:
 
 def plain(length: int) -> Arranged:
     """Samples of any dataset, in any order."""
-    return Arranged(Layout([length], [length], block=0))
+    return Arranged(BlockLayout([length], [length], block=0))
 
 
 def in_shards(dataset: Any, memory: int, *, singly: bool) -> Callable[[], Arranged] | None:
@@ -85,7 +85,7 @@ def _arranged(lying: Lying, block: int) -> Arranged:
     counts = np.bincount(shards, minlength=len(lying.counts)).astype(np.int64)
     chosen = np.minimum(counts / np.maximum(lying.counts, 1), 1.0)
     is_dense = counts.sum() >= DENSE * lying.counts[counts > 0].sum()
-    layout = Layout(
+    layout = BlockLayout(
         counts.tolist(),
         (lying.sizes * chosen).astype(np.int64).tolist(),
         block=block if is_dense else 0,

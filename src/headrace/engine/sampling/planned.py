@@ -10,11 +10,11 @@ from torch.utils.data import RandomSampler
 
 from headrace.blocks.deal import Rest, deal, union
 from headrace.blocks.draws import Draws, pool_bytes
-from headrace.blocks.plan import Plan
+from headrace.blocks.plan import BlockPlan
 from headrace.blocks.remainder import Progression, Remainder
 from headrace.core.errors import StateMismatch
 from headrace.engine.sampling.arranged import Arranged
-from headrace.store.neighbours import Block, marked
+from headrace.store.neighbours import NeighbourBlock, marked
 
 MOST_BLOCKS = 1 << 18
 """Samples whose blocks are remembered until they are asked for; of those that a cache had, nobody asks."""
@@ -68,7 +68,7 @@ class PlannedSampler(RandomSampler):
         self._seed: int | None = None
         self._loaded: Mapping[str, Any] | None = None
         self._running: _Pass | None = None
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, NeighbourBlock] = {}
 
     def __len__(self) -> int:
         total = len(self.data_source)
@@ -108,7 +108,7 @@ class PlannedSampler(RandomSampler):
         if self._running is running:
             self._running = None
 
-    def _note(self, indices: list[int], samples: Any, plan: Plan) -> None:
+    def _note(self, indices: list[int], samples: Any, plan: BlockPlan) -> None:
         blocks = self.arranged.blocks(samples, *plan.bounds(plan.reads(samples)))
         if blocks is not None:
             if len(self._blocks) > MOST_BLOCKS:
@@ -178,8 +178,8 @@ class PlannedSampler(RandomSampler):
     def _pool(self) -> int:
         return pool_bytes(self._memory)
 
-    def _plan(self, state: Mapping[str, Any]) -> Plan:
-        return Plan(self.arranged.layout, int(state["seed"]), int(state["epoch"]), shuffle=self._shuffle)
+    def _plan(self, state: Mapping[str, Any]) -> BlockPlan:
+        return BlockPlan(self.arranged.layout, int(state["seed"]), int(state["epoch"]), shuffle=self._shuffle)
 
     def _begun(self) -> "_Pass":
         """A pass as it begins: from a state, or at the beginning."""
@@ -203,7 +203,7 @@ class PlannedSampler(RandomSampler):
 class _Pass:
     """One pass over a rank's part of an epoch."""
 
-    def __init__(self, plan: Plan, state: Mapping[str, Any], pool: int, rank: int) -> None:
+    def __init__(self, plan: BlockPlan, state: Mapping[str, Any], pool: int, rank: int) -> None:
         self.plan = plan
         left = Remainder.decoded(plan, state["left"])
         self.again = left.again

@@ -33,7 +33,7 @@ class Counted(NamedTuple):
         return self.misses + self.encoded + self.decoded + self.augmented
 
 
-class Difference(NamedTuple):
+class SpoiltEntry(NamedTuple):
     """A sample of the cache that was not what the job makes of it."""
 
     sample: int
@@ -73,9 +73,9 @@ class Counts:
             found = found.plus(Counted(*each[:_SUMMED]))
         return found
 
-    def difference(self) -> Difference | None:
+    def difference(self) -> SpoiltEntry | None:
         """One that a spot check found, if any did."""
-        found = (Difference(*each[10:]) for each in self._records() if each[11])
+        found = (SpoiltEntry(*each[10:]) for each in self._records() if each[11])
         return next(found, None)
 
     def made(self) -> int:
@@ -98,7 +98,7 @@ class Counter:
         self._fd, self._at = fd, place * _RECORD.size
         content = b"" if fd < 0 else os.pread(fd, _RECORD.size, self._at)
         found: list[int] = list(_RECORD.unpack(content.ljust(_RECORD.size, b"\0")))
-        self._counts, self._difference = found[:_SUMMED], Difference(*found[10:])
+        self._counts, self._difference = found[:_SUMMED], SpoiltEntry(*found[10:])
         self.credit, self.cost = found[8:10]
         """Nanoseconds that may go into checks now, and that the latest took."""
 
@@ -130,7 +130,7 @@ class Counter:
     def differs(self, sample: int, form: int) -> None:
         """And was not the same; the loader knows at once."""
         self._counts[7] += 1
-        self._difference = Difference(sample, form)
+        self._difference = SpoiltEntry(sample, form)
         self.tell()
 
     def tell(self) -> None:

@@ -114,7 +114,7 @@ def _steps(source: Any, noted: Noted | None, *, encodes: bool = True) -> tuple[S
     )
 
 
-class Standing(ABC):
+class StandingDataset(ABC):
     """A dataset that stands for another."""
 
     dataset: Any
@@ -137,7 +137,7 @@ def staged(dataset: Any, scopes: Scopes | None = None, noted: Noted | None = Non
         return _concatenated(dataset, [staged(each, scopes, noted) for each in dataset.datasets], scopes)
     if is_own(dataset, StackDataset):
         return _stacked(dataset, [staged(each, scopes, noted) for each in _several(dataset)], scopes)
-    if isinstance(dataset, Standing):
+    if isinstance(dataset, StandingDataset):
         return dataset.stages(scopes, noted)
     if has_stages(dataset):
         if (method := bypassed(dataset)) is not None:
@@ -190,7 +190,7 @@ def revision(dataset: Any) -> tuple[Any, ...]:
 
 def _leaves(dataset: Any) -> Iterator[Any]:
     """Those that are read: that of which a dataset is a part, those of which it consists, or for which it stands."""
-    if isinstance(dataset, (Subset, Standing)):
+    if isinstance(dataset, (Subset, StandingDataset)):
         yield from _leaves(dataset.dataset)
     elif isinstance(dataset, (ConcatDataset, StackDataset)):
         for each in _several(dataset):

@@ -15,7 +15,7 @@ from headrace.engine.fetcher.process import Orders, StoreOrders
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.pixels.bundle import named
 from headrace.engine.staging.composition import in_bulk, is_ours, speaks_of_encoded, speaks_of_rows
-from headrace.engine.staging.stages import Stages, Standing, is_own
+from headrace.engine.staging.stages import Stages, StandingDataset, is_own
 from headrace.engine.worker.observer import Observer
 from headrace.store.base import RemoteStore, Row
 
@@ -50,8 +50,8 @@ class Rows:
             dataset = dataset.dataset
         if not isinstance(dataset, Networked) or not isinstance(dataset.store, RemoteStore):
             return None
-        read = dataset.dataset if isinstance(dataset, Standing) else dataset
-        speaks = speaks_of_encoded(read) if isinstance(dataset, Standing) else speaks_of_rows(read)
+        read = dataset.dataset if isinstance(dataset, StandingDataset) else dataset
+        speaks = speaks_of_encoded(read) if isinstance(dataset, StandingDataset) else speaks_of_rows(read)
         return cls(dataset, indices) if speaks and in_bulk(read) is None else None
 
     def orders(self, prefetch: Prefetch, batch: int | None) -> Orders:
@@ -75,7 +75,7 @@ class Rows:
     @property
     def staged(self) -> bool:
         """Whether the dataset can go on from a row with ``decode``, as from what it fetches itself."""
-        return isinstance(self._dataset, Standing) or speaks_of_encoded(self._dataset)
+        return isinstance(self._dataset, StandingDataset) or speaks_of_encoded(self._dataset)
 
     @property
     def composed(self) -> bool:

@@ -31,7 +31,7 @@ class TaskAtMoment:
     def __init__(self, task: Task) -> None:
         """Raises what pickling raises. Takes as much memory as the pickle does, as long as workers may be started."""
         taken = io.BytesIO()
-        pickler = _Pickler(taken)
+        pickler = _MomentPickler(taken)
         pickler.dump((task.dataset, task.collate_fn, task.worker_init_fn))
         self._taken, self._live = taken.getvalue(), pickler.live
         self._rest = replace(task, dataset=None, collate_fn=_nothing, worker_init_fn=None)
@@ -40,7 +40,7 @@ class TaskAtMoment:
         return _task, (self._rest, self._taken, self._live)
 
 
-class _Pickler(ForkingPickler):
+class _MomentPickler(ForkingPickler):
     """Leaves aside what processes share by its nature, and what only a process that is being started can be given."""
 
     def __init__(self, file: io.BytesIO) -> None:

@@ -21,7 +21,7 @@ from headrace.engine.pixels.bundle import named
 from headrace.engine.staging.composition import STAGES, bypassed, has_stages, is_ours
 from headrace.engine.staging.folders import is_like_a_folder
 from headrace.engine.staging.lists import HOLDERS, Member, members
-from headrace.engine.staging.stages import Run, Stages, Standing, staged
+from headrace.engine.staging.stages import Run, Stages, StandingDataset, staged
 from headrace.engine.staging.watching import PIPELINES, Undo
 from headrace.engine.worker.loops import is_library_call, watch, watch_call
 from headrace.trace.probe import OFF, Probe
@@ -158,7 +158,7 @@ class Operations:
         if has_stages(dataset) and bypassed(dataset) is None:
             for stage in STAGES:
                 self._stages[id(dataset), stage] = self._number(stage)
-        if isinstance(dataset, Standing):  # its own operations are not run
+        if isinstance(dataset, StandingDataset):  # its own operations are not run
             return
         if is_ours(dataset) or is_like_a_folder(dataset):
             if is_like_a_folder(dataset):

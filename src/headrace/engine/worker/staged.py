@@ -28,7 +28,7 @@ from headrace.engine.worker.gathered import Gathered
 from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import untouched
 from headrace.engine.worker.stagetimes import StageTimes
-from headrace.engine.worker.told import Told
+from headrace.engine.worker.told import ToldDataset
 from headrace.plan.keeping import LOCAL, REMOTE, KeepingWorth
 
 clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
@@ -59,7 +59,7 @@ class Staged:
         self._observer: Observer | None = None
         self._codec: Codec = codec()
         self._share = share
-        self._told = Told(dataset, caching.standing, here=share is not None)
+        self._told = ToldDataset(dataset, caching.standing, here=share is not None)
         if share is not None:
             share.use(self._told.holds)
         self._again, self._pause = 0.0, PAUSE

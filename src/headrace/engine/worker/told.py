@@ -11,7 +11,7 @@ log = logging.getLogger("headrace.cache")
 _said: set[str] = set()
 
 
-class Told:
+class ToldDataset:
     """A dataset as it is when this is made."""
 
     def __init__(self, dataset: Any, data: tuple[Any, ...], *, here: bool) -> None:
