@@ -126,7 +126,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch or much else is imported when it is first used, so that the command line starts without it."""
+    """Import a name that needs torch or another large module on its first use, so that the command line starts
+    without it.
+    """
     if name in _LATER:
         globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
         return globals()[name]

@@ -99,7 +99,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 
     @composed
     def made_of(self, index: int, row: Row) -> Any:
-        """What ``self[index]`` is, given its row: for a loader that has read it."""
+        """The sample ``self[index]``, made of its row: for a loader that has read it."""
         with self.naming(index):
             return self.augment(self.decode(self.encoded_of(index, row)))
 
@@ -127,7 +127,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return self.encoded_of(index, self._reader.get(self.keys[index]))
 
     def encoded_of(self, index: int, row: Row) -> Any:
-        """What ``fetch`` gives, of its row: for a loader that has read it and has a cache."""
+        """The result of ``fetch``, made of the sample's row: for a loader that has read it and has a cache."""
         payload = bytes(row.payload)
         parts = (payload,) if row.label is None else (payload, row.label)
         if self._about is not None:
@@ -135,7 +135,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return parts if len(parts) > 1 else payload
 
     def decode(self, encoded: Any) -> Any:
-        """What ``fetch`` gave, as data and label."""
+        """The data and label decoded from the result of ``fetch``."""
         payload, *rest = encoded if isinstance(encoded, tuple) else (encoded,)
         data = apply(cut(self.transform).kept, self._decoder()(payload), self.transform)
         if rest and isinstance(rest[0], (bytes, memoryview)):
@@ -143,7 +143,9 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return (data, *rest) if rest else data
 
     def augment(self, decoded: Any) -> Any:
-        """What ``decode`` gave, changed at random or not; the same object where there is nothing to do."""
+        """The result of ``decode`` with all later changes, random or not; the same object if there is nothing to
+        do.
+        """
         both = self._augment_both if self.transforms is None else self.transforms
         parts = cut(self.transform)
         if both is None and self._augment is None and self.target_transform is None and not parts.rest:
@@ -163,7 +165,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return (data, *rest) if rest else data
 
     def _decoder(self) -> Callable[[bytes], Any]:
-        """By which of the two ways data are made, as things stand now."""
+        """The function that makes data of a payload, chosen between the two ways by the attributes as they are now."""
         known = {"transform": self.transform, "target_transform": self.target_transform, "transforms": self.transforms}
         as_known = any(each is not None for each in known.values())
         if as_known:
@@ -173,11 +175,13 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return decoding.decode_picture if as_known else decoding.decode
 
     def _mask(self, label: Any) -> Any:
-        """Where torchvision's transforms are given both, they must be told that a label is a mask."""
+        """The label, marked as a mask if torchvision's transforms are given both: they have to be told."""
         return decoding.as_mask(label) if self.transforms is not None else label
 
     def on_device(self) -> Pixels:
-        """Which part a device may do, see ``OnDevice``: the default decoder's pictures, and their transforms."""
+        """The part of the work that a device may do, see ``OnDevice``: the default decoder's pictures, and their
+        transforms.
+        """
         decoder = self._decoder()
         if decoder not in {decoding.decode, decoding.decode_picture}:
             raise NotOnDevice("on_device=: StoreDataset(decode=...): pictures are decoded by the default decoder there")
@@ -198,7 +202,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return label if self.target_transform is None else self.target_transform(label)
 
     def cache_fingerprint(self) -> dict[str, Any]:
-        """What a cache tells each stage's results by."""
+        """The values by which a cache identifies each stage's results."""
         parts = cut(self.transform)
         return {
             "fetch": (_StoredRows(self.store, self.keys), self._added, self._about, self._beside()),
@@ -207,15 +211,15 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         }
 
     def _beside(self) -> dict[str, Any]:
-        """What a class derived from this one holds."""
+        """The attributes that a class derived from this one adds."""
         return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def revision(self) -> Provenance | None:
-        """In which state the store is, where it says so."""
+        """The state that the store is in, if it says so."""
         return _provenance(self.store) if isinstance(self.store, Identified) else None
 
     def store_standing(self, *, afresh: bool) -> Provenance | None:
-        """In which state a store is that is read right here, in whatever process this is, and stays open.
+        """The state of a store that is read right here, in whatever process this is, and stays open.
 
         None where each row says that itself, or it would take a round trip. ``afresh``: whatever it has looked at.
         """
@@ -225,7 +229,7 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
         return store.standing() if isinstance(store, LookedAt) and not afresh else store.provenance()
 
     def stamp(self, index: int) -> tuple[int, ...] | None:
-        """What tells one state of a row from another, where the store says so of each; see ``Stamped``."""
+        """The stamp that tells one state of a row from another, if the store gives each row one; see ``Stamped``."""
         return self.store.stamp(self.keys[index]) if isinstance(self.store, Stamped) else None
 
     @property
@@ -239,7 +243,8 @@ class StoreDataset(torch.utils.data.Dataset[Any]):
 
     @property
     def metadata(self) -> dict[str, npt.NDArray[Any]]:
-        """What the store knows of each sample: an array for each column, in the order of ``keys``; read once.
+        """The columns that the store has for its samples: an array for each column, in the order of ``keys``; read
+        once.
 
         Integers, numbers (NaN where missing), texts or objects (None where missing). Payloads are not read.
         """

@@ -14,11 +14,11 @@ from headrace.store.pictures import array, decoded
 
 
 def decode(payload: bytes | memoryview) -> Any:
-    """A picture (JPEG, PNG, TIFF, WebP, GIF, BMP) as a uint8 tensor of 3 × height × width, one of deeper pixels as
-    1 × height × width; a NPY file as a tensor. Nothing is unpickled.
+    """The tensor of a picture or a NPY file. A picture (JPEG, PNG, TIFF, WebP, GIF, BMP) becomes a uint8 tensor of
+    3 × height × width, one of deeper pixels 1 × height × width. Nothing is unpickled.
 
-    What is neither, or is damaged, is a ``BadRow``: as the bytes it is, it would get as far as a batch of tensors, and
-    nobody could tell any more which sample it was. ``StoreDataset(decode=bytes)`` takes bytes as they are.
+    A payload that is neither, or is damaged, raises ``BadRow``: as the bytes it is, it would get as far as a batch of
+    tensors, and nobody could tell any more which sample it was. ``StoreDataset(decode=bytes)`` takes bytes as they are.
     """
     form = form_of(payload)
     if form is Form.OTHER:

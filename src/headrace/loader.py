@@ -143,14 +143,14 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._connect()
 
     def _begin(self) -> None:
-        """What is not part of the loader's value: counts, memory, iterations."""
+        """Set up what is not part of the loader's value: counts, memory, iterations."""
         self._kept = Kept(self)
         self._elsewhere = None if self.remote is None else hosts(self)
         self._iterator: Any = None
         self._latest: Resources | None = None
 
     def _connect(self) -> None:
-        """Where rows lie behind a network and no cache may have them, connect while the caller builds a model."""
+        """Connect while the caller builds a model, if rows lie behind a network and no cache may have them."""
         rows = Rows.of(self.dataset)
         if rows is not None and self.cache is None and self.remote is None:
             with held():
@@ -186,7 +186,9 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         return self._newest(Iteration(Resources(self._settings(), self._kept)))
 
     def _newest(self, iteration: Iteration) -> Iteration:
-        """Until now, the state is that of the epoch before, or the one that was loaded."""
+        """Make this iteration the newest. Until now, the state is that of the epoch before, or the one that was
+        loaded.
+        """
         self._latest = iteration.resources
         iteration.resources.take_over()
         return iteration
@@ -195,7 +197,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         return settings.settings(self, self._leeway, self._kept.recording)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the newest iteration stands: exact in any order, JSON-serialisable with torch's samplers.
+        """The position of the newest iteration: exact in any order, JSON-serialisable with torch's samplers.
 
         Samples that were prepared but not delivered count as not delivered. Loaded into a new loader, the next
         iteration delivers exactly the rest of the epoch, whatever its number of workers.
@@ -240,7 +242,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self._kept.saved = checked
 
     def stats(self) -> Stats:
-        """What was counted since the loader was made."""
+        """The counts since the loader was made."""
         if self._latest is not None:
             self._latest.count()
         found, order = self._kept.counters.snapshot(), planned_in(self._index_sampler)
@@ -249,7 +251,8 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         return replace(found, network=replace(found.network, order=order.arranged.words))
 
     def story(self, index: Any = None) -> list[StoryEvent]:
-        """What happened to the sample of this index, and why, oldest first; without one, all that is remembered.
+        """The events of the sample of this index, and why they happened, oldest first; without an index, all that
+        is remembered.
 
         Each prints as a line. Kept with ``scheduling=Scheduling(story=True)`` and workers.
         """
@@ -279,7 +282,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Its arguments; not its counts, workers and memory."""
+        """The loader's arguments; not its counts, workers and memory."""
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_VALUE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ _NONE = Fitting(nothing(), nothing(), nothing(), nothing())
 
 
 class Coming:
-    """What a remainder has, read by read: those that were begun first, then whole ones."""
+    """The samples of a remainder, read by read: reads that were begun come first, whole ones after them."""
 
     def __init__(self, plan: BlockPlan, remainder: Remainder) -> None:
         self._plan = plan
@@ -67,7 +67,7 @@ class Coming:
         return again
 
     def rest(self) -> Remainder:
-        """What was not given."""
+        """The part that was not given."""
         loose, reads = self._loose, self._reads
         if self._are_whole:
             reads = np.concatenate([self._seen.reads, reads])

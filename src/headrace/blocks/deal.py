@@ -14,7 +14,7 @@ from headrace.core.errors import StateMismatch
 
 
 class Rest(enum.Enum):
-    """What becomes of samples that cannot be divided evenly."""
+    """The treatment of samples that cannot be divided evenly."""
 
     DROP = "drop"
     """They are delivered to nobody, so that all ranks have the same number."""
@@ -25,7 +25,7 @@ class Rest(enum.Enum):
 
 
 def union(plan: BlockPlan, remainders: Sequence[Remainder], finished: int = 0) -> Remainder:
-    """What all ranks of one moment have still to deliver, as one; ``finished`` more ranks have nothing left.
+    """The union of what all ranks of one moment have still to deliver; ``finished`` more ranks have nothing left.
 
     Raises ``StateMismatch`` where it cannot be all.
     """
@@ -62,9 +62,10 @@ def _partial(tail: Progression, begin: int, end: int) -> Array:
 
 
 def deal(plan: BlockPlan, whole: Remainder, world: int, rest: Rest = Rest.KEEP) -> list[Remainder]:
-    """What each of ``world`` ranks delivers of ``whole``: everything, or what ``union`` gave.
+    """The share of ``whole`` that each of ``world`` ranks delivers; ``whole`` is everything, or what ``union``
+    gave.
 
-    Reads that were begun go to whoever has the fewest samples, the others in turn, and the last are cut.
+    Reads that were begun go to the rank with the fewest samples, the others in turn, and the last are cut.
     """
     if world < 1:
         raise ValueError(f"an epoch is divided among a positive number of ranks, not {world!r}")
@@ -117,7 +118,7 @@ def _begun(plan: BlockPlan, loose: Array, world: int) -> list[Array]:
 
 
 def _totals(plan: BlockPlan, hands: Sequence["_Hand"], whole: Remainder) -> Array:
-    """How many samples each rank has, before anything is moved."""
+    """The number of samples of each rank, before anything is moved."""
     world = len(hands)
     own = np.array([len(hand.loose) + int(plan.sizes(hand.reads).sum()) for hand in hands], np.int64)
     begin, end = whole.tail.begin, whole.tail.end
@@ -127,7 +128,7 @@ def _totals(plan: BlockPlan, hands: Sequence["_Hand"], whole: Remainder) -> Arra
 
 
 class _Hand:
-    """One rank's part while it is dealt."""
+    """The part of one rank while the samples are dealt."""
 
     def __init__(self, plan: BlockPlan, loose: Array, reads: Array, tail: Progression) -> None:
         self._plan = plan
@@ -148,7 +149,7 @@ class _Hand:
         return np.concatenate(taken)
 
     def first(self) -> Array:
-        """One of its samples."""
+        """The first sample of this part, alone in an array; empty if the part has none."""
         reads = np.concatenate([self.reads[:1], self.tail.first(1)])[:1]
         return np.concatenate([self.loose[:1], self._plan.samples(reads)])[:1]
 

@@ -32,7 +32,9 @@ def pool_bytes(memory: int) -> int:
 
 
 class DrawStep(NamedTuple):
-    """What happens next: ``held`` are reads from which ``drawn`` may come, ``released`` are not needed any more."""
+    """The next step: ``held`` are reads from which ``drawn`` may come, ``released`` are reads that are not needed
+    any more.
+    """
 
     held: Array
     drawn: Array
@@ -92,7 +94,7 @@ class Draws:
         return DrawStep(reads, samples, reads) if len(samples) else None
 
     def skip(self, count: int) -> Array:
-        """What is drawn beyond the next ``count`` samples in the same step: those are drawn, and forgotten."""
+        """Draw and discard the next ``count`` samples; returns the samples of the same step beyond them."""
         while count > 0 and (step := self.step()) is not None:
             if len(step.drawn) > count:
                 return step.drawn[count:]
@@ -100,7 +102,7 @@ class Draws:
         return nothing()
 
     def remainder(self) -> Remainder:
-        """What was not drawn."""
+        """The samples that were not drawn."""
         return self._coming.rest().with_samples(self._samples[: self._count])
 
     @property

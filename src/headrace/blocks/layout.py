@@ -39,11 +39,12 @@ def block_bytes(memory: int) -> int:
 
 
 class BlockLayout:
-    """Where samples lie: ``counts`` and ``sizes`` (in bytes) of the shards, in order. Samples are numbered through.
+    """The layout of samples in shards: ``counts`` and ``sizes`` (in bytes) of the shards, in order. Samples are
+    numbered through.
 
     ``block``: bytes; 0 reads every sample by itself. ``whole``: shards are read whole, whatever their size: they are
-    compressed, or row groups. Shards whose mean samples are alike make a region, in which all blocks have one number
-    of samples; a block may end in the next shard of its region.
+    compressed, or row groups. Shards whose mean samples are alike make a region, in which all blocks have one number of
+    samples; a block may end in the next shard of its region.
     """
 
     def __init__(self, counts: Iterable[int], sizes: Iterable[int], *, block: int = BLOCK, whole: bool = False) -> None:
@@ -69,7 +70,7 @@ class BlockLayout:
 
     @property
     def is_single(self) -> bool:
-        """Whether every block is one sample."""
+        """True if every block is one sample."""
         return bool((self.per <= 1).all())
 
     @property
@@ -133,7 +134,7 @@ class Borders:
 
 
 def _regions(means: list[float]) -> Array:
-    """Where regions begin among shards with these means."""
+    """The numbers of the shards at which regions begin, given the mean sample size of each shard."""
     edges: list[int] = []
     least = most = 0.0
     for number, mean in enumerate(means):

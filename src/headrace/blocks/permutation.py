@@ -22,7 +22,7 @@ def mixed(words: Words) -> Words:
 
 
 def key(*parts: int) -> int:
-    """One number of 64 bits from several of any size: what a stream of random numbers is known by."""
+    """The 64-bit number that identifies a stream of random numbers, made from several numbers of any size."""
     state = np.zeros(1, np.uint64)
     for part in parts:
         sign, rest = int(part < 0), abs(part)

@@ -17,7 +17,7 @@ class BlockPlan:
     """
 
     def __init__(self, layout: BlockLayout, seed: int, epoch: int, *, shuffle: bool = True) -> None:
-        """Without ``shuffle``, a layout of single samples is read in its own order."""
+        """Plan the blocks of an epoch; without ``shuffle``, a layout of single samples is read in its own order."""
         if not shuffle and not layout.is_single:
             raise ValueError("only samples that are read one by one come in their own order")
         self.layout, self.seed, self.epoch = layout, seed, epoch
@@ -53,12 +53,14 @@ class BlockPlan:
         return runs(begin, end - begin)
 
     def sizes(self, reads: Array) -> Array:
-        """How many samples each of these reads has."""
+        """The number of samples of each of these reads."""
         begin, end = self.bounds(reads)
         return np.asarray(end - begin)
 
     def counted(self, begin: int, step: int) -> Array:
-        """How many samples the reads ``begin + k``, ``begin + k + step``, … have together, for each ``k < step``."""
+        """The number of samples that the reads ``begin + k``, ``begin + k + step``, … have together, for each ``k <
+        step``.
+        """
         numbers, missing, usual = self._irregular
         later = numbers >= begin
         sums = np.bincount((numbers[later] - begin) % step, missing[later], step).astype(np.int64)

@@ -17,7 +17,7 @@ _WIDTHS = ("<u1", "<u2", "<u4", "<i8")
 
 
 def nothing() -> Array:
-    """No numbers."""
+    """An array of no numbers."""
     return np.zeros(0, np.int64)
 
 
@@ -30,7 +30,7 @@ class Progression(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many reads there are."""
+        """The number of reads."""
         return max(0, -(-(self.end - self.begin) // self.step))
 
     def first(self, count: int) -> Array:
@@ -73,7 +73,7 @@ class Remainder:
         return whole + int(plan.sizes(self.reads).sum()) + len(self.loose) + len(self.again)
 
     def has(self, plan: BlockPlan, samples: Array) -> npt.NDArray[np.bool_]:
-        """Whether each of these samples is still to be delivered."""
+        """A mask of these samples: True for each that is still to be delivered."""
         reads, tail = plan.reads(samples), self.tail
         in_tail = (reads >= tail.begin) & (reads < tail.end) & ((reads - tail.begin) % tail.step == 0)
         return np.asarray(np.isin(samples, self.loose) | np.isin(reads, self.reads) | in_tail)
@@ -169,7 +169,7 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str, most: int) -> bytes:
-    """What was packed; more than ``most`` bytes are refused before they take memory."""
+    """The bytes that were packed as ``text``; more than ``most`` of them are refused before they take memory."""
     opened = zlib.decompressobj()
     found = opened.decompress(base64.b85decode(text), most + 1)
     if not opened.eof or len(found) > most:

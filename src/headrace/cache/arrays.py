@@ -14,7 +14,7 @@ _SCALARS = frozenset(np.sctypeDict.values()) - {np.void, np.object_}
 
 
 def _text_of(dtype: np.dtype[Any]) -> str:
-    """From which ``_dtype_of`` makes it again."""
+    """The text from which ``_dtype_of`` makes a type again."""
     described = _described(dtype)
     if dtype.kind in _PLAIN and not _noted(dtype):
         return dtype.str
@@ -24,20 +24,20 @@ def _text_of(dtype: np.dtype[Any]) -> str:
 
 
 def _described(dtype: np.dtype[Any]) -> str | None:
-    """Of a structured type."""
+    """The description of a structured type, as JSON; None for any other type and for one that holds objects."""
     if dtype.kind != "V" or dtype.hasobject:
         return None
     return json.dumps(np.lib.format.dtype_to_descr(dtype))
 
 
 def _noted(dtype: np.dtype[Any]) -> bool:
-    """Whether somebody has attached something to it."""
+    """True if metadata are attached to the type, or to a type within it."""
     inner = [dtype.fields[name][0] for name in dtype.names] if dtype.names and dtype.fields else []
     return dtype.metadata is not None or any(map(_noted, [*inner, *([dtype.subdtype[0]] if dtype.subdtype else [])]))
 
 
 def _dtype_of(text: str) -> np.dtype[Any]:
-    """Only types without Python objects in them."""
+    """The type that a text of ``_text_of`` stands for; only types without Python objects in them."""
     found = np.lib.format.descr_to_dtype(_tuples(json.loads(text))) if text[0] in '["' else np.dtype(text)
     if found.hasobject or found.kind not in _PLAIN + "V":
         raise ValueError(text)
@@ -45,7 +45,7 @@ def _dtype_of(text: str) -> np.dtype[Any]:
 
 
 def _tuples(described: Any) -> Any:
-    """As numpy wants it: JSON has no tuples."""
+    """The description with tuples where numpy wants them: JSON has none."""
     if not isinstance(described, list):
         return described
     return [_field(each) for each in described]
@@ -116,7 +116,7 @@ def _dense(shape: Shape, dtype: np.dtype[Any], piece: memoryview, strides: Shape
 
 
 def _gaps(shape: Shape, dtype: np.dtype[Any], piece: memoryview, strides: Shape) -> Any:
-    """In memory of its own, with gaps (or overlaps) as before."""
+    """An array in memory of its own, with gaps (or overlaps) as before."""
     first, span = spread(shape, strides, dtype.itemsize)
     found = np.ndarray(shape, dtype, np.empty(span, np.uint8), first, strides)
     found[...] = np.ndarray(shape, dtype, piece)
@@ -141,7 +141,7 @@ class ArrayKind:
     letters = "nsyz"
 
     def describer(self, kind: type) -> Describer | None:
-        """See ``Kind``."""
+        """See ``CodableKind``."""
         if kind is np.ndarray:
             return _array
         if kind in {np.str_, np.bytes_}:
@@ -149,7 +149,7 @@ class ArrayKind:
         return _scalar if kind in _SCALARS else None
 
     def builder(self, token: str, reading: Reading) -> Builder:
-        """See ``Kind``."""
+        """See ``CodableKind``."""
         if token[0] == "n":
             return _made_array(token, reading)
         if token[0] == "s":

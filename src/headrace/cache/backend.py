@@ -1,4 +1,4 @@
-"""What a shared cache is made of, wherever it is kept: one small protocol, which shared memory and Redis implement.
+"""The protocol of a shared cache, wherever it is kept: a small one, which shared memory and Redis implement.
 
 Nothing here decides anything: the rules are in ``share.py``. All of it is a hint. Words that lag, are lost or make no
 sense cost time and nothing else, so no method raises once a backend is open: what cannot be had is nothing.
@@ -13,14 +13,14 @@ from headrace.cache.words import Array, Words
 
 
 class Entry(NamedTuple):
-    """One entry of the table: its name, wherever it lies."""
+    """The name of one entry of the table, wherever the entry lies."""
 
     sample: int
     word: int
 
 
 class RoomUse(NamedTuple):
-    """What is held."""
+    """The room that is taken, and counts of entries."""
 
     held: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Bytes of this dataset's entries: encoded, decoded and augmented ones in memory, and those on disk."""
@@ -33,7 +33,7 @@ class RoomUse(NamedTuple):
 
 
 class CacheTerms(NamedTuple):
-    """What may be held."""
+    """The limits on what may be held."""
 
     budget: tuple[int, int, int, int]
     """As ``RoomUse.held``."""
@@ -42,7 +42,7 @@ class CacheTerms(NamedTuple):
 
 
 class Swapped(NamedTuple):
-    """What came of a swap."""
+    """The result of a swap."""
 
     removed: list[Entry]
     added: list[Entry]
@@ -58,7 +58,7 @@ class Aside(Protocol):
 
 
 class Backend(Protocol):
-    """One dataset in a cache. Used by one thread of one process at a time; entered twice, it has nothing."""
+    """A dataset in a cache. Used by one thread of one process at a time; entered twice, it has nothing."""
 
     samples: int
     where: str
@@ -68,28 +68,28 @@ class Backend(Protocol):
 
     @property
     def rests(self) -> bool:
-        """Whether it cannot be asked at the moment, and is left alone."""
+        """True if the cache cannot be asked at the moment, and is left alone."""
 
     @property
     def barred(self) -> bool:
-        """Whether nothing can be changed there at the moment."""
+        """True if nothing can be changed there at the moment."""
 
     def word(self, sample: int) -> int:
-        """Of one sample."""
+        """The word of one sample."""
 
     def words(self, samples: Array) -> Words:
-        """Of these samples."""
+        """The words of these samples."""
 
     def block(self, first: int, count: int) -> Words:
-        """Of ``count`` samples in a row."""
+        """The words of ``count`` samples in a row."""
 
     def arrivals(self, since: int) -> tuple[Array | None, int]:
         """Samples added since then, and what to ask with next time; None: look at all of the table."""
 
     def swap(self, remove: Sequence[Entry], add: Sequence[Entry], terms: CacheTerms, *, lost: bool = False) -> Swapped:
-        """In one step: take those out that the table still has, and put those in of whose samples it has nothing, one
-        after the other, as long as there is room within ``terms``. ``lost``: what is taken out is not there, or not
-        whole; otherwise it gives way.
+        """Remove and add entries in one step. Those to ``remove`` that the table still has are taken out; those to
+        ``add`` of whose samples it has nothing are put in, one after the other, as long as there is room within
+        ``terms``. ``lost``: what is taken out is not there, or not whole; otherwise it gives way.
         """
 
     def aside(self, entry: Entry, pieces: Pieces) -> Aside | None:
@@ -99,7 +99,7 @@ class Backend(Protocol):
         """A copy of what lies under that name, in memory of the caller's own."""
 
     def erase(self, entries: Sequence[Entry]) -> None:
-        """What lies under these names."""
+        """Delete what lies under these names."""
 
     def footprint(self, size: int) -> int:
         """Bytes of room that an entry of ``size`` bytes takes."""
@@ -113,24 +113,26 @@ class Backend(Protocol):
         """Publish what was seen of an epoch: ``fresh``, since the last time, and ``mirror``, all of it, a bit each."""
 
     def seen(self, names: Sequence[str], first: int, count: int) -> list[Bytes]:
-        """What was seen of these epochs, a bit for each of ``count`` samples from ``first``, a multiple of 8."""
+        """The samples that were seen of each of these epochs, a bit for each of ``count`` samples from ``first``, a
+        multiple of 8.
+        """
 
     def forget(self, name: str) -> None:
-        """An epoch is over."""
+        """Forget what was seen of an epoch, which is over."""
 
     def claim(self, job: str, entries: Sequence[Entry]) -> list[bool]:
         """Note that a job has made or is given these augmented entries; False: it had been before."""
 
     def report(self, name: str, record: bytes) -> None:
-        """What a rank says of itself; it counts as alive until it leaves, or is not heard of any more."""
+        """Publish a rank's report of itself; the rank counts as alive until it leaves, or is not heard of any more."""
 
     def reports(self) -> dict[str, bytes]:
-        """Of the ranks that live."""
+        """The reports of the ranks that live, by name."""
 
     def leave(self, name: str) -> None: ...
 
     def division(self) -> DivisionRecord | None:
-        """That which holds, if there is one."""
+        """The division that holds, if there is one."""
 
     def divide(self, new: DivisionRecord, after: int | None) -> bool:
         """Have a division hold if the one that holds has the number ``after`` (None: whichever)."""
@@ -141,13 +143,13 @@ class Backend(Protocol):
     def measured(self) -> Sums: ...
 
     def fade(self) -> None:
-        """What was measured so far counts half from now on."""
+        """Make what was measured so far count half from now on."""
 
     def spoil(self) -> None:
-        """Nothing of this data is to be used any more: what was kept is not what is made."""
+        """Have nothing of this data used any more: what was kept is not what is made."""
 
     def spoilt(self) -> bool:
-        """Whether somebody found that; until the cache is cleared."""
+        """True if somebody found that what was kept is not what is made; until the cache is cleared."""
 
     def note_disk(self, path: str) -> None:
         """A directory has entries of this cache: for whoever clears it."""
@@ -156,7 +158,7 @@ class Backend(Protocol):
         """The other datasets of the cache; to be closed by the caller."""
 
     def remove(self) -> None:
-        """Everything of this dataset."""
+        """Remove everything of this dataset."""
 
     def close(self) -> None:
         """Idempotent. What is held stays."""

@@ -54,7 +54,7 @@ def _home(value: Any) -> str:
 
 
 def _found(value: Any) -> bool:
-    """Whether a thing's full name leads to it: such a thing there is once, and its name stands for it."""
+    """True if a thing's full name leads to it: such a thing there is once, and its name stands for it."""
     place: Any = sys.modules.get(getattr(value, "__module__", None) or "")
     for step in getattr(value, "__qualname__", "<>").split("."):
         place = getattr(place, step, None)
@@ -62,7 +62,9 @@ def _found(value: Any) -> bool:
 
 
 class CodeReader:
-    """Of one fingerprint: what has a name is digested once, and its name stands for it everywhere."""
+    """Reader of the code in one fingerprint: what has a name is digested once, and its name stands for it
+    everywhere.
+    """
 
     def __init__(self, reader: "Reader") -> None:
         self._reader = reader
@@ -74,12 +76,12 @@ class CodeReader:
         self._partial: dict[type, set[str]] = {}
 
     def knows(self, value: Any) -> bool:
-        """Whether a value is one of these."""
+        """True if a value is of a kind that ``digest`` reads."""
         kinds = (type, types.ModuleType, types.CodeType, *_FUNCTIONS, *_DESCRIPTORS, *_DATA, *_WRAPPED, _CACHED)
         return isinstance(value, kinds)
 
     def digest(self, value: Any, path: str) -> bytes:  # noqa: PLR0911  (one per kind)
-        """Of a thing that is known."""
+        """The digest of a thing that ``knows`` accepts."""
         reader = self._reader
         self._goes(hidden.way(value), path)
         if isinstance(value, types.ModuleType):
@@ -119,7 +121,7 @@ class CodeReader:
         return self._reader.hashed("name", name.encode())
 
     def _libraries(self, value: Any) -> bool:
-        """Whether a version tells all of it: a function that a library wrapped around the user's is the user's."""
+        """True if a version tells all of it: a function that a library wrapped around the user's is the user's."""
         if library(_home(value)) is None:
             return False
         return isinstance(value, type) or (library(value.__module__ or "") is not None and _found(value))
@@ -163,7 +165,7 @@ class CodeReader:
         return found
 
     def _code(self, value: types.CodeType, names: dict[str, Any], path: str) -> bytes:
-        """Of a function's code and that within it, with what its names stand for among these globals."""
+        """The digest of a function's code and that within it, with what its names stand for among these globals."""
         reader, found = self._reader, reached.read(value)
         reader.python()
         texts = {step[1].value for step in found.steps if _is_text(step)}  # a name that getattr is given, say
@@ -210,7 +212,7 @@ class CodeReader:
             raise CacheError(f"{path} imports {name}, which fails: {type(error).__name__}: {error}") from error
 
     def _follow(self, value: Any, attributes: tuple[str, ...], path: str) -> bytes:
-        """What a chain of attributes leads to, as far as modules and classes go."""
+        """The digest of what a chain of attributes leads to, as far as modules and classes go."""
         for at, name in enumerate(attributes):
             if isinstance(value, types.ModuleType) and not self._reader.uses(value.__name__):
                 inner = getattr(value, name, _MISSING)
@@ -228,7 +230,7 @@ class CodeReader:
         return self._reader.digest(value, path)
 
     def _class(self, value: type, path: str) -> bytes:
-        """All of it, and the classes it is made of."""
+        """The digest of all of a class, and of the classes it is made of."""
         reader, parts = self._reader, []
         for base in value.__mro__:
             if reader.uses(_home(base)):
@@ -247,13 +249,13 @@ class CodeReader:
         return name not in _ASIDE and not isinstance(member, _DATA)
 
     def _member(self, value: Any, path: str) -> bytes:
-        """Of a class: its own functions are read here, not by their names."""
+        """The digest of a member of a class: the class's own functions are read here, not by their names."""
         if isinstance(value, types.FunctionType):
             return self._function(value, path)
         return self._reader.digest(value, path)
 
     def _module(self, value: types.ModuleType, path: str) -> bytes:
-        """As a whole, where it is the user's: nobody can say what is taken from it."""
+        """The digest of a module; where it is the user's, of the whole: nobody can say what is taken from it."""
         if self._reader.uses(value.__name__):
             return self._reader.hashed("library", value.__name__.encode())
         if id(value) in self._seen:
@@ -271,7 +273,9 @@ class CodeReader:
         return isinstance(value, types.ModuleType) and self._reader.uses(value.__name__)
 
     def method(self, method: "Method", path: str) -> bytes:
-        """One method of a class, and those of its members that are named by any code that is reached."""
+        """The digest of a method of a class, and of those of the class's members that are named by any code that is
+        reached.
+        """
         self._partial.setdefault(method.kind, set()).add(method.name)
         return self._of_class(method.kind, method.name)
 

@@ -75,8 +75,9 @@ class Codec:
         return Described(layout, buffers, at)
 
     def rebuild(self, layout: bytes, body: memoryview) -> Any:
-        """What was described. Arrays and tensors are views of ``body``, which is to be theirs alone if it is writable;
-        where it is not, arrays are read-only, and tensors must not be written to. Raises ``Corrupt``, nothing else.
+        """The value that was described. Arrays and tensors are views of ``body``, which is to be theirs alone if it
+        is writable; where it is not, arrays are read-only, and tensors must not be written to. Raises
+        ``Corrupt``, nothing else.
         """
         try:
             reading = self._reading(layout)

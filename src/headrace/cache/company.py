@@ -1,4 +1,6 @@
-"""Who else uses a dataset in a cache, and what they have still to see, as they publish it: hints, which may lag."""
+"""The other users of a dataset in a cache, and what they have still to see, as they publish it: hints, which may
+lag.
+"""
 
 import struct
 import time
@@ -24,19 +26,19 @@ _RECORD = struct.Struct("<q8q")
 
 
 class JobReport(NamedTuple):
-    """What a rank says of itself."""
+    """A rank's report of itself."""
 
     turn: int
     """Number of the epoch that it is in; -1: none."""
     rank: Rank = Rank()
 
     def packed(self) -> bytes:
-        """For others."""
+        """Give the report as bytes, for others."""
         return _RECORD.pack(self.turn, *self.rank.words())
 
     @classmethod
     def of(cls, content: bytes) -> "JobReport | None":
-        """From ``packed``; None for what makes no sense."""
+        """The report that ``packed`` made bytes of; None for what makes no sense."""
         if len(content) < _RECORD.size:
             return None
         turn, *words = _RECORD.unpack_from(content)
@@ -57,7 +59,7 @@ class Unit(NamedTuple):
 
 
 class Company:
-    """As one process sees it."""
+    """The ranks and epochs that use a dataset, as one process sees them."""
 
     def __init__(self, backend: Backend, own: Unit) -> None:
         """``own``: the unit that asks."""
@@ -72,7 +74,7 @@ class Company:
         """With an epoch under way, this one included."""
 
     def look(self, *, now: bool = False) -> None:
-        """At who is there, if it is time to."""
+        """Look at who is there, if it is time to."""
         if not now and time.monotonic() < self._again:
             return
         began = self._clock()
@@ -100,7 +102,7 @@ class Company:
         self._again = time.monotonic() + rest
 
     def _clock(self) -> float:
-        """What a look takes is measured by; a busy machine makes none that needs no network expensive."""
+        """The clock that a look is timed by; a busy machine makes none that needs no network expensive."""
         return time.monotonic() if self._backend.slow else time.thread_time()
 
     def _rest(self, began: float, most: float) -> float:
@@ -115,11 +117,11 @@ class Company:
 
     @property
     def others(self) -> int:
-        """Those beside the own one."""
+        """The number of epochs under way beside the own one."""
         return sum(self._theirs)
 
     def need(self, samples: Array) -> Array:
-        """How many others have still to see each of these."""
+        """The number of others that have still to see each of these samples."""
         found = np.zeros(len(samples), np.int64)
         for theirs, seen in zip(self._theirs, self._whole(), strict=True):
             if theirs:
@@ -127,12 +129,14 @@ class Company:
         return found
 
     def need_one(self, sample: int) -> int:
-        """The same of one, for a tenth of the time."""
+        """The same number for one sample, for a tenth of the time."""
         seen = zip(self._theirs, self._whole(), strict=True)
         return sum(theirs and not each[sample >> 3] >> (sample & 7) & 1 for theirs, each in seen)
 
     def need_of(self, first: int, count: int) -> Array:
-        """How many have still to see each of ``count`` samples in a row from ``first``, a multiple of 8."""
+        """The number of epochs that have still to see each of ``count`` samples in a row from ``first``, a multiple
+        of 8.
+        """
         found = np.full(count, self.units, np.int64)
         for seen in self._backend.seen(self._names, first, count):
             found -= np.unpackbits(seen, count=count, bitorder="little")

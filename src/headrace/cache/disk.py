@@ -25,7 +25,7 @@ _SPOILT = "spoilt"
 
 
 class Disk:
-    """One dataset's part of it."""
+    """The part of a cache's directory that belongs to one dataset."""
 
     def __init__(self, path: str | Path, title: str, limit: int) -> None:
         """Make the directory, or use the one there is; ``CacheError`` where it cannot hold a cache."""
@@ -42,12 +42,12 @@ class Disk:
             raise CacheError(msg)
 
     def spoil(self) -> None:
-        """Nothing that is here is to be used any more, also by who comes when the table is gone."""
+        """Have nothing that is here used any more, also by who comes when the table is gone."""
         with suppress(OSError):
             (self._path / _SPOILT).touch(mode=0o600)
 
     def spoilt(self) -> bool:
-        """Whether somebody said so, and nobody has cleared it since."""
+        """True if ``spoil`` was called, by anybody, and nobody has cleared it since."""
         return (self._path / _SPOILT).exists()
 
     def _file(self, entry: Entry) -> Path:
@@ -86,7 +86,9 @@ class Disk:
         return -(-size // BLOCK) * BLOCK
 
     def listed(self) -> Iterator[Entry]:
-        """What is there. What somebody who died was writing is deleted: to be asked when nobody else is here."""
+        """Yield the entries that are there. What somebody who died was writing is deleted: to be asked when nobody
+        else is here.
+        """
         with suppress(OSError):
             for file in [file for folder in self._path.iterdir() if folder.is_dir() for file in folder.iterdir()]:
                 sample, _, word = file.name.partition("-")

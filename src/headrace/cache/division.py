@@ -1,4 +1,4 @@
-"""How a cache's room is divided between the forms, and what that is planned from: facts that all its jobs share.
+"""The division of a cache's room between the forms, and what it is planned from: facts that all its jobs share.
 
 Workers measure, ranks report, and any rank may write a new division: it is numbered, and who planned from an older one
 is refused. Pure. Nothing here bears on which samples are served.
@@ -12,7 +12,7 @@ Parts = tuple[int, int, int]
 
 
 class Sums(NamedTuple):
-    """What making and reading samples took, in nanoseconds, with how often; bytes of entries in each form; CPU time."""
+    """Nanoseconds that making and reading samples took, with how often; bytes of entries in each form; CPU time."""
 
     fetch: int = 0
     fetched: int = 0
@@ -47,7 +47,7 @@ class Sums(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """What a rank says of itself: its lanes, and samples per second."""
+    """A rank's facts about itself: its lanes, and samples per second."""
 
     lanes: int = 0
     demand: float = 0.0
@@ -66,19 +66,19 @@ class Rank(NamedTuple):
     """And that it takes for the pixels of one."""
 
     def words(self) -> list[int]:
-        """As whole numbers."""
+        """Give the same as whole numbers."""
         rates = (min(int(1000 * rate), 1 << 62) for rate in self[1:5])
         return [self.lanes, *rates, self.host, *(min(int(1e9 * each), 1 << 62) for each in self[6:])]
 
     @classmethod
     def of(cls, words: list[int]) -> "Rank":
-        """From ``words``."""
+        """The rank that ``words`` made numbers of."""
         demand, speed, storage, cores = (word / 1000 for word in words[1:5])
         return cls(words[0], demand, speed, storage, cores, words[5], words[6] / 1e9, words[7] / 1e9)
 
 
 class DivisionRecord(NamedTuple):
-    """How the room is divided."""
+    """A division of the room, with its number and what was predicted."""
 
     number: int
     """Grows with every change."""
@@ -111,14 +111,14 @@ def budgets(room: int, parts: Parts) -> Parts:
 
 
 def pack(division: DivisionRecord) -> list[int]:
-    """As whole numbers; the first one says which division it is and how the room is divided."""
+    """Give a division as whole numbers; the first one says which division it is and how the room is divided."""
     number, parts, fixed, before, *rest = division
     first = number << 24 | parts[0] << 16 | parts[1] << 8 | parts[2]
     return [first, int(fixed), *before, *rest]
 
 
 def unpack(words: list[int]) -> DivisionRecord | None:
-    """From ``pack``; None for what makes no sense."""
+    """The division that ``pack`` made numbers of; None for what makes no sense."""
     if len(words) != PACKED:
         return None
     first, fixed, *rest = words
@@ -156,7 +156,7 @@ def typical(sums: Sums) -> Parts:
 
 
 def speeds_of(ranks: Sequence[tuple[str, Rank]]) -> list[float]:
-    """Of the jobs that take samples, each with all its ranks."""
+    """The speeds of the jobs that take samples, each with all its ranks."""
     jobs: dict[str, float] = {}
     for job, rank in ranks:
         jobs[job] = jobs.get(job, 0.0) + rank.speed
@@ -175,7 +175,7 @@ def cores_of(ranks: Sequence[tuple[str, Rank]]) -> float:
 
 
 def figures(facts: DivisionFacts) -> list[tuple[str, float]]:
-    """What all jobs have measured so far, by name."""
+    """The measurements of all jobs so far, by name."""
     sums = facts.sums
     pairs = {
         "fetch_seconds": (sums.fetch / 1e9, sums.fetched),

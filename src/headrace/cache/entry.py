@@ -35,7 +35,7 @@ _ROW, _ROWS = 513, 32
 
 
 class Key(NamedTuple):
-    """What an entry is of."""
+    """The identity of an entry: what it is of."""
 
     scope: bytes
     """Fingerprint of the dataset and of the steps that made this form: 16 bytes."""
@@ -67,7 +67,7 @@ def seal(key: Key, maker: int, described: Described, scratch: Bytes) -> Pieces:
 
 
 class Unsealed(NamedTuple):
-    """What is in an entry."""
+    """The contents of an entry."""
 
     layout: bytes
     body: memoryview
@@ -75,7 +75,7 @@ class Unsealed(NamedTuple):
 
 
 def unseal(key: Key, found: Bytes) -> Unsealed | None:
-    """What is in it; None if this is not that entry, whole and as it was written."""
+    """The contents of an entry; None if this is not that entry, whole and as it was written."""
     if len(found) < BEGIN:
         return None
     memory = memoryview(found)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def _up(size: int) -> int:
 
 
 def _checksum(head: bytes, front: memoryview, rest: memoryview | bytes) -> bytes:
-    """Of what an entry says of itself and of its content."""
+    """The checksum of what an entry says of itself and of its content."""
     # Of the content a CRC is quick; with the head it is one of this entry alone.
     return hashlib.blake2b(head + _sums(rest, _sums(front, 0)).to_bytes(4, "little"), digest_size=8).digest()
 

@@ -1,4 +1,5 @@
-"""What a value is, in 32 hexadecimal digits: the same in every process and on every host, another if anything changed.
+"""Fingerprints of values, in 32 hexadecimal digits: the same in every process and on every host, another if
+anything changed.
 
 Entries are found by the fingerprint of what made them. In it are the values of an object's attributes, slots included;
 the code of the functions, methods and classes that are the user's, and of whatever they reach by name, with the values
@@ -38,7 +39,8 @@ class Held(NamedTuple):
 
 
 def fingerprint(*values: Any, asks: bool = True) -> str:
-    """Of plain values, arrays, functions, classes, and objects made of these; ``CacheError`` names what is none.
+    """The fingerprint of plain values, arrays, functions, classes, and objects made of these; ``CacheError`` names
+    what is none.
 
     ``asks``: whether objects with ``cache_fingerprint()`` are, which may take a while.
     """
@@ -50,10 +52,12 @@ MANY, LARGE = 1000, 1 << 16
 
 
 class Remembered:
-    """What large things were when they were last looked at; they are told by being the same objects, and as long."""
+    """Digests of large things when they were last looked at; the things are told by being the same objects, and as
+    long.
+    """
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Begin with nothing."""
         self._known: dict[int, tuple[Any, Any, bytes]] = {}
 
     def find(self, value: Any) -> bytes | None:
@@ -69,7 +73,9 @@ class Remembered:
 
 
 def _extent(value: Any) -> tuple[Any, ...] | None:
-    """What is seen at once of something large: tensors count how often they were changed. None: it is not large."""
+    """The facts that are seen at once of something large: tensors count how often they were changed. None: it is
+    not large.
+    """
     if type(value) in {list, tuple, dict, set, frozenset, str, bytes, bytearray}:
         return (len(value),) if len(value) > MANY else None
     size = getattr(value, "nbytes", None)
@@ -92,7 +98,7 @@ class Reader:
         self.code = code.CodeReader(self)
 
     def whole(self, values: tuple[Any, ...]) -> str:
-        """Of all of them, with what they reach."""
+        """The fingerprint of all the values, with what they reach."""
         try:
             digests = [self.digest(value, "value") for value in values]
             reached = self.code.reached()
@@ -103,7 +109,7 @@ class Reader:
         return self._joined("whole", digests).hex()
 
     def uses(self, module: str) -> bool:
-        """Whether a module is a library's; then its version counts."""
+        """True if a module is a library's; then its version counts."""
         found = library(module)
         if found is not None:
             self._libraries.add(found)
@@ -117,18 +123,18 @@ class Reader:
         return self.hashed(tag, *(b"%d:%b" % (len(part), part) for part in parts))
 
     def hashed(self, tag: str, *contents: Any) -> bytes:
-        """Of buffers one after the other; a digest says of what kind it is."""
+        """The digest of buffers one after the other; a digest says of what kind it is."""
         digest = hashlib.blake2b(f"<{tag}>".encode(), digest_size=SIZE)
         for content in contents:
             digest.update(content)
         return digest.digest()
 
     def several(self, tag: str, values: Any, path: str) -> bytes:
-        """Of some values in their order."""
+        """The digest of several values in their order."""
         return self._joined(tag, [self.digest(value, path) for value in values])
 
     def digest(self, value: Any, path: str) -> bytes:
-        """Of one value; ``path`` leads to it."""
+        """The digest of one value; ``path`` leads to it."""
         kind = type(value)
         if kind in PLAIN:
             return self.hashed(kind.__name__, value if kind is bytes else repr(value).encode("utf-8", "surrogatepass"))
@@ -218,7 +224,9 @@ class Reader:
         return self._joined(tag, [self.digest(each, f"{path}[{at}]") for at, each in enumerate(value)])
 
     def _dict(self, value: Any, path: str) -> bytes:
-        """With its order: who goes through it, as through operations by name, does so in that."""
+        """The digest of a dict, with its order: who goes through it, as through operations by name, does so in
+        that.
+        """
         if len(value) > 1000 and all(type(key) is str for key in value):
             return self.several("large dict", (list(value), list(value.values())), f"{path}[...]")
         items = [

@@ -41,7 +41,7 @@ _MEMBERS_BY = frozenset({"__class__", "__dict__", "__getattr__", "__getattribute
 
 
 class Way(NamedTuple):
-    """One of these."""
+    """A way to code and values that names do not lead to."""
 
     name: str
     everywhere: bool
@@ -49,7 +49,7 @@ class Way(NamedTuple):
 
 
 def way(value: Any, attributes: tuple[str, ...] = ()) -> Way | None:
-    """What a value is, or what attributes of it lead to, one after the other, as far as these are modules."""
+    """The way that a value is, or that attributes of it lead to, one after the other, as far as these are modules."""
     for name in attributes:
         if not isinstance(value, types.ModuleType):
             break
@@ -65,12 +65,12 @@ def way(value: Any, attributes: tuple[str, ...] = ()) -> Way | None:
 
 
 def way_of_import(module: str, attributes: tuple[str, ...]) -> Way | None:
-    """The same, of a module that may not be imported yet."""
+    """The same as ``way``, of a module that may not be imported yet."""
     return (_known(module, attributes[0]) if attributes else None) or way(sys.modules.get(module), attributes)
 
 
 def way_of_names(names: frozenset[str]) -> Way | None:
-    """What attributes of whatever object lead to, or any object of such a name."""
+    """The way that attributes of whatever object lead to, or any object of such a name."""
     if everywhere := names & _ATTRIBUTES:
         return Way(min(everywhere), True)
     return Way(min(members), False) if (members := names & _MEMBERS_BY) else None

@@ -1,4 +1,6 @@
-"""Which job a process belongs to: the same for all ranks that a launcher started, and for all loaders of a process."""
+"""The job that a process belongs to: the same for all ranks that a launcher started, and for all loaders of a
+process.
+"""
 
 import hashlib
 import os
@@ -15,18 +17,18 @@ _resumed: tuple[int, str] = (0, "")
 
 
 def job() -> str:
-    """Of this process, 16 hexadecimal digits: that of a state it has resumed, or else ``launch``."""
+    """The job of this process, 16 hexadecimal digits: that of a state it has resumed, or else ``launch``."""
     return _resumed[1] if _resumed[0] == os.getpid() else launch()
 
 
 def resume(job: str) -> None:
-    """This process goes on with a job that was begun in another."""
+    """Have this process go on with a job that was begun in another."""
     global _resumed  # noqa: PLW0603  (a process has one job, whoever asks)
     _resumed = os.getpid(), job
 
 
 def launch() -> str:
-    """The same for all processes that a launcher started together. One that none started has one of its own."""
+    """The job of all processes that a launcher started together. One that none started has one of its own."""
     global _own  # noqa: PLW0603  (as above)
     found = launched(os.environ, boot(), os.getppid())
     if found is not None:
@@ -37,10 +39,11 @@ def launch() -> str:
 
 
 def launched(environment: Mapping[str, str], host: str, parent: int) -> str | None:
-    """What the ranks of a distributed job have in common, as launchers tell them; None: this one is alone.
+    """The identity of a distributed job, from what its ranks have in common, as launchers tell them; None: this one
+    is alone.
 
-    ``host``: the same for all processes of a host, until it is started again. ``parent``: the process that started
-    this one.
+    ``host``: the same for all processes of a host, until it is started again. ``parent``: the process that started this
+    one.
     """
     world = _number(environment, "WORLD_SIZE") or _number(environment, "SLURM_NTASKS")
     if world < 2:
@@ -68,14 +71,14 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def boot() -> str:
-    """The same for all processes of a host, until it is started again."""
+    """An identity of the host, the same for all its processes until it is started again."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 def _started(process: int) -> str:
-    """When a process was started, so that its number alone does not count."""
+    """The time when a process was started, so that its number alone does not count."""
     with suppress(OSError, IndexError):
         return stat_of(process)[19]
     return ""

@@ -17,7 +17,7 @@ FIRST, LONGEST = 0.05, 5.0
 
 
 class Latch:
-    """One for each open file: those of one process exclude each other too."""
+    """A lock on an open file, one for each: those of one process exclude each other too."""
 
     def __init__(self, fd: int) -> None:
         """``fd``: opened by this process, for this alone."""
@@ -27,11 +27,11 @@ class Latch:
 
     @property
     def rests(self) -> bool:
-        """Whether it is left alone, since it could not be had."""
+        """True if the lock is left alone, since it could not be had."""
         return time.monotonic() < self._again
 
     def take(self) -> float | None:
-        """What to ``give`` it back with; None: somebody else has it."""
+        """Take the lock, and return what to ``give`` it back with; None: somebody else has it."""
         mine = now = time.monotonic()
         # One step, within which no signal handler runs. The very object says who holds it, not its value.
         held = self._holder.setdefault(0, mine)
@@ -55,7 +55,7 @@ class Latch:
                 return mine
 
     def give(self, taken: float | None) -> None:
-        """Nothing happens where it was not taken."""
+        """Give the lock back. Nothing happens where it was not taken."""
         if taken is not None and self._holder.get(0) is taken:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self._holder.pop(0, None)

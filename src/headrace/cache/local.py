@@ -148,7 +148,7 @@ class LocalBackend:
         return slot, record, records
 
     def _locked(self, change: Callable[[], _T], otherwise: _T) -> _T:
-        """What a change gives that is made under the lock; ``otherwise`` where it cannot be had."""
+        """The result of a change that is made under the lock; ``otherwise`` where the lock cannot be had."""
         taken, latch = None, self._directory.latch
         try:
             taken = latch.take()
@@ -411,12 +411,14 @@ def _names(folder: Path) -> list[str]:
 
 
 def _field(word: int) -> int:
-    """Where the bytes of an entry are counted; those of a word that makes no sense, nowhere that matters."""
+    """The field in which the bytes of an entry are counted; those of a word that makes no sense, nowhere that
+    matters.
+    """
     return HELD + 3 if W.on_disk(word) else HELD - 1 + max(1, W.form_of(word))
 
 
 def _is_free(fd: int) -> bool:
-    """Whether nobody holds a lock on that file."""
+    """True if nobody holds a lock on that file."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -425,7 +427,7 @@ def _is_free(fd: int) -> bool:
 
 
 def datasets(directory: Directory, but: str = "") -> list[LocalBackend]:
-    """Those that a cache has; without one of that title."""
+    """The datasets that a cache has, except the one titled ``but``."""
     samples = {shm.title_of(each[shm.TITLE]): max(0, each[shm.SAMPLES]) for each in directory.records()}
     found = []
     for title in directory.datasets():

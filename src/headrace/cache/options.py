@@ -1,4 +1,4 @@
-"""What a user says about a cache, and the tier that it names."""
+"""A user's options for a cache, and the tier that they name."""
 
 import hashlib
 import math
@@ -97,7 +97,7 @@ class Cache:
 
     @property
     def name(self) -> str:
-        """Of a cache in shared memory."""
+        """The name of a cache in shared memory."""
         parts = urlsplit(self.url)
         return f"{parts.netloc}{parts.path}"
 
@@ -107,7 +107,7 @@ class Cache:
         return parse_size(self.size, "Cache(size=...)")
 
     def __repr__(self) -> str:
-        """Without what is secret in the URL."""
+        """The options without what is secret in the URL."""
         parts = urlsplit(self.url)
         where = f"{parts.scheme}://{self.name if parts.scheme == 'shm' else f'{parts.hostname}:{parts.port or 6379}'}"
         return f"Cache({where!r}, size={self.size!r}, split={self.split!r}, namespace={self.namespace!r})"
@@ -129,7 +129,7 @@ def _check_split(split: Any) -> None:
 
 
 def title(scopes: tuple[str, str, str], samples: int) -> str:
-    """What a dataset is called in every cache."""
+    """The name of a dataset in every cache."""
     return hashlib.blake2b(":".join((*scopes, str(samples))).encode(), digest_size=8).hexdigest()
 
 

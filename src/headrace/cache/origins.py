@@ -1,4 +1,4 @@
-"""Whose code a module is: a library's, told by its version, or the user's, told by what it says.
+"""The owner of a module's code: a library, told by its version, or the user, told by what the code says.
 
 The user's is whatever lies neither in the standard library nor among installed distributions: scripts, notebooks,
 packages beside them, and editable installs.
@@ -49,7 +49,7 @@ def library(module: str) -> Library | None:
 
 
 def _own(module: str) -> Library:
-    """Of this package: where it is not installed but edited, the file counts too."""
+    """The library that a module of this package is: where it is not installed but edited, the file counts too."""
     file = _file(module)
     edited = "" if file is None or _within(file, _sites()) else _content(file)
     return Library(module if edited else "headrace", f"{_version('headrace')} {edited}")
@@ -67,7 +67,7 @@ def _file(module: str) -> str | None:
 
 
 def _sought(module: str) -> str | None:
-    """Of a module that was not imported yet: where its package lies."""
+    """The place of the package of a module that was not imported yet."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -93,7 +93,7 @@ def _standard() -> frozenset[str]:
 
 
 def _version(top: str) -> str | None:
-    """As it was installed: what a module says of itself can be asked only once it is imported."""
+    """The version as it was installed: what a module says of itself can be asked only once it is imported."""
     found = _installed(_OTHERWISE.get(top, top))
     if found is None:
         owners = _owners().get(top, ())

@@ -20,7 +20,7 @@ _NOBODY = Unit("", "")
 
 
 class Overview(NamedTuple):
-    """What a cache holds."""
+    """The contents of a cache, in numbers."""
 
     url: str
     """Without what is secret in it."""
@@ -34,7 +34,7 @@ class Overview(NamedTuple):
 
 
 class Cleared(NamedTuple):
-    """What was held, and is not any more."""
+    """The amounts that were held, and are not any more."""
 
     url: str
     entries: int
@@ -44,7 +44,7 @@ class Cleared(NamedTuple):
 
 
 def overview(url: str, namespace: str) -> Overview:
-    """Of one cache; ``CacheError`` if there is none, or it cannot be had."""
+    """The overview of one cache; ``CacheError`` if there is none, or it cannot be had."""
     with _opened(url, namespace) as cache:
         return _seen(cache)
 

@@ -19,7 +19,7 @@ class NotKept(CacheError):
         self.reason, self.path = reason, path
 
     def within(self, step: str) -> "NotKept":
-        """The same, seen from the value that holds it."""
+        """The same error, seen from the value that holds the value."""
         self.path = step + self.path
         return self
 
@@ -35,7 +35,7 @@ class Corrupt(CacheError):
 
 
 class Parts:
-    """What a value is: ``tokens`` for its types, ``numbers`` in their order, and pieces of memory."""
+    """The parts of a value: ``tokens`` for its types, ``numbers`` in their order, and pieces of memory."""
 
     __slots__ = ("_arrays", "_find", "_seen", "numbers", "pieces", "tokens")
 
@@ -56,7 +56,7 @@ class Parts:
             raise (error if step is None else error.within(step)) from None
 
     def again(self, value: Any) -> bool:
-        """Whether this very object, which can be changed, stands in the sample already; then that is noted."""
+        """True if this very object, which can be changed, stands in the sample already; then that is noted."""
         # By identity, as long as the sample holds them all: no id is used twice meanwhile.
         number = self._seen.get(id(value))
         if number is None:
@@ -116,19 +116,21 @@ class Reading:
         self._formats.append(formats)
 
     def following(self) -> Builder:
-        """What builds the value that the next token begins."""
+        """The builder of the value that the next token begins."""
         token = next(self._tokens)
         return self._kinds[token[0]].builder(token, self)
 
 
 class CodableKind(Protocol):
-    """How values of some types are kept. No type that a layout names is looked up anywhere but in the kind itself."""
+    """A way to keep values of certain types. No type that a layout names is looked up anywhere but in the kind
+    itself.
+    """
 
     letters: str
     """What its tokens begin with."""
 
     def describer(self, kind: type) -> Describer | None:
-        """Who takes values apart that are of exactly this type; None: somebody else."""
+        """The describer that takes values of exactly this type apart; None: another kind does."""
 
     def builder(self, token: str, reading: Reading) -> Builder:
-        """Who builds what begins with this token."""
+        """The builder of what begins with this token."""

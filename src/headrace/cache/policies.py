@@ -1,4 +1,4 @@
-"""What is worth keeping and what to fetch: a policy is functions of plain arrays. Pure.
+"""Policies on what is worth keeping and what to fetch: a policy is functions of plain arrays. Pure.
 
 A newcomer takes the place of the entry worth least, if it is worth more itself. Ties are broken at random by whoever
 asks, so that what is kept stays a random choice.
@@ -17,7 +17,7 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of some samples, one element each."""
+    """Facts about a number of samples, one element each."""
 
     need: Values
     """Live jobs that have not seen it in their current epoch."""
@@ -30,21 +30,21 @@ class Standing:
 
 
 def standing(need: Values, jobs: int) -> Standing:
-    """Where nothing is known of their uses but who has seen them."""
+    """The standing of samples of whose uses nothing is known but who has seen them."""
     return Standing(need, jobs - need, np.full(len(need), NEVER), jobs)
 
 
 class Policy(Protocol):
-    """Pure: asked the same, it answers the same."""
+    """A policy, which is pure: asked the same, it answers the same."""
 
     exchanges: bool
     """Misses are exchanged for cached samples that the job has not seen."""
 
     def worth(self, of: Standing) -> Values:
-        """What keeping is worth. An entry worth 0 is of no further use to anybody."""
+        """The worth of keeping each. An entry worth 0 is of no further use to anybody."""
 
     def urgency(self, of: Standing) -> Values:
-        """Which misses to fetch first: the highest. All equal: those that were drawn."""
+        """The urgency of fetching each miss: the highest goes first. All equal: those that were drawn."""
 
 
 class Need:

@@ -1,4 +1,4 @@
-"""What a function's code does and what it names, read from its bytecode: neither lines, files nor docstrings count."""
+"""The effects and names of a function's code, read from its bytecode: neither lines, files nor docstrings count."""
 
 import dis
 import types
@@ -18,7 +18,7 @@ class Named(NamedTuple):
 
 
 class Code(NamedTuple):
-    """One function's own code, without the functions within it."""
+    """The code of one function alone, without the functions within it."""
 
     steps: tuple[Any, ...]
     """Instructions, with the constants they use."""
@@ -29,7 +29,7 @@ class Code(NamedTuple):
 
 
 def read(code: types.CodeType) -> Code:
-    """Of one code object, once in a process."""
+    """Read one code object, once in a process."""
     held = _READ.get(id(code))
     if held is None or held[0] is not code:
         if len(_READ) > 10_000:
@@ -64,7 +64,7 @@ def _read(code: types.CodeType) -> Code:
 
 
 class Constant(NamedTuple):
-    """What an instruction uses."""
+    """A value that an instruction uses."""
 
     value: Any
 
@@ -86,7 +86,7 @@ class _Names:
         self._imported: Named | None = None
 
     def follow(self, each: dis.Instruction) -> None:
-        """One instruction more."""
+        """Follow one instruction more."""
         if isinstance(each.argval, tuple) and "_FAST" in each.opname:  # two at once, from Python 3.13 on
             first = "STORE_FAST" if each.opname.startswith("STORE") else "LOAD_FAST"
             self._one(first, each.argval[0])
@@ -142,6 +142,6 @@ class _Names:
         self._all[named] = None
 
     def found(self) -> list[Named]:
-        """All of them, each once."""
+        """The names of all instructions, each once."""
         self._settle()
         return list(self._all)

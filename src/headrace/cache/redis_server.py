@@ -61,12 +61,12 @@ class RedisServer:
 
     @property
     def rests(self) -> bool:
-        """Whether it is left alone, having been away a moment ago."""
+        """True if the server is left alone, having been away a moment ago."""
         return time.monotonic() < self._down_until
 
     def tried(self, act: Callable[[], _T], otherwise: _T) -> _T:
-        """What ``act`` gives, or ``otherwise`` where the server cannot be reached, which is then left alone for a
-        while, or refuses this. What is wrong is said once, and again when something else is.
+        """The result of ``act``, or ``otherwise`` where the server refuses this or cannot be reached; unreachable,
+        it is then left alone for a while. What is wrong is said once, and again when something else is.
         """
         if self.rests:
             return otherwise

@@ -1,4 +1,5 @@
-"""What a rank has still to serve of an epoch, in its own memory. That each sample comes once follows from this alone.
+"""The samples that a rank has still to serve of an epoch, in its own memory. That each sample comes once follows
+from this alone.
 
 A sample is served only if it is here, and is then gone; as many as are asked for are served, whatever anybody else
 says, knows or loses. Pure.
@@ -29,18 +30,20 @@ class Remaining:
         self._front = np.empty(0, np.int64)
 
     def of(self, samples: Array) -> Array:
-        """Those of them that are left."""
+        """The samples among these that are left."""
         found: Array = samples[self._left[samples]]
         return found
 
     def take(self, samples: Array) -> None:
-        """They are served."""
+        """Mark these samples as served."""
         assert self._left[samples].all(), "a sample is served twice"
         self._left[samples] = False
         self.count -= len(samples)
 
     def some(self, count: int, besides: Array) -> Array:
-        """Up to ``count`` of those left, at random, without ``besides``; the same ones until they are served."""
+        """Samples of those left, up to ``count``, at random, without ``besides``; the same ones until they are
+        served.
+        """
         front = self.of(self._front)
         wanted = count + len(besides)
         if len(front) < wanted:
@@ -77,16 +80,16 @@ class RemainingPool:
     """Samples that are cached as far as is known, and that may be left: in random order, whenever each came."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """None yet."""
+        """Begin without samples."""
         self._samples, self._rng = np.empty(64, np.int64), rng
         self.count = 0
 
     def fill(self, samples: Array) -> None:
-        """These and no others."""
+        """Hold these samples and no others."""
         self._samples, self.count = self._rng.permutation(samples), len(samples)
 
     def add(self, samples: Array) -> None:
-        """Further ones."""
+        """Add further samples."""
         end = self.count + len(samples)
         if end > len(self._samples):
             self._samples = np.concatenate([self._samples[: self.count], np.empty(end + 64, np.int64)])
@@ -98,7 +101,7 @@ class RemainingPool:
         self.count = end
 
     def draw(self, count: int) -> Array:
-        """Up to ``count`` of them, which are not here any more."""
+        """Draw up to ``count`` of the samples, which are not here any more."""
         first = max(0, self.count - count)
         found = self._samples[first : self.count].copy()
         self.count = first

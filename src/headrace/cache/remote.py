@@ -399,12 +399,12 @@ class RemoteAside(NamedTuple):
 
 
 def glob(text: str) -> str:
-    """As a pattern that matches it alone."""
+    """A pattern that matches this text alone."""
     return "".join(f"[{each}]" if each in "{}*?[]\\" else each for each in text)
 
 
 def datasets(server: RedisServer) -> list[RemoteBackend]:
-    """Those that a cache has."""
+    """The datasets that a cache has."""
     found = []
     members: set[bytes] = server.tried(lambda: server.client.smembers(f"{server.prefix}:datasets"), set())
     for member in sorted(members):

@@ -27,7 +27,7 @@ _FREE = _references(deque([np.empty(0, np.uint8)]))
 
 
 class Blocks:
-    """Of one thread. Whoever has a view of a block, or a buffer of one, has a reference to it."""
+    """The reusable blocks of one thread. Whoever has a view of a block, or a buffer of one, has a reference to it."""
 
     def __init__(self) -> None:
         self._blocks: deque[Bytes] = deque()

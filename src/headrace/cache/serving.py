@@ -1,4 +1,5 @@
-"""What a rank is served: of what it has still to serve, that which is cached, and for the rest what others need most.
+"""The choice of samples that a rank is served: of those it has still to serve, the cached ones, and for the rest
+those that others need most.
 
 Which samples were served the rank knows itself (``remaining.py``). What is asked of the cache here is only which of
 them are held, and in which form: a wrong answer costs time.
@@ -30,8 +31,8 @@ LITTLE, SELDOM = 0.001, 20
 
 
 class Answer(NamedTuple):
-    """Samples to be delivered; for each the word of the entry to begin with, ``LOOK`` where one may be there by the
-    time it is made, 0: from the store; and in which form to keep it.
+    """Samples to be delivered, each with the word of the entry to begin with and the form to keep it in. The word
+    is ``LOOK`` where an entry may be there by the time the sample is made; 0: from the store.
     """
 
     samples: Array
@@ -40,7 +41,9 @@ class Answer(NamedTuple):
 
 
 def unanswered(asked: Array, remaining: Remaining | None) -> Answer:
-    """Of which the cache says nothing: those asked for, or with ``remaining`` what there is of them, and others."""
+    """An answer of which the cache says nothing: the samples asked for, or with ``remaining`` what there is of
+    them, and others.
+    """
     if remaining is not None:
         drawn = remaining.of(asked)
         asked = np.concatenate([drawn, remaining.some(len(asked) - len(drawn), drawn)])
@@ -48,7 +51,7 @@ def unanswered(asked: Array, remaining: Remaining | None) -> Answer:
 
 
 class Serving:
-    """One rank's. Used by one thread of one process."""
+    """The serving of one rank. Used by one thread of one process."""
 
     def __init__(self, share: Share, most: float = math.inf, *, takes_augmented: bool = True) -> None:
         """The share stays the caller's. ``most``: times as many cached samples as chance would have are served.
@@ -70,7 +73,7 @@ class Serving:
         self.report(Rank())
 
     def report(self, rank: Rank) -> None:
-        """What this rank says of itself."""
+        """Publish this rank's facts about itself."""
         # Kept, for a new epoch says it again before anything new is known.
         self._rank = rank
         if not self._backend.rests:
@@ -81,7 +84,7 @@ class Serving:
         return f"{self.share.unit}.{self._turn}"
 
     def begin(self, outside: Array | None = None) -> None:
-        """An epoch begins. ``outside``: samples that nobody of this job will see in it."""
+        """Begin an epoch. ``outside``: samples that nobody of this job will see in it."""
         if self._turn >= 0:
             self._backend.forget(self._epoch)
         self._turn += 1
@@ -96,13 +99,13 @@ class Serving:
             self._tell(outside)
 
     def end(self) -> None:
-        """No epoch is under way."""
+        """End the epoch, if one is under way, and leave."""
         if self._turn >= 0:
             self._backend.forget(self._epoch)
         self._backend.leave(self._name)
 
     def saw(self, samples: Array, made: float = math.inf) -> None:
-        """These, which were requested last, are served: others may know.
+        """Note that these samples, which were requested last, are served: others may know.
 
         ``made``: as many samples of this epoch were made so far. Those that are to be had from the cache, or looked for
         there, nobody is told of before: what is still to be read must not give way.
@@ -130,7 +133,9 @@ class Serving:
         self._again = time.monotonic() + SELDOM * (took - LITTLE) if took > LITTLE else 0.0
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
-        """As many samples as were asked for: those, or with ``remaining`` others of it. Marks nothing: see ``saw``."""
+        """Choose as many samples as were asked for: those, or with ``remaining`` others of it. Marks nothing: see
+        ``saw``.
+        """
         answer = self._answer(asked, remaining)
         self._found = set(answer.samples[answer.words > 0].tolist())
         return answer
@@ -177,7 +182,7 @@ class Serving:
         return min(count, int(count * self._most * self._pool.count / remaining.count + self._rng.random()))
 
     def _others(self, count: int, besides: Array, remaining: Remaining) -> tuple[Array, Words]:
-        """Up to ``count`` that are cached, and were not drawn."""
+        """Samples, up to ``count``, that are cached, and were not drawn."""
         samples, words = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         found = 0
         # Twice as many as are lacking: some have been served or replaced since. What is left over goes back.
@@ -194,7 +199,7 @@ class Serving:
         return np.concatenate(samples), np.concatenate(words)
 
     def _notice(self, remaining: Remaining) -> None:
-        """What was added to the cache since the last time; the first time, all that there is."""
+        """Take in what was added to the cache since the last time; the first time, all that there is."""
         arrived, self._logged = self._backend.arrivals(self._logged)
         if arrived is not None:
             self._pool.add(remaining.of(arrived))
@@ -208,7 +213,7 @@ class Serving:
         self._pool.fill(np.concatenate(parts))
 
     def _misses(self, count: int, besides: Array, drawn: Array, remaining: Remaining) -> Array:
-        """What most others need too, first; of equals, what was drawn."""
+        """The misses that most others need too, first; of equals, those that were drawn."""
         if not count:
             return drawn[:0]
         taken = np.concatenate([besides, drawn])
@@ -235,7 +240,8 @@ class Serving:
         return found
 
     def _looking(self, found: Words, held: Words, need: Array | None) -> Words:
-        """What is ``found``, but ``LOOK`` for what another has taken on, and may have brought by the time it is made.
+        """The words ``found``, but ``LOOK`` for what another has taken on, and may have brought by the time it is
+        made.
 
         ``need``: see ``_keep``.
         """
@@ -244,7 +250,7 @@ class Serving:
         return np.where((held == 0) & (need < self._company.others), np.uint64(W.LOOK), found)
 
     def _keep(self, need: Array | None, held: Words) -> Array:
-        """In which form each miss is worth keeping, as far as can be told before its size is known.
+        """The form in which each miss is worth keeping, as far as can be told before its size is known.
 
         ``need``: how many others have still to see each; None: nobody else is there.
         """

@@ -1,4 +1,4 @@
-"""What a process that makes samples does with a cache: it reads entries, and keeps what is worth its room.
+"""The use of a cache by a process that makes samples: it reads entries, and keeps what is worth its room.
 
 What an entry is worth is how many epochs under way have still to see it. Everything is decided outside of any lock,
 from hints; a swap of words makes it so, or does not.
@@ -34,7 +34,7 @@ PAUSE = 2.0
 
 
 class Share:
-    """Used by one thread of one process."""
+    """A process's share in a cache: reads entries and keeps new ones. Used by one thread of one process."""
 
     def __init__(
         self, backend: Backend, disk: Disk | None, scopes: tuple[str, str, str], limit: int, unit: Unit, policy: Policy
@@ -59,7 +59,7 @@ class Share:
         self._left = self.is_spoilt()
 
     def key(self, entry: Entry) -> E.Key:
-        """What an entry of that name must say of itself."""
+        """The key that an entry of that name must state."""
         return E.Key(self._scopes[W.form_of(entry.word) - 1], *entry)
 
     def footprint(self, described: Described) -> int:
@@ -67,7 +67,7 @@ class Share:
         return self.backend.footprint(E.length(described))
 
     def terms(self) -> CacheTerms:
-        """What may be held, as the room is divided."""
+        """The limits on what may be held, as the room is divided."""
         now = time.monotonic()
         if self._terms is not None and now < self._terms[0]:
             return self._terms[1]
@@ -86,7 +86,7 @@ class Share:
         return self._typical[1]
 
     def room(self) -> RoomUse:
-        """What is held, and was promised; a moment old, for a swap looks again."""
+        """The room that is held, and was promised; a moment old, for a swap looks again."""
         now = time.monotonic()
         if self._room is None or now >= self._room[0]:
             self._room = now + (PERIOD if self.backend.slow else MOMENT), self.backend.room()
@@ -98,7 +98,7 @@ class Share:
 
     @property
     def is_left(self) -> bool:
-        """Whether the cache is not to be used any more for this data."""
+        """True if the cache is not to be used any more for this data."""
         self.terms()
         return self._left
 
@@ -110,7 +110,7 @@ class Share:
         self._holds, self._left = holds, self.is_spoilt()
 
     def is_spoilt(self) -> bool:
-        """Whether somebody found that what is kept is not what is made; it may be left for other reasons."""
+        """True if somebody found that what is kept is not what is made; the cache may be left for other reasons."""
         return self.backend.spoilt() or (self.disk is not None and self.disk.spoilt())
 
     def leave(self) -> None:
@@ -135,7 +135,7 @@ class Share:
                 self._erase(self.backend.swap(some, (), self.terms(), lost=True).removed)
 
     def word(self, sample: int) -> int:
-        """What the table says of a sample."""
+        """The table's word for a sample."""
         return self.backend.word(sample)
 
     def read(self, entry: Entry) -> tuple[bytes, memoryview] | None:
@@ -159,7 +159,7 @@ class Share:
         return None if is_own and W.form_of(entry.word) == W.AUGMENTED else (found.layout, found.body)
 
     def lost(self, entry: Entry) -> None:
-        """It is not there, or not what it should be: let nobody be served it."""
+        """Remove an entry that is not there, or not what it should be, so that nobody is served it."""
         if not self.backend.barred:
             self._erase(self.backend.swap([entry], (), self.terms(), lost=True).removed)
 
@@ -175,7 +175,9 @@ class Share:
         return entry is not None and self.word(sample) == entry.word
 
     def hold(self, sample: int, form: int, described: Described) -> Entry | None:
-        """The same, but it may be found only after ``settle``: several then cost one swap. None: it is not kept."""
+        """Put an entry into the cache as ``keep`` does, but it may be found only after ``settle``: several then
+        cost one swap. None: it is not kept.
+        """
         backend = self.backend
         length = E.length(described)
         size = backend.footprint(length)
@@ -238,7 +240,7 @@ class Share:
                 aside.drop()
 
     def _count(self, entry: Entry, times: int) -> None:
-        """In what is remembered of the room, too: once more, or once less."""
+        """Count an entry in what is remembered of the room, too: once more, or once less."""
         if self._room is None:
             return
         until, room = self._room
@@ -247,7 +249,7 @@ class Share:
         self._room = until, room._replace(held=(held[0], held[1], held[2], held[3]))
 
     def _room_for(self, sample: int, form: int, size: int) -> list[Entry] | None:
-        """What has to go for a newcomer; None: it is not worth it, or nothing was found."""
+        """The entries that have to go for a newcomer; None: it is not worth it, or nothing was found."""
         # From hints, without a lock: the swap looks again, and refuses what does not fit after all.
         room, terms = self.room(), self.terms()
         if _fits(room, form, size, terms):
@@ -264,7 +266,7 @@ class Share:
         return self._victims.choose(over or W.FORMS, lacking, worth)
 
     def may_take(self, room: RoomUse) -> bool:
-        """Whether other datasets may have to give way to this one."""
+        """True if other datasets may have to give way to this one."""
         return time.monotonic() >= self._asked and 2 * sum(room.held[:3]) < self._limit < 64 * room.others
 
     def _take_from_others(self, own: int, lacking: int) -> bool:

@@ -41,7 +41,7 @@ def checked(name: str) -> str:
 
 
 def path_of(name: str) -> Path:
-    """Where a cache of this user lies."""
+    """The directory of a cache of this user."""
     return ROOT / f"headrace-cache-{os.geteuid()}-{checked(name)}"
 
 
@@ -62,14 +62,14 @@ def size_of(name: str) -> int:
 
 
 def is_current(name: str) -> bool:
-    """Whether a cache can be read by this version; ``CacheError`` if there is none of that name."""
+    """True if a cache can be read by this version; ``CacheError`` if there is none of that name."""
     size_of(name)
     found = _facts(path_of(name) / "cache")
     return found is None or found.version == VERSION
 
 
 def remove(name: str) -> None:
-    """Whoever uses it goes on with what they have open, and finds nothing more."""
+    """Remove a cache. Whoever uses it goes on with what they have open, and finds nothing more."""
     shutil.rmtree(path_of(name), ignore_errors=True)
 
 
@@ -92,7 +92,7 @@ class _CacheFacts(NamedTuple):
 
 
 def _facts(path: Path) -> _CacheFacts | None:
-    """None where there are none, or none that make sense."""
+    """The facts about a cache; None where there are none, or none that make sense."""
     try:
         version, size = json.loads(path.read_bytes()[:200])
     except (OSError, ValueError, TypeError):
@@ -101,7 +101,7 @@ def _facts(path: Path) -> _CacheFacts | None:
 
 
 def table_bytes(samples: int) -> int:
-    """What a dataset takes at most beside its entries, for a job that is alone."""
+    """Bytes that a dataset takes at most beside its entries, for a job that is alone."""
     return 8 * samples
 
 
@@ -116,7 +116,7 @@ def number_of(title: str) -> int:
 
 
 def title_of(number: int) -> str:
-    """The other way round."""
+    """The title that ``number_of`` made a number of."""
     return number.to_bytes(8, "little", signed=True).hex()
 
 
@@ -177,7 +177,9 @@ class Directory:
             raise CacheError(msg)
 
     def records(self) -> list[list[int]]:
-        """Of all datasets, by their places; one without a title is free. What makes no sense counts as nothing."""
+        """The records of all datasets, by their places; one without a title is free. What makes no sense counts as
+        nothing.
+        """
         content = os.pread(self._room, SLOTS * _RECORD.size, 0)
         found = [list(each) for each in _RECORD.iter_unpack(content[: len(content) // _RECORD.size * _RECORD.size])]
         for each in found:

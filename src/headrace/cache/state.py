@@ -1,4 +1,6 @@
-"""What an object holds, so that two of a class can be told apart: attributes and slots, or what it would pickle."""
+"""The state that an object holds, so that two of a class can be told apart: attributes and slots, or what it would
+pickle.
+"""
 
 import copyreg
 import functools
@@ -24,8 +26,8 @@ def title(kind: type) -> str:
 
 
 class DeterministicMark:
-    """What a user says of an operation, in an attribute of it; and of which one, for ``functools.wraps`` copies
-    attributes to functions of which it was not said.
+    """A user's statement about an operation, in an attribute of it. It also says of which operation, for
+    ``functools.wraps`` copies attributes to functions of which it was not said.
     """
 
     def __init__(self, of: Any, version: str | int | None) -> None:
@@ -43,12 +45,14 @@ def marked(value: Any) -> DeterministicMark | None:
 
 
 def refused(value: Any, path: str, why: str = "a cache cannot tell whether it changed") -> CacheError:
-    """For what has no fingerprint."""
+    """The error for a value that has no fingerprint."""
     return CacheError(f"{path} is a {title(type(value))}, and {why}: {HOW}")
 
 
 def of(value: Any, path: str) -> tuple[Any, dict[str, Any]]:
-    """How an object is made and its attributes, as pickle would have it; ``CacheError`` where that cannot be read."""
+    """The way an object is made and its attributes, as pickle would have it; ``CacheError`` where that cannot be
+    read.
+    """
     registered = copyreg.dispatch_table.get(type(value))  # of compiled patterns, say
     try:
         found = registered(value) if registered is not None else value.__reduce_ex__(4)
@@ -92,7 +96,9 @@ def _slots(kind: type) -> list[str]:
 
 
 def _lasting(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Without what follows from the rest, values of cached properties, and what is said of it."""
+    """The attributes without what follows from the rest, values of cached properties, and what is said of the
+    object.
+    """
     aside = {
         name
         for base in kind.__mro__
@@ -103,7 +109,7 @@ def _lasting(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def array_of(value: Any) -> tuple[Any, ...] | None:
-    """Of arrays and tensors: facts, and their memory; None for anything else."""
+    """The facts of an array or a tensor, and its memory; None for anything else."""
     if isinstance(value, np.memmap) and value.mode != "c":
         return _mapped(value)
     torch = sys.modules.get("torch")  # this layer does without it, and who has tensors has it
@@ -116,7 +122,7 @@ def array_of(value: Any) -> tuple[Any, ...] | None:
 
 
 def beside(value: Any) -> dict[str, Any]:
-    """What an array of a derived class holds beside its content."""
+    """The attributes that an array of a derived class holds beside its content."""
     if isinstance(value, np.ma.MaskedArray):
         return {"fill_value": value.fill_value}
     derived = isinstance(value, np.ndarray) and not isinstance(value, np.memmap)

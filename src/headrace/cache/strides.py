@@ -1,4 +1,4 @@
-"""How an array's elements lie in memory."""
+"""The layout of an array's elements in memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ _WORK = 10_000
 
 
 def strides_of(shape: Shape, unit: int) -> Shape:
-    """Those of a new array in C's order, with ``unit`` for a step in the last dimension."""
+    """The strides of a new array in C's order, with ``unit`` for a step in the last dimension."""
     found = []
     for length in reversed(shape):
         found.append(unit)
@@ -19,7 +19,7 @@ def strides_of(shape: Shape, unit: int) -> Shape:
 
 
 def spread(shape: Shape, strides: Shape, unit: int) -> tuple[int, int]:
-    """Where the first element stands, and what all of them span, in the measure of ``strides`` and ``unit``."""
+    """The place of the first element, and the span of all of them, in the measure of ``strides`` and ``unit``."""
     if 0 in shape:
         return 0, 0
     steps = [step * (length - 1) for length, step in zip(shape, strides, strict=True)]
@@ -37,7 +37,7 @@ def flat(value: Any) -> Any | None:
 
 
 def overlapping(arrays: Sequence[Any]) -> bool:
-    """Whether a change of one of them would show in another."""
+    """True if a change of one of the arrays would show in another."""
     spans = sorted((_bounds(array) for array in arrays if array.size), key=lambda span: span[0])
     near: list[tuple[int, int, Any]] = []
     for low, high, array in spans:

@@ -174,16 +174,16 @@ def _made_dict(kind: Callable[[], dict[Any, Any]], keys: list[Builder | str], me
 
 
 class PlainKind:
-    """None, numbers, texts, bytes, and tuples, lists, sets and dicts of anything that is known."""
+    """The kind of None, numbers, texts, bytes, and of tuples, lists, sets and dicts of anything that is known."""
 
     letters = "NbifcIuBAtlSFxmMoOr"
 
     def describer(self, kind: type) -> Describer | None:
-        """See ``Kind``."""
+        """See ``CodableKind``."""
         return _DESCRIBERS.get(kind)
 
     def builder(self, token: str, reading: Reading) -> Builder:  # noqa: C901, PLR0911, PLR0912  (one per type)
-        """See ``Kind``."""
+        """See ``CodableKind``."""
         letter = token[0]
         if letter == "N":
             return lambda _: None

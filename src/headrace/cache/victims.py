@@ -1,4 +1,4 @@
-"""What may give way to a newcomer: those worth least of the entries that a few looks found, remembered for a moment."""
+"""Entries that may give way to a newcomer: those worth least of what a few looks found, remembered for a moment."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,9 @@ the one costs a newcomer its place, the other somebody a read."""
 
 
 class Victims:
-    """As one process sees them. A look costs as much as keeping a sample, and finds enough for many."""
+    """Entries that may give way, as one process sees them. A look costs as much as keeping a sample, and finds
+    enough for many.
+    """
 
     def __init__(self, backend: Backend, company: Company, policy: Policy) -> None:
         """``policy``: says what an entry is worth."""
@@ -69,5 +71,5 @@ class Victims:
         return [each for each in found if each[1] not in self.going] if self.going else found
 
     def worth(self, sample: int) -> int:
-        """Of what was just served to one."""
+        """The worth of an entry of a sample that was just served to one."""
         return int(self._policy.worth(standing(np.array([self._company.need_one(sample)]), self._company.units))[0])

@@ -1,4 +1,4 @@
-"""What the table of a shared cache says of a sample, in one word: form, level, size and generation.
+"""Words of a shared cache's table, one for each sample: form, level, size and generation.
 
 A word is also the name of the entry it speaks of: an entry that is made anew has another generation, so whoever holds
 an older word finds nothing, and never something else.
@@ -26,18 +26,20 @@ _DISK, _SIZE, _GENERATION = 2, 3, 27
 
 
 def word(form: int, size: int, *, disk: bool = False) -> int:
-    """Of a new entry that takes ``size`` bytes of room: its generation is drawn at random, and is nobody else's."""
+    """The word of a new entry that takes ``size`` bytes of room: its generation is drawn at random, and is nobody
+    else's.
+    """
     units = -(-size // UNIT)
     return form | int(disk) << _DISK | units << _SIZE | secrets.randbits(64 - _GENERATION) << _GENERATION
 
 
 def form_of(word: int) -> int:
-    """``NOWHERE`` for 0."""
+    """The form of an entry; ``NOWHERE`` for 0."""
     return word & 3
 
 
 def on_disk(word: int) -> bool:
-    """Whether it lies on the level below memory."""
+    """True if the entry lies on the level below memory."""
     return bool(word >> _DISK & 1)
 
 
@@ -47,7 +49,7 @@ def size_of(word: int) -> int:
 
 
 def forms(words: Words) -> Array:
-    """Of many."""
+    """The form of each of many words."""
     return (words & np.uint64(3)).astype(np.int64)
 
 

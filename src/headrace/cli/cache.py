@@ -119,7 +119,7 @@ def _show(found: list[dict[str, Any]]) -> None:
 
 
 def bytes_text(count: float) -> str:
-    """For people."""
+    """The number of bytes in words for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"

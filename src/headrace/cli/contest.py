@@ -92,7 +92,7 @@ class Contest:
         return bounds[reason], reason
 
     def run(self, name: str, build: Callable[[], Any], epochs: int, advance: Callable[[], None]) -> Contestant:
-        """So many epochs with a loader that is made and closed here."""
+        """Run so many epochs with a loader that is made and closed here."""
         torch.manual_seed(0)
         step, entry = self.step(), Contestant(name)
         gc.collect()

@@ -19,7 +19,7 @@ def named(text: str) -> Text:
 
 
 def number(value: float | None) -> str:
-    """Three digits and a unit."""
+    """The value in three digits and a unit."""
     if value is None:
         return "-"
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):

@@ -120,7 +120,7 @@ def _format(text: str | None) -> str | None:
 
 @contextmanager
 def _bar() -> Iterator[Progress | None]:
-    """On a terminal, how far it is and how fast; nothing where nobody looks."""
+    """A progress bar on a terminal, with how far it is and how fast; nothing where nobody looks."""
     with bar() as shown:
         if shown is None:
             yield None

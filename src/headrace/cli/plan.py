@@ -80,7 +80,7 @@ def _parameters(options: argparse.Namespace, values: dict[str, Any]) -> Paramete
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """From the trace, and over it what was said."""
+    """The parameters from the trace, and over it what was said."""
     if options.params is None and options.trace is None:
         raise UsageError("give the parameters with --params FILE, or a trace to take them from with --trace FILE")
     values: dict[str, Any] = {}

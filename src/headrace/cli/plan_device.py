@@ -16,8 +16,8 @@ HOW = (
 
 
 def computed(given: Parameters, jobs: int, rates: DeviceRates | None, instead_of: float | None) -> dict[str, Any]:
-    """For ``--json``. ``rates``: None where they are not known; ``instead_of``: samples per second of the same loader
-    without a device, where that is known.
+    """The figures for ``--json``. ``rates``: None where they are not known; ``instead_of``: samples per second of
+    the same loader without a device, where that is known.
     """
     plan = planned(given, jobs, rates)
     found: dict[str, Any] = {
@@ -39,7 +39,7 @@ def computed(given: Parameters, jobs: int, rates: DeviceRates | None, instead_of
 
 
 def told(found: dict[str, Any], cache_size: float) -> str:
-    """For people."""
+    """The words for people."""
     rate, before, pace = found["throughput"], found["instead_of"], found["limit"]
     against = "" if before is None else f" instead of {before:,.0f}"
     fits = "fit into the cache" if found["bytes"] <= cache_size else f"take more than its {cache_size / 1e9:,.1f}"

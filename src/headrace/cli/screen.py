@@ -49,7 +49,7 @@ def table(title: str, *headings: str, left: int = 1) -> Table:
 
 @contextmanager
 def bar() -> Iterator[Progress | None]:
-    """On a terminal, how far it is; nothing where nobody looks."""
+    """A progress bar on a terminal; nothing where nobody looks."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

@@ -156,7 +156,7 @@ def _sizes(counts: Mapping[str, Any]) -> Table:
 
 
 def _classes(counts: Mapping[str, Any]) -> Table:
-    """Each class's part of every split: equal along a line where ratios are kept."""
+    """The table of each class's part of every split: equal along a line where ratios are kept."""
     names = list(counts["splits"])
     made = table("classes", "", "all", *names)
     whole = counts["total"]["classes"]

@@ -40,7 +40,7 @@ class LoaderRates:
 
 
 def rates(before: Snapshot | None, now: Snapshot, seconds: float) -> LoaderRates:
-    """From two looks; from one, since the loader began."""
+    """The rates between two looks; with one look, since the loader began."""
     if before is None:
         seconds = (now.updated - now.began) / 1e9
         samples, batches, waited = now.samples, now.batches, now.wait_ns
@@ -136,7 +136,7 @@ def _table(before: Look, now: Look, seconds: float) -> Table:
 
 
 def _empty(columns: Sequence[str], title: str | None = None) -> Table:
-    """For 80 columns, so that no figure is cut."""
+    """An empty table for 80 columns, so that no figure is cut."""
     table = Table(box=None, padding=(0, 1, 0, 0), title=title)
     for column in columns:
         table.add_column(column, justify="left" if column == "loader" else "right", no_wrap=True)

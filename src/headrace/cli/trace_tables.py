@@ -40,7 +40,7 @@ def show(report: Report, out: Console) -> None:
 
 
 def _short(value: float) -> str:
-    """For a narrow column."""
+    """The duration, written for a narrow column."""
     return seconds(value).replace(" ", "")
 
 

@@ -32,7 +32,7 @@ from typing import Self
 
 
 class HeadraceError(Exception):
-    """Everything this package raises on its own account."""
+    """The base of all errors that this package raises on its own account."""
 
 
 class WorkerDied(HeadraceError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What launchers tell a process of the others on its host. Pure."""
+"""Information that launchers give a process about the others on its host. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def slurm_tasks(environment: Mapping[str, str]) -> int:
 
 
 def cores(environment: Mapping[str, str], there: float) -> float:
-    """This process's part of the cores that it may run on.
+    """The part of the cores that this process may run on.
 
     Slurm says how many each of its tasks has: processes of one task share those.
     """

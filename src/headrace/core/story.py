@@ -40,7 +40,7 @@ class StoryLog:
     """Log of a loader's events. Written by the trainer, which reads what workers left of theirs."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """Nothing has happened. ``clock``: nanoseconds, the workers' own."""
+        """Start with no event. ``clock``: nanoseconds, the workers' own."""
         self.clock, self._began = clock, clock()
         self.told = 0
         """Events so far, those that are forgotten included."""
@@ -62,7 +62,7 @@ class StoryLog:
         return [event for event in self.all() if any(_same(index, each) for each in event.indices)]
 
     def all(self) -> list[StoryEvent]:
-        """Everything that is remembered, oldest first: workers' events are told later than they happen."""
+        """All events that are remembered, oldest first: workers' events are told later than they happen."""
         return sorted(self._events, key=lambda event: event.seconds)
 
     def ending(self, lines: int = 30) -> str:

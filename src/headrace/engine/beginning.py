@@ -1,4 +1,6 @@
-"""What an epoch begins with: number, seed, order, the state that it goes on from; and the groups drawn from that."""
+"""The beginning of an epoch: its number, seed, order, the state that it goes on from; and the groups drawn from
+that.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +40,7 @@ from headrace.sched.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Of one epoch."""
+    """The beginning of one epoch."""
 
     epoch: int
     seed: int
@@ -49,7 +51,7 @@ class Beginning:
 
     @property
     def streams(self) -> list[Resume]:
-        """How far each worker's stream had come; none at an epoch's beginning."""
+        """The position that each worker's stream had reached; empty at an epoch's beginning."""
         return [
             Resume(
                 stream["batches"],
@@ -74,7 +76,9 @@ def numbered(resources: Resources) -> dict[str, Any] | None:
 
 
 def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
-    """What the numbered epoch begins with. One that cannot begin has drawn nothing. ``saved``: see ``numbered``."""
+    """The beginning of the numbered epoch. An epoch that cannot begin has drawn nothing. ``saved``: see
+    ``numbered``.
+    """
     settings = resources.settings
     if saved:
         compare(settings.facts, saved)  # again: the dataset or the number of workers may have changed since
@@ -99,7 +103,7 @@ def drawn(resources: Resources, saved: dict[str, Any] | None) -> Beginning:
 
 @contextmanager
 def _kept(generator: torch.Generator) -> Iterator[None]:
-    """Where the block fails, the generator stands where it stood."""
+    """A block that, if it fails, leaves the generator in the state it had before."""
     state = generator.get_state()
     try:
         yield
@@ -109,7 +113,7 @@ def _kept(generator: torch.Generator) -> Iterator[None]:
 
 
 def _seed(settings: Settings, drawn: int | None, saved: dict[str, Any] | None) -> int:
-    """One draw per iteration, as torch makes it; a resumed epoch then uses its old seed.
+    """The epoch's seed: one draw per iteration, as torch makes it; a resumed epoch then uses its old seed.
 
     Persistent workers have one seed for all their epochs, so one that follows a finished epoch draws none.
     """
@@ -123,7 +127,8 @@ def _seed(settings: Settings, drawn: int | None, saved: dict[str, Any] | None) -
 
 
 def groups(resources: Resources, beginning: Beginning) -> Source:
-    """What the state owes, then what the order gives: as the cache answers it, once its rows are here.
+    """The groups that the state owes, then those that the order gives: as the cache answers it, once its rows are
+    here.
 
     Comes before the workers: they are told where the cache and the rows are.
     """
@@ -213,7 +218,8 @@ def _marked(order: PlannedSampler, rows: Rows, index: Any) -> str:
 
 
 def samples(resources: Resources) -> Any:
-    """What makes samples in this process: the dataset, or its stages, with what is nearer than its store.
+    """The object that makes samples in this process: the dataset or its stages, with any source nearer than its
+    store.
 
     Comes after ``groups``.
     """

@@ -1,4 +1,6 @@
-"""What makes samples on other hosts, as the rest of the engine knows it: where groups of them come from, and go to."""
+"""The interface by which the rest of the engine knows what makes samples on other hosts: the source and destination
+of their groups.
+"""
 
 from typing import Any, Protocol
 
@@ -18,7 +20,7 @@ class Elsewhere(Protocol):
         """Makes the samples, in each worker."""
 
     def orders(self, dataset: Any, worker_init_fn: Any, workers: int, batch: int) -> Orders:
-        """What a fetcher that has samples made there is told. Raises ``RemoteError`` for what cannot travel."""
+        """The orders of a fetcher that has samples made there. Raises ``RemoteError`` for what cannot travel."""
 
     def groups(
         self,

@@ -1,4 +1,4 @@
-"""What is done once an object is gone, without taking the user's signals for its own.
+"""Clean-up after an object is gone, without taking the user's signals for its own.
 
 Python prints what is raised where an object is given up, and goes on: a Ctrl-C that came there would have done nothing.
 So handlers wait until that is over; then the signals are sent again, and handled where the program is, which sees what
@@ -39,7 +39,7 @@ class Finalizer:
         _left[id(self)] = self
 
     def detach(self) -> None:
-        """There is nothing to do any more; idempotent."""
+        """Note that there is nothing to do any more; idempotent."""
         _left.pop(id(self), None)
         for reference in self._references:
             reference.say = list
@@ -55,7 +55,9 @@ class Finalizer:
                 self.detach()
 
     def _perform_late(self) -> None:
-        """Whatever a handler raised before ``_perform`` began is lost; as a rule it was Ctrl-C."""
+        """Perform the clean-up if it was missed: an exception that a handler raised before ``_perform`` began is
+        lost, as a rule Ctrl-C.
+        """
         if id(self) in _left:
             main = threading.current_thread() is threading.main_thread()
             if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -64,7 +66,7 @@ class Finalizer:
 
 
 def _nothing() -> None:
-    """What a reference says that an interrupt kept from being told what to say."""
+    """The default of ``say``, for a reference that an interrupt kept from being told what to say."""
 
 
 class _Reference(weakref.ref[Any]):
@@ -77,7 +79,7 @@ def _each(act: Callable[[Any], object], things: Any) -> Callable[[], object]:
 
 
 def _print(error: Exception) -> None:
-    """As Python does what is raised when an object is given up."""
+    """Print an error as Python prints what is raised when an object is given up."""
 
     def fail(_: object) -> None:
         raise error

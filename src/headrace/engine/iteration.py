@@ -1,4 +1,4 @@
-"""What ``iter(loader)`` returns."""
+"""The iterator that ``iter(loader)`` returns."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from headrace.sched.hand import Delivered, Hand, waiting
 
 
 class Iteration:
-    """One pass over the loader's data; with persistent workers, one after the other."""
+    """A pass over the loader's data; with persistent workers, several passes one after the other."""
 
     def __init__(self, resources: Resources) -> None:
         """Begins at once."""
@@ -107,7 +107,7 @@ class Iteration:
         )
 
     def _handed(self) -> tuple[Hand[Any], Any]:
-        """What is to be delivered: the hand, and the batch as the user gets it, if it is one."""
+        """The next delivery: the hand, and the batch as the user gets it, if it is one."""
         resources, asked = self.resources, time.monotonic_ns()
         counters = resources.counters
         try:

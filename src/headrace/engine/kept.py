@@ -1,4 +1,6 @@
-"""What a loader keeps beside its arguments: counts, and what its iterations and epochs leave to later ones."""
+"""The state that a loader keeps beside its arguments: counts, and what its iterations and epochs leave to later
+ones.
+"""
 
 import os
 import threading
@@ -24,7 +26,7 @@ from headrace.trace.file import Recording
 
 
 class Closable(Protocol):
-    """Something that is given back when nobody wants it any more."""
+    """An object that is given back when nobody wants it any more."""
 
     def close(self) -> None:
         """Idempotent."""
@@ -34,10 +36,10 @@ Thing = TypeVar("Thing", bound=Closable)
 
 
 class Unused(Generic[Thing]):
-    """What an iteration leaves to the next one. One as a rule, none while it is used. For any thread.
+    """The things that an iteration leaves to the next one: one as a rule, none while it is used. For any thread.
 
-    A loader that is iterated several times at once has more.
-    What lies here in a forked process is the other one's: it is kept, and left alone.
+    A loader that is iterated several times at once has more. What lies here in a forked process is the other one's: it
+    is kept, and left alone.
     """
 
     def __init__(self) -> None:
@@ -48,7 +50,7 @@ class Unused(Generic[Thing]):
         self._lock = threading.RLock()  # an iteration may be collected, and put its own here, in any step
 
     def take(self, fits: Callable[[Thing], bool]) -> Thing | None:
-        """One that fits, if there is any. Others are of no use any more."""
+        """A thing that fits, if there is any. Others are of no use any more."""
         if os.getpid() != self._owner:
             self._owner, self._lock = os.getpid(), threading.RLock()
             self._inherited, self._things = self._inherited + self._things, []
@@ -62,7 +64,7 @@ class Unused(Generic[Thing]):
         return None
 
     def put(self, thing: Thing) -> None:
-        """It is not used at the moment. Further ones are closed."""
+        """Put a thing that is not used at the moment. Further ones are closed."""
         with self._lock:
             if self._closed or self._things:
                 thing.close()
@@ -80,10 +82,10 @@ class Unused(Generic[Thing]):
 
 
 class Kept:
-    """One loader's, not part of its value: a copy has one of its own. It is given back with the loader."""
+    """The state of one loader that is not part of its value: a copy has its own. It is given back with the loader."""
 
     def __init__(self, loader: Any) -> None:
-        """At the start. It does not refer to ``loader``."""
+        """Set up the state that a loader starts with. It does not refer to ``loader``."""
         self.counters = LoaderCounters()
         self.hits = Hits(self.counters)
         self.slabs, self.fetchers, self.memberships = Unused[Slab](), Unused[Fetcher](), Unused[Membership]()
@@ -105,11 +107,11 @@ class Kept:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this process was forked from the one that used the loader, and has not begun with it."""
+        """True if this process was forked from the one that used the loader, and has not begun with it."""
         return os.getpid() != self._owner
 
     def begin_here(self) -> None:
-        """In this process: what shows the other one's work is not ended here."""
+        """Begin in this process: what shows the other one's work is not ended here."""
         self._owner = os.getpid()
         self._inherited = self._page, self.recording
         self._page = self.recording = None
@@ -124,7 +126,7 @@ class Kept:
         fetcher.begin()
 
     def page(self, dataset: Any) -> FiguresPage:
-        """Where the loader shows its figures."""
+        """The page on which the loader shows its figures."""
         if self._page is None:
             with held():
                 self._page = FiguresPage(self.counters, type(dataset).__name__)
@@ -145,18 +147,20 @@ class Kept:
             self.saved = None
 
     def automatic(self, dataset: Any, rule: LanesRule) -> Automatic:
-        """Who decides how many lanes work, if the user does not."""
+        """The object that decides how many lanes work, if the user does not."""
         if self._automatic is None:
             self._automatic = Automatic(dataset, rule)
         return self._automatic
 
     def lookahead(self, batches: int) -> Lookahead:
-        """How many batches to have made ahead: ``batches`` at first, and then as the loader's epochs have shown."""
+        """The decision how many batches to make ahead: ``batches`` at first, and then as the loader's epochs have
+        shown.
+        """
         self._lookahead = self._lookahead or Lookahead(batches)
         return self._lookahead
 
     def watch(self, resources: Any) -> None:
-        """What an iteration holds is closed with the loader, if it is still there then."""
+        """Note what an iteration holds: it is closed with the loader, if it is still there then."""
         self._live = [*(live for live in self._live if live() is not None), weakref.ref(resources)]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What an iteration holds, and gives back however it ends."""
+"""The resources that an iteration holds, and gives back however it ends."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -51,7 +51,9 @@ class Early(NamedTuple):
 
 
 class Resources:
-    """What must be ended with an iteration, however it ends, and where it stood then. Does not know the iteration."""
+    """The resources that must be ended with an iteration, however it ends, and its position then. Does not know the
+    iteration.
+    """
 
     def __init__(self, settings: Settings, kept: Kept) -> None:
         """Starts nothing yet."""
@@ -111,11 +113,11 @@ class Resources:
         return self.batches - (self.hand is not None and self.hand.load is not None)
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Nothing is under way in the block: what may be looked at can be."""
+        """A block in which nothing is under way: what may be looked at can be."""
         return self.step.quiet() if os.getpid() == self.owner else nullcontext()
 
     def standing(self, generator: torch.Generator | None) -> dict[str, Any]:
-        """For a state: where the epoch stands, or the ``generator`` after it. Right whenever it is asked for.
+        """The position of the epoch, for a state, or the ``generator`` after it. Right whenever it is asked for.
 
         Until the next epoch has really begun, that is where this one stood; until the caller knows that there are no
         more batches, that none is left.
@@ -138,7 +140,7 @@ class Resources:
         self._before = None
 
     def come_to_end(self) -> None:
-        """No batch is left; a state says so, and not yet that the epoch is ``finished``."""
+        """Note that no batch is left; a state says so, and not yet that the epoch is ``finished``."""
         if not self.over:
             self._before = self._stood()
             self.over = True
@@ -150,13 +152,13 @@ class Resources:
             return partial(_fail, error)
 
     def progress(self) -> dict[str, Any]:
-        """Where the epoch stands, or stood when it was left."""
+        """The position of the epoch now, or when it was left."""
         if self.run is not None:
             self._last = self.run.progress()
         return self._last
 
     def take_over(self) -> None:
-        """From now on the loader's state is this one's."""
+        """Make this state the loader's from now on."""
         saved, settings = self.goes_on_from, self.settings
         if saved and not saved["finished"] and not settings.iterable and is_over(saved, settings.index_sampler):
             self.use_up()  # no batch will do so; a trainer that begins an epoch only to find it over begins another
@@ -291,7 +293,7 @@ class Resources:
             early.work.abandon()
 
     def end_workers(self) -> None:
-        """Those of this iteration; the next epoch has others."""
+        """Close the workers of this iteration; the next epoch has others."""
         pool, self.pool = self.pool, None
         if pool is not None:
             pool.close()

@@ -1,4 +1,4 @@
-"""From what an epoch begins with to the run that delivers it, in an iteration's resources."""
+"""The way from what an epoch begins with to the run that delivers it, in an iteration's resources."""
 
 from functools import partial
 from typing import Any
@@ -54,7 +54,7 @@ def begin(resources: Resources) -> None:
 
 
 def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
-    """What the epoch still owes goes into the story, where one is kept."""
+    """Record the samples that the epoch still owes in the story, if one is kept."""
     if saved is not None and resources.settings.scheduling.story:
         owed = [index for group in saved.get("pending", []) for index in group]
         why = f"epoch {resources.epoch} goes on after {saved['yielded']} batches; it was drawn and not delivered"
@@ -62,7 +62,7 @@ def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
 
 
 def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun | None:
-    """What was begun early, if this is the epoch it was begun for."""
+    """The run that was begun early, if this is the epoch it was begun for."""
     early, resources.early = resources.early, None
     if early is None:
         return None
@@ -76,7 +76,7 @@ def _taken_early(resources: Resources, saved: dict[str, Any] | None) -> EpochRun
 
 
 def _follow(resources: Resources, before: SampleWork) -> SampleWork | None:
-    """That of the epoch after the one being delivered."""
+    """The work of the epoch after the one being delivered."""
     if not resources.foresees:
         return None
     assert resources.base_seed is not None
@@ -205,7 +205,7 @@ def _facts(settings: Settings, epoch: int) -> dict[str, object]:
 
 
 def _observer(resources: Resources, samples: Any = None) -> Observer | None:
-    """Who looks at samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
+    """The observer of samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
     if (trace := resources.trace) is None:
         return None
     observer = Observer(resources.settings.dataset, trace.recording, run=trace.number)

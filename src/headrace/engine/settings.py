@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def arrangement(self) -> Arrangement:
-        """How samples become batches."""
+        """The way samples become batches."""
         if self.in_order:
             return Arrangement.STRICT
         return Arrangement.FREE if self.batched and self.own_batches and not self.bulk else Arrangement.BATCHES
@@ -94,7 +94,7 @@ class Settings:
 
     @property
     def extent(self) -> Extent:
-        """How much work there can be at once."""
+        """The most work that there can be at once."""
         working = most_lanes() if self.adaptive else self.workers
         most = max(working, self.workers)
         rows = None
@@ -106,28 +106,30 @@ class Settings:
 
     @property
     def samples(self) -> int | None:
-        """In an epoch, if that is known."""
+        """The number of samples in an epoch, if that is known."""
         batches = length(self.index_sampler)
         inner = getattr(self.index_sampler, "sampler", None)
         return length(inner) if self.batched and batches is not None else batches
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a state says of the loader it was taken from."""
+        """The facts about the loader that are part of its states."""
         return of_loader(
             self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers
         )
 
     @property
     def overlaps(self) -> bool:
-        """Whether the next epoch may be begun while the last samples of one are made."""
+        """True if the next epoch may be begun while the last samples of one are made."""
         wanted = self.persistent and self.scheduling.overlap and self.generator is None and self.cache is None
         return wanted and self.own_order and is_foreseeable(self.index_sampler)
 
 
 @dataclass(frozen=True, slots=True)
 class Leeway:
-    """What was left to a loader when it was made: torch fills it in, and its attributes do not tell afterwards."""
+    """The choices that were left to a loader when it was made: torch fills them in, and its attributes do not tell
+    afterwards.
+    """
 
     workers: bool
     """How many there are."""
@@ -161,7 +163,8 @@ def loading(value: Loading | None, dataset: Any) -> Loading:
 
 
 def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
-    """What ``on_device=`` means; None for nothing. Raises ``NotOnDevice`` where the loader's arguments do not allow it.
+    """The meaning of ``on_device=``; None for nothing. Raises ``NotOnDevice`` if the loader's arguments do not
+    allow it.
 
     ``loader`` has all its other arguments.
     """
@@ -181,7 +184,7 @@ def on_device(loader: Any, value: bool | OnDevice) -> OnDevice | None:
 
 
 def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settings:
-    """What a loader's attributes say now. ``recording``: the trace, if there is one."""
+    """The settings that a loader's attributes give now. ``recording``: the trace, if there is one."""
     dataset, cache, on_device = loader.dataset, loader.cache, loader.on_device is not None
     if on_device:
         split = None if cache is None else cache.split
@@ -222,10 +225,10 @@ def settings(loader: Any, leeway: Leeway, recording: Recording | None) -> Settin
 
 
 def _context(loader: Any, leeway: Leeway) -> BaseContext:
-    """How workers are started: as was asked, or as this Python does; workers that nobody asked for are forked.
+    """The way workers are started: as was asked, or as this Python does; workers that nobody asked for are forked.
 
-    Those need nothing of the program, no more than torch's loader without workers: neither a main guard nor a dataset
-    that can be pickled.
+    Forked workers need nothing of the program, no more than torch's loader without workers: neither a main guard nor a
+    dataset that can be pickled.
     """
     if loader.multiprocessing_context is not None:
         return loader.multiprocessing_context  # type: ignore[no-any-return]
@@ -235,14 +238,14 @@ def _context(loader: Any, leeway: Leeway) -> BaseContext:
 
 
 def _keeps_order(loader: Any, leeway: Leeway) -> bool:
-    """What ``in_order=None`` means: completion order only where the order was ours to draw, from no fixed seed."""
+    """The meaning of ``in_order=None``: completion order only if the order was ours to draw, from no fixed seed."""
     ours = leeway.shuffles and getattr(loader.batch_sampler, "sampler", loader.sampler) is loader.sampler
     asked = loader.generator is not None or torch.are_deterministic_algorithms_enabled() or generators.are_seeded()
     return not ours or asked
 
 
 def warn_about_pinning(pin_memory_device: str) -> None:
-    """What torch says about ``pin_memory=True`` at ``iter()``. For what that calls: the user's line is named."""
+    """Warn as torch does about ``pin_memory=True`` at ``iter()``. For what that calls: the user's line is named."""
     if pin_memory_device:
         warnings.warn(
             "pin_memory_device is deprecated, the current accelerator will be used as the device,"

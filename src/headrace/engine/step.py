@@ -1,4 +1,4 @@
-"""When signals are handled: between steps, and in the windows of a step, never between two stores of ours.
+"""The handling of signals: between steps, and in the windows of a step, never between two stores of ours.
 
 A step is a call of an iteration, or a look at it. It excludes other threads, and handlers of this process only note
 that they came: they run at its end, or in the next window. Windows are the places where a step waits, or runs what is
@@ -58,7 +58,9 @@ class _StandIn:
 
 
 class _HandlerGuard:
-    """This process's: stands before all handlers of Python's while a step is under way. For the main thread."""
+    """The guard of this process: stands before all handlers of Python's while a step is under way. For the main
+    thread.
+    """
 
     def __init__(self) -> None:
         self.users = 0
@@ -79,7 +81,7 @@ class _HandlerGuard:
         self._usual = b""  # what the system does where Python handles a signal
 
     def stand_in(self) -> None:
-        """Before every handler that it does not stand before."""
+        """Stand before every handler that it does not stand before yet."""
         for kind in _KINDS:
             handler = _getsignal(kind)
             if callable(handler) and type(handler) is not _StandIn:
@@ -103,7 +105,7 @@ class _HandlerGuard:
                 self.let_in()
 
     def run(self, handler: Handler, kind: int, frame: FrameType | None) -> None:
-        """Where it may raise."""
+        """Run a handler at a point at which it may raise."""
         try:
             handler(kind, frame)
         except BaseException:
@@ -145,7 +147,7 @@ class _HandlerGuard:
                 self._standing.pop(kind, None)
 
     def forked(self) -> None:
-        """In a new process: nobody waits here."""
+        """Reset in a new process, where nobody waits."""
         global _main  # noqa: PLW0603  (one process, one main thread)
         _main = threading.get_ident()
         self.users = self.depth = 0
@@ -160,7 +162,7 @@ os.register_at_fork(after_in_child=_guard.forked)
 
 @contextmanager
 def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
-    """No handler runs in the block, whatever thread of the process takes its signal: they run at its end.
+    """A block in which no handler runs, whatever thread of the process takes its signal: they run at its end.
 
     ``kinds`` are also masked, for processes that are forked in the block; gives the mask that was in force, to be
     handed to them.
@@ -207,7 +209,7 @@ def undisturbed(act: Callable[[], None], again: list[int]) -> None:
 
 @contextmanager
 def _masked(kinds: Iterable[int]) -> Iterator[set[int]]:
-    """They are kept from this thread in the block; gives the mask that was in force."""
+    """Block these signals in this thread for the block; gives the mask that was in force."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, kinds)
     try:
         yield set(before)
@@ -216,7 +218,7 @@ def _masked(kinds: Iterable[int]) -> Iterator[set[int]]:
 
 
 class IterationStep:
-    """One iteration's. ``with step:`` is a step of a call, of which one is under way at a time.
+    """The steps of one iteration's calls. ``with step:`` is a step of a call, of which one is under way at a time.
 
     The call is over with ``step.caller = 0``: a store, with which no handler can run. Between the end of the step and
     that store the call is still under way, so that no other thread takes what it is about to return.
@@ -282,7 +284,9 @@ class IterationStep:
             self._open()
 
     def opened(self, act: Callable[Asked, Given], *args: Asked.args, **options: Asked.kwargs) -> Given:
-        """What ``act`` gives, called in a window: handlers run, and others may look. Outside a step, just that."""
+        """The result of ``act``, called in a window: handlers run, and others may look. Outside a step, it is just
+        called.
+        """
         main = threading.get_ident() == _main
         if not self._inside or (main and _guard.depth != 1):  # signals are held, whatever waits
             return act(*args, **options)
@@ -318,7 +322,7 @@ class IterationStep:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a handler raised in the newest window."""
+        """True if a handler raised in the newest window."""
         return _guard.raised and threading.get_ident() == _main
 
     def _shut(self) -> None:

@@ -55,7 +55,7 @@ class Asked:
 
 
 def taught() -> bool:
-    """Whether accelerate is here, and its wrappers recognise our loaders."""
+    """Teach accelerate's wrappers to recognise our loaders; True if accelerate is here, and they do."""
     accelerate = _imported()
     return accelerate is not None and _teach(accelerate)
 
@@ -108,7 +108,7 @@ def _exchange_on_construction(wrapper: Any) -> None:
 
 
 def _do_nothing() -> None:
-    """In place of bookkeeping that nobody asked for."""
+    """The stand-in for bookkeeping that nobody asked for."""
 
 
 def _successor(loader: Any, build: type[Loader], dataset: Any, asked: dict[str, Any]) -> Loader:

@@ -1,4 +1,4 @@
-"""What ``ray.train.torch.prepare_data_loader`` returns is a loader of ours.
+"""Integration with Ray Train: ``ray.train.torch.prepare_data_loader`` returns a loader of ours.
 
 With more than one rank, Ray makes a torch loader with a ``DistributedSampler`` of eleven arguments it reads back, and
 always wraps that in one that moves batches to the rank's device and holds one batch ahead. The first would drop this
@@ -27,7 +27,7 @@ _taught: set[str] = set()
 
 
 def taught() -> bool:
-    """Whether Ray Train is here; it makes loaders of ours from now on."""
+    """Teach Ray Train to make loaders of ours from now on; True if it is here."""
     for name in MODULES:
         module = sys.modules.get(name)
         if module is not None and name not in _taught and _teach(module):

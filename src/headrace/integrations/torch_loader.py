@@ -188,7 +188,7 @@ class _Init:
 
 
 class _Now:
-    """What this process is making."""
+    """The run, batch and observer of what this process is making."""
 
     observer: Observer | None = None
     run = 0

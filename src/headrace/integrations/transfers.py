@@ -27,7 +27,9 @@ _before: dict[str, Any] = {}
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """While open, copies can be noted; several may be open, in any thread. Tensors are torch's own again afterwards."""
+    """A block in which copies can be noted; several may be open, in any thread. Tensors are torch's own again
+    afterwards.
+    """
     global _watching  # noqa: PLW0603  (torch's class is as global)
     kind: Any = torch.Tensor
     with _lock:
@@ -50,7 +52,7 @@ def watched() -> Iterator[None]:
 
 @contextmanager
 def noted(note: Note) -> Iterator[None]:
-    """While open, this thread's copies from the host to a device are told: to the one that was opened last."""
+    """A block in which this thread's copies from the host to a device are told: to the one that was opened last."""
     _here.note = note
     try:
         yield

@@ -45,7 +45,9 @@ def quantile(histogram: Sequence[int], share: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """From ``cost_ns`` on a sample is slow (0: none is); it stands at ``share`` of the recent costs."""
+    """The cost threshold: from ``cost_ns`` on a sample is slow (0: none is); it stands at ``share`` of the recent
+    costs.
+    """
 
     cost_ns: int = 0
     share: float = 1 - EXPECTED_SLOW

@@ -23,7 +23,7 @@ class DeviceRates:
 
     @classmethod
     def of(cls, values: object) -> "DeviceRates":
-        """From what stands at ``device`` in a JSON object of parameters; ``ValueError`` says what is wrong with it."""
+        """The rates at ``device`` in a JSON object of parameters; ``ValueError`` says what is wrong with it."""
         names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) - set(names) or {"t_da", "t_a"} - set(values):
             raise ValueError(
@@ -66,7 +66,7 @@ def measured(given: Parameters, jobs: float, rates: DeviceRates) -> Measured:
 
 
 def planned(given: Parameters, jobs: float, rates: DeviceRates | None) -> OnDevicePlan:
-    """For ``jobs`` at one speed. Without ``rates`` all else that limits them is what is said."""
+    """The plan for ``jobs`` at one speed. Without ``rates`` all else that limits them is what is said."""
     there = measured(given, jobs, rates or UNLIMITED)
     move = splitting.move(there, LEFT_TO_DEVICE)
     chosen = splitting.predict(there, LEFT_TO_DEVICE) if move is None else move.after

@@ -71,7 +71,7 @@ class QueueFormula:
         self._most, self._alpha, self._beta, self._busy = most, alpha, beta, busy
 
     def lanes(self, observed: LaneRates) -> int:
-        """For the next period."""
+        """The number of lanes for the next period."""
         change = self._alpha * (1 - observed.occupancy) + self._beta * (observed.cpu - self._busy)
         step = round(max(-2.0, min(2.0, change)))
         return max(1, min(self._most, observed.affordable, observed.lanes + step))
@@ -113,7 +113,7 @@ class Climb:
         self._given_up = 0  # lanes left when one was, last
 
     def lanes(self, observed: LaneRates) -> int:
-        """For the next period."""
+        """The number of lanes for the next period."""
         most = min(self._most, observed.affordable)
         before, self._before = self._before, None
         if observed.lanes > most:

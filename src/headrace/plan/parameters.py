@@ -53,7 +53,9 @@ class Parameters:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Parameters":
-        """From a mapping such as a JSON object; ``ValueError`` names what is missing, unknown or out of range."""
+        """The parameters from a mapping such as a JSON object; ``ValueError`` names what is missing, unknown or out
+        of range.
+        """
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:

@@ -71,7 +71,8 @@ class Prediction:
 
 
 def limits(given: Parameters) -> dict[str, dict[str, float]]:
-    """For each form, the samples per second that each resource allows: the arguments of the minima in Eqs. 1, 3, 5, 7.
+    """The samples per second that each resource allows, for each form: the arguments of the minima in Eqs. 1, 3, 5,
+    7.
 
     The least of a form is its rate, and its resource the form's bottleneck.
     """

@@ -95,14 +95,14 @@ class SplitPrediction(NamedTuple):
 
 
 class Move(NamedTuple):
-    """From one split to another."""
+    """A move from one split to another."""
 
     before: SplitPrediction
     after: SplitPrediction
 
 
 class Found(NamedTuple):
-    """In which form a served sample is found, as shares of all that are served."""
+    """The form in which a served sample is found, as shares of all that are served."""
 
     encoded: _Floats
     decoded: _Floats
@@ -115,7 +115,7 @@ _ALL = np.array(sorted(splits(), key=lambda split: (split.augmented, split.encod
 
 
 def found(given: Measured, parts: _Floats) -> Found:
-    """For splits, one in each row of ``parts``, as shares of the room."""
+    """The shares found for splits, one in each row of ``parts``, as shares of the room."""
     held = [np.minimum(parts[:, at] * given.room / given.sizes[at], given.samples) for at in range(3)]
     decoded = held[1] / given.samples
     encoded = np.minimum(held[0] / given.samples, 1 - decoded)
@@ -215,7 +215,7 @@ def encoded_share(given: Measured, split: Split) -> float:
 
 
 def without(given: Measured) -> SplitPrediction:
-    """With no cache at all."""
+    """The prediction with no cache at all."""
     return predict(replace(given, room=1e-9), Split(0, PERCENT, 0))
 
 

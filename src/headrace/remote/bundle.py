@@ -21,14 +21,14 @@ PACKAGES = ("headrace", "torch", "numpy")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What makes samples, in a few lines."""
+    """The versions and code that samples are made with, in a few lines."""
 
     versions: dict[str, str]
     code: dict[str, str]
     """The user's classes and functions that the dataset is made of, by their full names: the fingerprint of each."""
 
     def differences(self) -> list[str]:
-        """What is another in this process: a line for each, which names it."""
+        """The differences in this process: a line for each, which names it."""
         found = [
             f"{name} is {there} with the trainer and {here} here"
             for name, there in self.versions.items()

@@ -13,7 +13,7 @@ Ping = Callable[[], Awaitable[None]]
 
 
 class Carried:
-    """One lane, used as a ``Stream`` is."""
+    """A lane that Ray carries, used as a ``Stream`` is."""
 
     def __init__(self, lane: int, number: int, exchange: Exchange, ping: Ping, reader: GroupReader) -> None:
         """``number``: of the lane on its host. ``exchange``: a request in, an answer out. ``ping``: of its host."""
@@ -30,12 +30,12 @@ class Carried:
 
     @property
     def is_reading(self) -> bool:
-        """Whether it would be noticed if something came."""
+        """True if anything that came would be noticed."""
         return self._is_open and not self._held
 
     @property
     def is_paused(self) -> bool:
-        """Whether an answer waits for room."""
+        """True if an answer waits for room."""
         return bool(self._held)
 
     def send(self, data: bytes) -> None:
@@ -53,7 +53,7 @@ class Carried:
             await asyncio.sleep(PING_SECONDS)
 
     async def _speak(self) -> None:
-        """One request after the other, so a lane owes one answer to Ray at any moment."""
+        """Send one request after the other, so a lane owes one answer to Ray at any moment."""
         try:
             while True:
                 self._take(memoryview(await self._exchange(self._number, await self._requests.get())))

@@ -42,19 +42,19 @@ class CrewLink(Protocol):
 
 
 class Boss(Protocol):
-    """Who has the crew work. Called by the event loop; must not wait."""
+    """The object that has the crew work. Called by the event loop; must not wait."""
 
     def ready(self, lane: int) -> None:
         """A lane is there."""
 
     def heard(self, lane: int) -> None:
-        """Something came of it."""
+        """Note that something came of a lane."""
 
     def room(self, lane: int, head: Head, table: Table) -> list[memoryview] | None:
-        """Where the entries of an answer are to lie; see ``Reader``."""
+        """The memory in which the entries of an answer are to lie; see ``GroupReader``."""
 
     def came(self, lane: int, head: Head, table: Table) -> None:
-        """They lie there."""
+        """Note that the entries lie in the memory that ``room`` gave."""
 
     def lost(self, lane: int, why: str) -> None:
         """A lane is there no more."""
@@ -63,15 +63,15 @@ class Boss(Protocol):
         """Samples made there would not be those made here, or cannot be made there at all."""
 
     def gone(self, why: str) -> None:
-        """Nobody is there any more, and nobody will come."""
+        """Note that nobody is there any more, and nobody will come."""
 
     def news(self, what: str) -> None:
-        """Something the user may want to know."""
+        """Note something the user may want to know."""
 
 
 @dataclass
 class CrewHost:
-    """One process that forks lanes."""
+    """A process that forks lanes."""
 
     started: Started
     place: Placement
@@ -82,7 +82,7 @@ class CrewHost:
     why: str = ""
 
     def end(self, why: str) -> None:
-        """It is of no more use."""
+        """Note that the host is of no more use."""
         if not self.is_over.is_set():
             self.why = why
             self.is_over.set()
@@ -109,7 +109,7 @@ class Crew:
         return "" if host is None else host.started.address
 
     async def run(self) -> None:
-        """Until nobody is left. Raises nothing."""
+        """Run until nobody is left. Raises nothing."""
         try:
             async with asyncio.timeout(JOIN_SECONDS):
                 driver = await joined(self._place)
@@ -132,7 +132,7 @@ class Crew:
         self._boss.gone("; ".join(sorted({why for why in whys if why})) or "no host is left")
 
     async def _staff(self, driver: Driver, place: Placement, bundle: Any, first: int) -> str:
-        """One host after the other in one place, while they make something; why there are no more."""
+        """Start one host after the other in one place, while they make something; returns why there are no more."""
         failures = 0
         while True:
             made = _Count()
@@ -165,7 +165,7 @@ class Crew:
         return f"on {started.address}: {host.why}"
 
     async def _lane(self, driver: Driver, host: CrewHost, number: int, made: "_Count") -> None:
-        """One lane after the other, for one CPU of a host."""
+        """Run one lane after the other, for one CPU of a host."""
         failures = 0
         while failures < FAILURES:
             lane = next(self._numbers)
@@ -237,7 +237,7 @@ class _Count:
 
 
 class _Watched:
-    """What one lane has come to; everything else is passed on."""
+    """The record of what one lane has come to; everything else is passed on."""
 
     def __init__(self, boss: Boss, made: _Count) -> None:
         self._boss, self._all = boss, made

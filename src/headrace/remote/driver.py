@@ -47,7 +47,9 @@ class Started:
 
 
 class HostActor:
-    """What Ray places: it starts a process that makes samples, and ends it by ending. It makes none itself."""
+    """The actor that Ray places: it starts a process that makes samples, and ends it by ending. It makes none
+    itself.
+    """
 
     def __init__(self) -> None:
         self._channel: socket.socket | None = None
@@ -57,7 +59,7 @@ class HostActor:
         self._token = b""
 
     def start(self, bundle: bytes, token: bytes, lanes: int, first: int, total: int) -> dict[str, Any]:
-        """Where it listens, or an error in words."""
+        """Start the process; returns where it listens, or an error in words."""
         address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         ours, theirs = socket.socketpair()
         with theirs:
@@ -94,7 +96,7 @@ class HostActor:
             raise
 
     def ping(self) -> None:
-        """It lives."""
+        """Answer, which shows that the actor lives."""
 
 
 def _exactly(link: socket.socket, size: int) -> bytes:
@@ -123,7 +125,7 @@ class Driver:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the cluster is protected by TLS or tokens, which a plain stream would undercut."""
+        """True if the cluster is protected by TLS or tokens, which a plain stream would undercut."""
         tls, mode = os.environ.get("RAY_USE_TLS", "0"), os.environ.get("RAY_AUTH_MODE", "disabled")
         return tls.lower() in {"1", "true"} or mode.lower() not in {"", "disabled"}
 

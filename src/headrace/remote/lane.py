@@ -27,7 +27,7 @@ SHOW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """What a host's lanes have in common."""
+    """The work that a host's lanes have in common."""
 
     dataset: Any
     worker_init_fn: Callable[[int], Any] | None
@@ -78,10 +78,10 @@ def _read(connection: socket.socket, size: int) -> bytearray:
 
 
 class ServingLane:
-    """One stream's samples."""
+    """The lane that makes one stream's samples."""
 
     def __init__(self, connection: socket.socket, work: LaneWork, lane: int) -> None:
-        """Nothing is sent yet."""
+        """Start with nothing sent."""
         self._connection, self._work, self._number = connection, work, work.first + lane
         self._codec = codec()
         self._sends = threading.Lock()  # one message at a time
@@ -99,7 +99,7 @@ class ServingLane:
             self._send(self._answered(head.number, messages.read_request(_read(self._connection, head.size))))
 
     def _begin(self) -> str | None:
-        """Be a worker like those beside the trainer; why that is impossible."""
+        """Become a worker like those beside the trainer; gives why that is impossible."""
         work = self._work
         torch.set_num_threads(1)
         torch_worker._worker_info = torch_worker.WorkerInfo(  # noqa: SLF001  (what get_worker_info() reads)

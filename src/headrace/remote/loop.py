@@ -61,7 +61,7 @@ class RemoteLoop:
         asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def told(self, kind: MessageKind, body: bytes) -> None:
-        """What the training process says."""
+        """Take in a message of the trainer."""
         if kind is MessageKind.ASK:
             wanted, group = wire.read_asks(body)
             self._group = max(self._group, group)
@@ -120,7 +120,7 @@ class RemoteLoop:
         self._owing.forget(gone)
 
     def _is_first(self, number: int) -> bool:
-        """Whether it is of the two groups that are needed first: those are had whatever lies in the arena."""
+        """True if the sample is of the two groups that are needed first: those are had whatever lies in the arena."""
         while self._oldest and self._oldest[0] not in self._unfreed:
             heapq.heappop(self._oldest)
         return not self._oldest or number < self._oldest[0] + 2 * self._group
@@ -152,7 +152,7 @@ class RemoteLoop:
         self._tell_soon()
 
     def heard(self, lane: int) -> None:
-        """Something came of it."""
+        """Note that something came of a lane."""
         self._owing.heard(lane)
 
     def room(self, lane: int, head: Head, table: Table) -> list[memoryview] | None:
@@ -179,7 +179,7 @@ class RemoteLoop:
         return [self._arena.piece(offset, size) for offset, (_, size) in zip(offsets, table, strict=True)]
 
     def came(self, lane: int, head: Head, table: Table) -> None:
-        """They lie there; whoever waits is told."""
+        """Note that an answer's entries lie in the arena; whoever waits is told."""
         offsets = self._places.pop(lane, [])
         samples = self._owing.arrived(lane, head.number) or ()
         sent = self._sent.pop((lane, head.number), None)
@@ -215,7 +215,7 @@ class RemoteLoop:
         self._tell_soon()
 
     def lost(self, lane: int, why: str) -> None:
-        """What it owed is asked of others."""
+        """Note that a lane was lost: what it owed is asked of others."""
         for offset in self._places.pop(lane, []):
             self._extents.free(offset)
         for key in [key for key in self._sent if key[0] == lane]:
@@ -227,19 +227,19 @@ class RemoteLoop:
         self._tell_soon()
 
     def refused(self, why: str) -> None:
-        """What is made there would be something else: the trainer says so."""
+        """Note a refusal: what is made there would be something else, and the trainer says so."""
         self._refused = why
         self._tell_soon()
 
     def gone(self, why: str) -> None:
-        """Nobody will come: all that is owed is made beside the trainer."""
+        """Note that nobody will come: all that is owed is made beside the trainer."""
         self._gone = why
         self._owing.give_back()
         self._give_back(list(self._keys), why)
         self._tell_soon()
 
     def news(self, what: str) -> None:
-        """Said once."""
+        """Pass on news, which is said once."""
         self._news.append(what)
         self._tell_soon()
 

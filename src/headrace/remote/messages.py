@@ -1,4 +1,4 @@
-"""What a lane on another host and the fetcher say to each other over their stream.
+"""The messages between a lane on another host and the fetcher over their stream.
 
 The fetcher shows a token first. After that both sides send messages: a head of fixed size, then so many bytes. The body
 of an answer is a table with the kind and size of each sample's entry, and then the entries. Requests are JSON; an entry
@@ -27,7 +27,7 @@ BEAT_SECONDS = 0.25
 
 
 class Subject(enum.IntEnum):
-    """What a message is about."""
+    """The subject of a message."""
 
     HELLO = 1  # from the lane: it is ready
     BEAT = 2  # from the lane: it lives
@@ -40,7 +40,7 @@ _KINDS = frozenset(Subject)
 
 
 class EntryKind(enum.IntEnum):
-    """What came of a sample."""
+    """The outcome of a sample."""
 
     VALUE = 0
     FAILED = 1
@@ -63,12 +63,12 @@ class Head(NamedTuple):
     """Bytes that follow."""
 
     def packed(self) -> bytes:
-        """As it is sent."""
+        """The bytes of the head, as it is sent."""
         return HEAD.pack(*self)
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview) -> "Head":
-        """What was ``packed``. Raises ``ValueError`` for what is none."""
+        """The head of which these are the ``packed`` bytes. Raises ``ValueError`` for what is none."""
         head = cls(*HEAD.unpack(data))
         table = table_size(head.samples) if head.kind == Subject.ANSWER else 0
         if head.kind not in _KINDS or head.size > LARGEST or table > head.size:
@@ -170,13 +170,13 @@ class GroupKey(NamedTuple):
     """Its index."""
 
     def text(self) -> str:
-        """One line that says it, equal for equal keys."""
+        """A line of text that identifies the key, equal for equal keys."""
         if type(self.sample) is int:  # nearly always, and ten times as fast
             return f"[{self.seed},{self.epoch},{self.sample}]"
         return json.dumps(self, separators=(",", ":"))
 
     @classmethod
     def of(cls, text: str) -> "GroupKey":
-        """What ``text`` gave."""
+        """The key of which this is the ``text``."""
         seed, epoch, index = json.loads(text)
         return cls(int(seed), int(epoch), index)

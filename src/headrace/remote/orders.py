@@ -1,4 +1,4 @@
-"""What a fetcher is told that has samples made on other hosts."""
+"""The orders of a fetcher that has samples made on other hosts."""
 
 import socket
 from dataclasses import dataclass

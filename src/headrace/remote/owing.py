@@ -50,7 +50,7 @@ class Owing(Generic[T]):
     """Groups and lanes of one run. ``T`` is what a sample is known by."""
 
     def __init__(self) -> None:
-        """Nothing is asked, and nobody is there."""
+        """Start with nothing asked and nobody there."""
         self._groups: dict[int, _Group[T]] = {}  # waiting or asked
         self._waiting: deque[int] = deque()
         self._lanes: dict[int, _Lane] = {}
@@ -74,16 +74,16 @@ class Owing(Generic[T]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is owed."""
+        """True if nothing is owed."""
         return not self._groups
 
     @property
     def lanes(self) -> int:
-        """How many are there."""
+        """The number of lanes that are there."""
         return len(self._lanes)
 
     def want(self, samples: Iterable[T]) -> int:
-        """One more group; its number."""
+        """Add one more group, and return its number."""
         number, self._numbers = self._numbers, self._numbers + 1
         self._groups[number] = _Group(tuple(samples))
         self._waiting.append(number)
@@ -108,7 +108,7 @@ class Owing(Generic[T]):
         return AskedGroup(number, self._groups[number].samples)
 
     def heard(self, lane: int) -> None:
-        """Something came from it."""
+        """Note that something came from a lane."""
         if lane in self._lanes:
             self._lanes[lane].silent = 0.0
 
@@ -129,7 +129,7 @@ class Owing(Generic[T]):
         return None if group is None else group.samples
 
     def forget(self, samples: Iterable[T]) -> None:
-        """Nobody wants these any more. What was asked of a lane still comes, and finds nobody."""
+        """Drop these samples, which nobody wants any more. What was asked of a lane still comes, and finds nobody."""
         gone = set(samples)
         waiting = set(self._waiting)
         for number, group in list(self._groups.items()):

@@ -1,4 +1,4 @@
-"""How many processes that make samples go to which nodes. Pure: nodes in, sizes out."""
+"""The numbers of processes that make samples, for each node. Pure: nodes in, sizes out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Place:
 
 
 class ClusterNode(NamedTuple):
-    """What a cluster says of one of its nodes."""
+    """The description that a cluster gives of one of its nodes."""
 
     identity: str
     address: str
@@ -28,7 +28,7 @@ class ClusterNode(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """One process on another host, and the lanes it forks."""
+    """A process on another host, and the lanes it forks."""
 
     lanes: int
     node: str | None
@@ -36,7 +36,7 @@ class Placement(NamedTuple):
 
 
 def nodes(told: Sequence[Mapping[str, Any]]) -> list[ClusterNode]:
-    """Those that are alive, as ``ray.nodes()`` tells them."""
+    """The nodes that are alive, as ``ray.nodes()`` tells them."""
     return [
         ClusterNode(each["NodeID"], each["NodeManagerAddress"], each.get("Resources", {}), each.get("Labels") or {})
         for each in told

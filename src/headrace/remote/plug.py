@@ -25,7 +25,7 @@ from headrace.sched.source import Source
 
 
 def hosts(loader: Any) -> "RayHosts":
-    """Those of a loader that has all its arguments. Raises ``RemoteError`` where they do not allow it."""
+    """The hosts of a loader that has all its arguments. Raises ``RemoteError`` if they do not allow it."""
     if importlib.util.find_spec("ray") is None:
         raise RemoteError("remote= needs Ray: pip install 'headrace[ray]'")
     refused = (
@@ -63,18 +63,18 @@ class RayHosts:
     """The hosts of a Ray cluster, for one loader."""
 
     def __init__(self, options: Ray, loading: Loading, workers: int) -> None:
-        """Nothing is asked of anybody."""
+        """Start without asking anything of anybody."""
         self._options, self._prefetch = options, loading.prefetch
         self.brings = Remade if options.compare else Unquestioned
         self._crowd = Crowd(loading.prefetch.memory, workers)
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody makes samples elsewhere any more."""
+        """True if nobody makes samples elsewhere any more."""
         return self._crowd.is_gone
 
     def orders(self, dataset: Any, worker_init_fn: Any, workers: int, batch: int) -> RemoteOrders:
-        """What a fetcher that has samples made there is told. Raises ``RemoteError`` for what cannot travel."""
+        """The orders of a fetcher that has samples made there. Raises ``RemoteError`` for what cannot travel."""
         told = pickle.dumps(bundle.packed(dataset, worker_init_fn, _by_value))
         return RemoteOrders(
             prefetch=self._prefetch,

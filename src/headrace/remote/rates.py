@@ -1,4 +1,6 @@
-"""What a trainer takes, waits for and makes by itself, measured from counts. Time is an argument."""
+"""The rates at which a trainer takes, waits for and makes samples by itself, measured from counts. Time is an
+argument.
+"""
 
 from headrace.remote.rule import Demand
 
@@ -20,11 +22,11 @@ class LocalRates:
         """Whether anything was measured."""
 
     def made_here(self, share: float) -> None:
-        """So much of a group is made by this host's lanes."""
+        """Note that so much of a group is made by this host's lanes."""
         self._local += share
 
     def look(self, now: float, taken: int, waited: float) -> None:
-        """What is counted ``now``."""
+        """Bring the rates up to date with what is counted ``now``."""
         then, before, waits, local = self._last
         passed = now - then
         if passed < LEAST_SECONDS or taken == before:
@@ -40,5 +42,5 @@ class LocalRates:
         self.is_known = True
 
     def demand(self, ready: int) -> Demand:
-        """As the rule wants it."""
+        """The demand, in the form the rule wants it."""
         return Demand(self._taken, self._waited, self._can, ready)

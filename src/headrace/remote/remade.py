@@ -66,5 +66,5 @@ class Unquestioned(Remade):
 
 
 def settled(place: Arrived | None) -> bool:
-    """Whether a sample was really made elsewhere."""
+    """True if a sample was really made elsewhere."""
     return place is not None and place.label == EntryKind.VALUE

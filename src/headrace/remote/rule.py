@@ -13,7 +13,7 @@ STARVES = 0.5
 
 
 class Demand(NamedTuple):
-    """What is seen on the trainer's side, in groups and seconds."""
+    """The demand as seen on the trainer's side, in groups and seconds."""
 
     taken: float
     """Groups a second that the trainer takes."""
@@ -26,7 +26,7 @@ class Demand(NamedTuple):
 
 
 class Means(NamedTuple):
-    """What there is elsewhere."""
+    """The means of making samples elsewhere."""
 
     lanes: int
     """Processes that make one group at a time."""

@@ -18,29 +18,31 @@ Table = list[tuple[EntryKind, int]]
 
 
 class GroupReader(Protocol):
-    """What is done with what comes. Called by the event loop; must not wait."""
+    """The reader of what comes over a stream. Called by the event loop; must not wait."""
 
     def ready(self, lane: int) -> None:
-        """It has shown that it makes samples."""
+        """Note that the lane has shown that it makes samples."""
 
     def heard(self, lane: int) -> None:
-        """Something came."""
+        """Note that something came."""
 
     def room(self, lane: int, head: Head, table: Table) -> list[memoryview] | None:
-        """Where the entries of an answer are to lie; None: nowhere yet, and the stream is to be ``resumed``."""
+        """The memory in which the entries of an answer are to lie; None: nowhere yet, and the stream is to be
+        ``resumed``.
+        """
 
     def came(self, lane: int, head: Head, table: Table) -> None:
-        """They lie there."""
+        """Note that the entries lie in the memory that ``room`` gave."""
 
     def lost(self, lane: int, why: str) -> None:
         """The stream has ended. Nothing more is called for this lane."""
 
     def refused(self, lane: int, why: str) -> None:
-        """It makes no samples, in the same way."""
+        """Note that samples made there would not be those made here, or cannot be made there at all."""
 
 
 class GroupStream:
-    """One connection, after it was made. Belongs to the event loop."""
+    """A connection, after it was made. Belongs to the event loop."""
 
     def __init__(self, lane: int, connection: socket.socket, reader: GroupReader) -> None:
         """Reads from now on."""
@@ -123,7 +125,7 @@ class GroupStream:
         del self._views[:done]
 
     def _complete(self) -> None:
-        """What was expected is here."""
+        """Go on with what was expected, which is here."""
         if self._head is None:
             self._head = head = Head.read(self._small)
             self._expect(messages.table_size(head.samples) if head.kind == Subject.ANSWER else head.size)
@@ -159,7 +161,7 @@ class GroupStream:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an answer waits for room."""
+        """True if an answer waits for room."""
         return not self.is_reading and self._socket.fileno() >= 0
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 2.0
 
 
 class Crowd:
-    """What is known of a loader's other hosts, over its epochs."""
+    """The knowledge of a loader's other hosts, over its epochs."""
 
     def __init__(self, memory: int, workers: int) -> None:
         self.memory, self.workers = memory, workers
@@ -82,7 +82,7 @@ class Crowd:
             self.gone(told["gone"])
 
     def gone(self, why: str) -> None:
-        """Nobody makes samples elsewhere any more."""
+        """Note that nobody makes samples elsewhere any more."""
         if not self.is_gone:
             self.is_gone = True
             warnings.warn(
@@ -146,7 +146,7 @@ class RemoteGroups(ArrivingGroups):
 
     @property
     def _is_short(self) -> bool:
-        """Whether the next group should be made elsewhere: lanes here have the first ones of an epoch."""
+        """True if the next group should be made elsewhere: lanes here have the first ones of an epoch."""
         under_way = -(-self._arrivals.missing // self._fetcher.batch)
         return self._drawn >= FIRST * self._crowd.workers and under_way < self._wanted
 
@@ -172,7 +172,7 @@ class RemoteGroups(ArrivingGroups):
         return super().wakes()
 
     def _look(self) -> None:
-        """What has been waited for too long is made here."""
+        """Have what has been waited for too long made here."""
         missing, now = self._arrivals.first_missing(), time.monotonic()
         if not missing:
             return

@@ -1,4 +1,4 @@
-"""What a process that forks lanes is told by the actor that starts it."""
+"""The orders that the actor gives to the process it starts, which forks lanes."""
 
 import struct
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ SIZE = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class HostOrders:
-    """Its part of the work."""
+    """The orders of one host: its part of the work."""
 
     bundle: bytes
     """A ``Bundle``, pickled by the trainer: nobody on the way unpickles it."""

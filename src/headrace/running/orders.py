@@ -71,7 +71,7 @@ class ProcessReport:
 
 
 class CommonEnd:
-    """After which batch all ranks of a program end: the first whose time is over says it.
+    """The batch after which all ranks of a program end: the first rank whose time is over says it.
 
     Ranks exchange gradients in every step. One that ended a batch before the others would have them wait for it, or
     fail.
@@ -81,7 +81,7 @@ class CommonEnd:
         self._file = Path(folder) / "end"
 
     def agree(self, batches: int) -> None:
-        """This rank has had so many, and its time is over. No other has had more than one more."""
+        """Say that this rank has had so many batches, and its time is over. No other has had more than one more."""
         with tempfile.NamedTemporaryFile("w", dir=self._file.parent, prefix=".") as file:
             file.write(str(batches + 1))
             file.flush()

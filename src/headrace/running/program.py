@@ -17,7 +17,7 @@ from headrace.trace.session import VARIABLE
 
 
 class CannotRun(HeadraceError):
-    """There is no such program, or it may not be run."""
+    """The error for a program that does not exist, or may not be run."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Replaced(_Counted, HeadraceLoader[T_co], Generic[T_co], metaclass=_Stands)
         return HeadraceLoader.__iter__(self)
 
     def _choose_workers(self) -> None:
-        """As if the program had not said how many."""
+        """Choose the number of workers as if the program had not said how many."""
         if not self._leeway.workers:
             self._leeway = dataclasses.replace(self._leeway, workers=True)
             self.num_workers = automatic_workers()
@@ -127,7 +127,9 @@ _here: tuple[int, ProcessReport] | None = None
 
 
 def install() -> None:
-    """From now on, ``torch.utils.data.DataLoader`` is what the orders say. Does nothing where there are none."""
+    """Replace ``torch.utils.data.DataLoader`` by what the orders say, from now on. Does nothing where there are
+    none.
+    """
     global _orders, _meter  # noqa: PLW0603  (one program, one replacement)
     _orders = RunOrders.here()
     if _orders is None or torch.utils.data.DataLoader is not TorchLoader:
@@ -141,7 +143,7 @@ def install() -> None:
 
 
 def _report() -> ProcessReport:
-    """This process's; a forked one begins its own."""
+    """The report of this process; a forked one begins its own."""
     global _here  # noqa: PLW0603
     if _here is None or _here[0] != os.getpid():
         _here = os.getpid(), ProcessReport(rank=int(os.environ.get("RANK", "0")))

@@ -1,4 +1,4 @@
-"""What passes between an epoch's machine and whoever does what it says."""
+"""Commands of an epoch's machine, and the facts exchanged with whoever carries them out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from headrace.sched.source import Group
 
 
 class Arrangement(Enum):
-    """How samples become batches, and in which order batches come."""
+    """Rules by which samples become batches, and the order in which batches come."""
 
     STRICT = "as drawn, in the order drawn"
     BATCHES = "as drawn, as they are ready"
@@ -21,11 +21,11 @@ class Arrangement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the batches of an epoch are to be."""
+    """Terms that the batches of an epoch have to meet."""
 
     arrangement: Arrangement
     window: Lookahead
-    """How many batches to have made ahead."""
+    """The number of batches to have made ahead."""
     collate: bool = False
     """A worker must collate each batch."""
     drop_last: bool = False
@@ -39,11 +39,11 @@ class Failed(NamedTuple):
     group: Group
     position: int
     blob: int
-    """Where its error stands in its group's blob."""
+    """The offset of its error in its group's blob."""
 
     @property
     def took_worker(self) -> bool:
-        """It left no error: it took its worker with it, more often than it may."""
+        """True if the sample left no error because it took its worker with it, more often than it may."""
         return self.blob == W.NO_BLOB
 
 
@@ -52,19 +52,19 @@ class ReadySlot(NamedTuple):
 
     slot: int
     group: Group | None
-    """Where batches are as drawn."""
+    """The slot's group, where batches are as drawn."""
     rows: list[int]
-    """Those that hold a sample."""
+    """The rows that hold a sample."""
     expected: int
     settled: Settled
-    """What is over once it was delivered."""
+    """The samples that are over once it was delivered."""
     failed: list[Failed]
     """Batches as drawn: its samples that failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """Nothing is to be done: others may have their turn."""
+    """Continue with nothing to be done: others may have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class DrawEarly:
-    """There is room for so many batches of the next epoch."""
+    """Draw early: there is room for so many batches of the next epoch."""
 
     room: int
 
@@ -98,12 +98,12 @@ class Examine:
 
 @dataclass(frozen=True, slots=True)
 class SeeAfterLanes:
-    """Slow samples, dead workers, how many of them work."""
+    """See after slow samples, dead workers, and how many of them work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A sample failed: raise what it left, or ``settle`` it."""
+    """Judge a sample that failed: raise what it left, or ``settle`` it."""
 
     failed: Failed
 
@@ -117,7 +117,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Slots are nobody's any more; wake lanes."""
+    """Release slots, which are nobody's any more; wake lanes."""
 
     slots: list[int]
     lanes: Sequence[int]
@@ -125,22 +125,22 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is there: wait until a lane rings or dies, or say so."""
+    """Wait until a lane rings or dies, or say so: nothing is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """All was delivered."""
+    """End: all was delivered."""
 
 
 GO_ON, SEE_AFTER_LANES, WAIT, END = GoOn(), SeeAfterLanes(), Wait(), End()
 Command = GoOn | Ring | Draw | DrawEarly | Examine | SeeAfterLanes | Judge | Deliver | Release | Wait | End
-"""What the consumer does before it asks again."""
+"""The trainer's next action, before it asks again."""
 
 
 class Staff(Protocol):
-    """Who knows the workers."""
+    """Protocol of the object that knows the workers."""
 
     @property
     def lanes(self) -> int:
-        """How many there are."""
+        """The number of lanes."""

@@ -1,4 +1,5 @@
-"""Which samples of an epoch can be published while their payloads come over a network, in whatever order they come.
+"""Selection of the samples of an epoch that can be published while their payloads come over a network, in whatever
+order they come.
 
 Indices are drawn in groups and asked for by number. What may be published follows from what has arrived: whole groups
 as drawn, in the order drawn or not, or groups of whatever arrived first. No clock, no I/O.
@@ -74,7 +75,7 @@ class Arrivals(Generic[T]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything that was drawn is published."""
+        """True if everything that was drawn is published."""
         return all(number in self._gone for group in self._groups for number in group.numbers)
 
     def draw(self, indices: list[Any], first: int) -> range:
@@ -108,7 +109,9 @@ class Arrivals(Generic[T]):
         return ArrivedGroup(numbers, self._indices(numbers), [self._here[each] for each in numbers])
 
     def _indices(self, numbers: list[int]) -> list[Any]:
-        """Of these. Most stand beside another of the same group, which need not be looked for again."""
+        """The indices of these numbers. Most stand beside another of the same group, which need not be looked for
+        again.
+        """
         group, found = _DrawnGroup(range(0), []), []
         for number in numbers:
             if number not in group.numbers:
@@ -141,7 +144,7 @@ class Arrivals(Generic[T]):
         return found if len(found) == size else None
 
     def _due(self) -> list[int]:
-        """Free order: numbers that the next group must have."""
+        """Numbers that the next group must have, in free order."""
         last = self._published - self._displacement - self._over  # the place of the last group that is due
         if not self._displacement or last < 0:
             return []
@@ -149,7 +152,7 @@ class Arrivals(Generic[T]):
         return [number for number in due if number not in self._gone]
 
     def publish(self, group: ArrivedGroup[T]) -> None:
-        """What ``next`` returned is with the workers now."""
+        """Note that the workers now have the group that ``next`` returned."""
         self._gone.update(group.numbers)
         self._published += 1
         for number in group.numbers:
@@ -164,7 +167,7 @@ class Arrivals(Generic[T]):
         self._over += over
 
     def waiting(self) -> list[list[Any]]:
-        """What was drawn and not published, in the order of drawing."""
+        """The indices that were drawn and not published, by group, in the order of drawing."""
         found = (
             [index for number, index in zip(group.numbers, group.indices, strict=True) if number not in self._gone]
             for group in self._groups
@@ -172,7 +175,7 @@ class Arrivals(Generic[T]):
         return [group for group in found if group]
 
     def give_up(self) -> None:
-        """Nothing more will be published."""
+        """Give up: nothing more will be published."""
         self._groups.clear()
         self._gone.clear()
         self._here.clear()

@@ -1,4 +1,4 @@
-"""The consumer's book-keeping of one epoch: what was drawn, where it went, what is still owed to the user."""
+"""The trainer's book-keeping of one epoch: what was drawn, where it went, what is still owed to the user."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ Settled = list[tuple[Group, set[int]]]
 
 
 def indices_of(settled: Settled) -> list[Any]:
-    """What they are."""
+    """The indices of settled samples."""
     return [group.indices[position] for group, positions in settled for position in sorted(positions)]
 
 
@@ -23,7 +23,7 @@ class Numbers:
         self._count = 0
 
     def take(self) -> int:
-        """One that nobody has; the one used last."""
+        """A number that no group has: the one used last, or a new one."""
         if self._free:
             return self._free.pop()
         self._count += 1
@@ -37,7 +37,7 @@ class Book:
     """Groups of one epoch in the order in which they were drawn."""
 
     def __init__(self, numbers: Numbers) -> None:
-        """Empty. ``numbers`` are shared by epochs that are in the ledger at once."""
+        """Begin empty. ``numbers`` are shared by epochs that are in the ledger at once."""
         self.numbers = numbers
         self.groups: dict[int, Group] = {}
 
@@ -57,7 +57,9 @@ class Book:
         return [(self.groups[number], positions) for number, positions in grouped(tickets).items()]
 
     def settle(self, settled: Settled) -> None:
-        """These were delivered or given up; a group is forgotten with its last one. Doing it again changes nothing."""
+        """Note that these samples were delivered or given up; a group is forgotten with its last one. Doing it
+        again changes nothing.
+        """
         for group, positions in settled:
             group.owed -= positions
             if group.release is not None:

@@ -1,4 +1,4 @@
-"""What a lane claims of the slots: rows for samples it has made, the layout they have there, space beside them.
+"""Claims of a lane on slots: rows for samples it has made, the layout they have there, space beside them.
 
 In sampler order rows come with the tickets, and only layout and space are left to claim. The lock is held. A worker may
 be killed between any two stores: see ``headrace.sched.lane``.
@@ -13,11 +13,11 @@ from headrace.sched.moves import ClaimResult
 
 
 class Sized(NamedTuple):
-    """What room was reckoned for last."""
+    """The layout and the number of rows that room was reckoned for last, and that room."""
 
     layout: int
     rows: int
-    """Of a batch."""
+    """The rows of a batch."""
     room: int
     """Bytes that these take."""
 
@@ -27,7 +27,7 @@ Claimed = tuple[int, int, int, int, int, bool]
 
 
 def claim(facts: LaneFacts, want: int, sized: Sized) -> Claimed:
-    """Free order: up to ``want`` rows of the first slot that has some for this lane's tickets.
+    """Claim up to ``want`` rows of the first slot that has some for this lane's tickets, in free order.
 
     The first claim of a slot decides its layout, and with it where the slot's free space begins.
     """
@@ -116,7 +116,7 @@ def _holes_in(facts: LaneFacts, slot: int) -> int:
 
 
 def _taken_hole(facts: LaneFacts, hole: int) -> int:
-    """Like a ticket, a hole is first taken and then held."""
+    """The row of a hole that is taken: like a ticket, a hole is first taken and then held."""
     w, last = facts.w, facts.w[W.HOLES] - 1
     item, moved = w[facts.dims.hole + hole], w[facts.dims.hole + last]
     # The count first: a hole that is taken and held by nobody is found again, one that two lanes take is not.
@@ -127,7 +127,7 @@ def _taken_hole(facts: LaneFacts, hole: int) -> int:
 
 
 def give_back(facts: LaneFacts) -> None:
-    """Free order: the rows last claimed will not be written; they are for others."""
+    """Give back the rows last claimed, in free order: they will not be written and are for others."""
     w, lane = facts.w, facts.lane
     if w[lane + W.L_SLOT] and not facts.stale:
         slot, rows = E.which(w[lane + W.L_SLOT]), w[lane + W.L_ROWS]

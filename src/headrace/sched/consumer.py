@@ -1,4 +1,4 @@
-"""What the consumer does with the ledger: begin an epoch, see what is ready, what failed and what is left.
+"""The trainer's use of the ledger: to begin an epoch, see what is ready, what failed and what is left.
 
 How it publishes work is in ``publication``; what it does about lanes are functions in ``oversight``, and for the dead
 those in ``repair``. The caller brings the lock: hot methods take it, the others want it held.
@@ -20,7 +20,7 @@ from headrace.sched.words import Dims, Words
 
 
 class ConsumerLedger(ConsumerView):
-    """The consumer's view of the ledger."""
+    """The trainer's view of the ledger."""
 
     def __init__(self, words: Words, dims: Dims, lock: AbstractContextManager[Any] | None = None) -> None:
         """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
@@ -50,25 +50,25 @@ class ConsumerLedger(ConsumerView):
 
     @property
     def is_taken(self) -> bool:
-        """Whether no ticket waits to be taken. Without the lock: a hint."""
+        """True if no ticket waits to be taken. Without the lock: a hint."""
         return not self.w[W.RETRIES] and E.at_cursor(self.w[W.CURSOR])[0] >= self.w[W.TAIL]
 
     @property
     def is_resolved(self) -> bool:
-        """Whether every ticket of the epoch being delivered is done or failed."""
+        """True if every ticket of the epoch being delivered is done or failed."""
         return self.w[W.UNRESOLVED] == 0
 
     @property
     def is_local(self) -> bool:
-        """Whether each batch is made by one worker."""
+        """True if each batch is made by one worker."""
         return bool(self.w[W.LOCAL])
 
     def stay_local(self) -> None:
-        """Samples cannot travel between workers. Follows a ``reset``."""
+        """Note that samples cannot travel between workers. Follows a ``reset``."""
         self.w[W.LOCAL] = 1
 
     def seed(self, seed: int) -> None:
-        """What, with the epoch and the index, a sample's random numbers come from."""
+        """Set the seed from which, with the epoch and the index, a sample's random numbers come."""
         self.w[W.SEED] = seed
 
     def reset(self, *, free_order: bool, limit: int = 1 << 30, displacement: int = 0, epoch: int = 0) -> None:
@@ -88,7 +88,9 @@ class ConsumerLedger(ConsumerView):
             w[word] = 0
 
     def follow(self, epoch: int) -> None:
-        """What is published from now on (by this ledger) is of the next epoch, while this one is still delivered."""
+        """Note that what is published from now on (by this ledger) is of the next epoch, while this one is still
+        delivered.
+        """
         self.epoch = epoch
         self.w[W.NEXT_BASE] = self.w[W.TAIL]
 
@@ -101,7 +103,7 @@ class ConsumerLedger(ConsumerView):
         w[W.FAILURES] = len(self.failed(groups))
 
     def write_indices(self, group: int, indices: "array[int]") -> None:
-        """Those of a group that is not published yet."""
+        """Write the indices of a group that is not published yet."""
         first = self.dims.index(group)
         self.w[first : first + len(indices)] = memoryview(indices)
 
@@ -127,14 +129,14 @@ class ConsumerLedger(ConsumerView):
             return publication.publish_empty(self, slot, group, self.epoch, lanes)
 
     def is_busy(self, slot: int, lanes: int) -> bool:
-        """Whether a lane may be writing to a free slot, for whatever epoch. Without the lock: none begins to."""
+        """True if a lane may be writing to a free slot, for whatever epoch. Without the lock: none begins to."""
         self.dims.check_slot(slot)
         self.dims.check_lanes(lanes)
         w, lane, it = self.w, self.dims.lane, E.some(slot)
         return any(it in (w[lane(n) + W.L_SLOT], w[lane(n) + W.L_COLLATE]) for n in range(lanes))
 
     def look(self, slots: Sequence[int]) -> int | None:
-        """The first slot that is ready; None once lanes know that the consumer waits for these. Takes the lock."""
+        """The first slot that is ready; None once lanes know that the trainer waits for these. Takes the lock."""
         for slot in slots:
             self.dims.check_slot(slot)
         with self.lock:
@@ -151,7 +153,9 @@ class ConsumerLedger(ConsumerView):
             return rouse(self, lanes)
 
     def stragglers(self, since: int) -> tuple[int, list[int]]:
-        """How many samples of extraordinary cost were logged, and the indices of those after the first ``since``."""
+        """The number of samples of extraordinary cost that were logged, and the indices of those after the first
+        ``since``.
+        """
         w = self.w
         first = max(since, w[W.LOGGED] - W.LOG_SIZE)
         return w[W.LOGGED], [w[W.LOG + number % W.LOG_SIZE] for number in range(first, w[W.LOGGED])]
@@ -164,7 +168,7 @@ class ConsumerLedger(ConsumerView):
         return super().present(slot)
 
     def tickets(self, slot: int) -> list[int]:
-        """Of each of a slot's rows that holds a sample, its ticket: a ``pair`` of group and position."""
+        """The tickets in a slot's rows, row by row: a ``pair`` of group and position for each that holds a sample."""
         first = self.dims.row_ticket(slot)
         rows = self.w[first : first + self.w[self.dims.slot(slot) + W.S_EXPECTED]]
         return E.tickets(rows.tolist())
@@ -181,7 +185,7 @@ class ConsumerLedger(ConsumerView):
         return found
 
     def close(self, slot: int) -> bool:
-        """No more rows will come: the slot is complete as it is. False when it is empty."""
+        """Close a slot to which no more rows will come: it is complete as it is. False when it is empty."""
         w, at = self.w, self.dims.slot(slot)
         if w[at + W.S_DONE] == 0:
             w[at + W.S_STATUS] = W.IDLE

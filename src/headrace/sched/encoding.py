@@ -1,4 +1,4 @@
-"""How facts are written in the ledger's words where several share one, or where there may be none. 0 is always none."""
+"""Encoding of facts in the ledger's words where several share one, or where there may be none. 0 is always none."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ def some(number: int) -> int:
 
 
 def which(word: int) -> int:
-    """That number; -1: none."""
+    """The number that ``some`` encoded; -1: none."""
     return word - 1
 
 
@@ -22,17 +22,19 @@ def pair(one: int, two: int) -> int:
 
 
 def parts(number: int) -> tuple[int, int]:
-    """Both of a ``pair``."""
+    """The first and the second of a ``pair``."""
     return number >> 32, number & 0xFFFFFFFF
 
 
 def tickets(rows: Iterable[int]) -> list[int]:
-    """Of each row's first word, ``which`` ticket it holds. For a batch at a time, since it is done with every one."""
+    """The tickets that rows hold, ``which`` of each row's first word. For a batch at a time, since it is done with
+    every one.
+    """
     return [row - 1 for row in rows]
 
 
 def grouped(tickets: Iterable[int]) -> dict[int, set[int]]:
-    """Their ``parts``: positions by group. For a batch at a time, too."""
+    """The ``parts`` of tickets: positions by group. For a batch at a time, too."""
     # Sorted, a group's tickets are one run: its end is looked up, and nothing is called for each of them.
     ordered, found, at = sorted(tickets), {}, 0
     while at < len(ordered):
@@ -54,22 +56,22 @@ def cursor(place: int, position: int) -> int:
 
 
 def at_cursor(word: int) -> tuple[int, int]:
-    """Both of them."""
+    """The place and the position of a ``cursor``."""
     return word >> 24, word & 0xFFFFFF
 
 
 def collation(slot: int) -> int:
-    """Among tickets to run again: a slot to be collated."""
+    """A slot to be collated, among tickets to run again."""
     return -some(slot)
 
 
 def to_collate(item: int) -> int:
-    """That slot; -1: the item is a ticket."""
+    """The slot of a ``collation``; -1: the item is a ticket."""
     return max(-1, -item - 1)
 
 
 def state(ticket: int) -> int:
-    """PENDING, DONE or FAILED."""
+    """The state of a ticket: PENDING, DONE or FAILED."""
     return ticket & 15
 
 
@@ -79,22 +81,24 @@ def deaths(ticket: int) -> int:
 
 
 def blamed(ticket: int) -> int:
-    """It took one more."""
+    """The word of a ticket that took one more worker with it."""
     return ticket + (1 << 4)
 
 
 def failed(ticket: int, blob: int) -> int:
-    """It failed; its error stands there. One that was AHEAD stays so: in its turn, it is passed over."""
+    """The word of a ticket that failed, whose error stands at ``blob``. One that was AHEAD stays so: in its turn,
+    it is passed over.
+    """
     return ticket & 0xF0 | W.FAILED | blob << 8
 
 
 def undone(ticket: int) -> int:
-    """It is pending again."""
+    """The word of a ticket that is pending again."""
     return ticket & ~15
 
 
 def blob(ticket: int) -> int:
-    """Where the error of one that failed stands."""
+    """The offset of the error of a ticket that failed."""
     return ticket >> 8
 
 
@@ -104,7 +108,7 @@ def layout(number: int) -> int:
 
 
 def layout_in(word: int) -> int:
-    """That layout; UNDECIDED while there is none."""
+    """The layout that ``layout`` encoded; UNDECIDED while there is none."""
     return word - 2
 
 
@@ -114,10 +118,10 @@ def as_object(offset: int) -> int:
 
 
 def kind(row: int) -> int:
-    """EMPTY, IN_PLACE, AS_OBJECT or ABSENT, of a row's state."""
+    """The kind in a row's state: EMPTY, IN_PLACE, AS_OBJECT or ABSENT."""
     return row & 255
 
 
 def offset(row: int) -> int:
-    """Where the sample of one AS_OBJECT stands."""
+    """The offset of the sample of a row AS_OBJECT."""
     return row >> 8

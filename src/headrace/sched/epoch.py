@@ -1,4 +1,4 @@
-"""An epoch as its consumer knows it: what was drawn and not delivered, how it begins, follows another, and goes on."""
+"""An epoch as the trainer knows it: what was drawn and not delivered, how it begins, follows another, and goes on."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -13,7 +13,7 @@ from headrace.sched.source import Group, Source
 
 
 class Epoch:
-    """One, over the ledger that it shares with the lanes."""
+    """An epoch over the ledger that it shares with the lanes."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Epoch:
 
     @property
     def is_free(self) -> bool:
-        """Whether samples become batches as they finish."""
+        """True if samples become batches as they finish."""
         return self.arrangement is Arrangement.FREE
 
     @property
@@ -53,7 +53,7 @@ class Epoch:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether there is more to draw, and only what is outstanding forbids it."""
+        """True if there is more to draw, and only what is outstanding forbids it."""
         return not self.exhausted and len(self.open) >= self.share
 
     def begin(self, epoch: int, limit: int) -> None:
@@ -63,7 +63,9 @@ class Epoch:
             self.ledger.reset(free_order=self.is_free, limit=limit, displacement=displacement, epoch=epoch)
 
     def follow(self, epoch: int) -> None:
-        """It is begun while the one before is still delivered: with ``start_ahead``, once all of that is published."""
+        """Have this epoch begun while the one before is still delivered: with ``start_ahead``, once all of that is
+        published.
+        """
         self._to_follow = epoch
 
     def tell_ledger(self) -> None:
@@ -74,7 +76,7 @@ class Epoch:
             self._to_follow = None
 
     def take_over(self) -> None:
-        """The one before was delivered."""
+        """Take over from the epoch before, which was delivered."""
         self.tell_ledger()
         with self.ledger.lock:
             self.ledger.advance(self.book.groups)
@@ -89,7 +91,7 @@ class Epoch:
         return self._drawn
 
     def enter(self, group: Group) -> None:
-        """The group that was drawn last is in the book, and will be published."""
+        """Note that the group drawn last is in the book, and will be published."""
         self._drawn = None
 
     def owed(self) -> list[list[Any]]:
@@ -120,7 +122,7 @@ class Epoch:
         self.exhausted = False
 
     def settle(self, settled: Settled) -> None:
-        """These were delivered or given up."""
+        """Note that these samples were delivered or given up."""
         self.book.settle(settled)
 
     def count_ready(self) -> int:
@@ -137,7 +139,7 @@ class Epoch:
         return run
 
     def repair(self, lane: int) -> Repair:
-        """A lane died: what it held is queued again, or held against it."""
+        """Repair the ledger after a lane died: what it held is queued again, or held against it."""
         groups, slots = list(self.book.groups), list(self.open)
         if self.follower is not None:
             groups += self.follower.book.groups
@@ -150,17 +152,17 @@ class Epoch:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether lanes die before they make anything, more of them than there are."""
+        """True if lanes died before they made anything, more of them than there are."""
         return self._idle_deaths > self.staff.lanes + 1
 
     def is_starved(self) -> bool:
-        """Free order: so many samples failed that the next batch cannot be filled from what is drawn."""
+        """True if so many samples failed, in free order, that the next batch cannot be filled from what is drawn."""
         if not self.is_free or self.exhausted or not self.ledger.is_resolved:
             return False
         return not self.open or self.ledger.is_filling(next(iter(self.open)))
 
     def taken(self, slot: int) -> ReadySlot:
-        """What is in a slot that is ready: it is not waited for any more."""
+        """Take a slot that is ready and return what is in it: it is not waited for any more."""
         self.lined_up, self._idle_deaths = max(0, self.lined_up - 1), 0
         ledger, group = self.ledger, self.open.pop(slot)
         rows, failed = ledger.present(slot), []
@@ -185,7 +187,7 @@ class Epoch:
                 del self.open[slot]
 
     def unhanded(self, failed: list[Failed]) -> list[Failed]:
-        """Those that are neither settled nor on their way to the user."""
+        """The failed samples that are neither settled nor on their way to the user."""
         handed = {(id(group), at) for hand in self._hands for group, positions in hand.then for at in positions}
         return [
             each
@@ -198,6 +200,6 @@ class Epoch:
         return [Failed(groups[number], position, blob) for number, position, blob in failed]
 
     def _in_rows(self, slot: int, rows: Iterable[int]) -> Settled:
-        """What the samples in a slot's rows are."""
+        """The groups and positions of the samples in a slot's rows."""
         tickets = self.ledger.tickets(slot)
         return self.book.find([tickets[row] for row in rows])

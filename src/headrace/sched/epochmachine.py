@@ -1,4 +1,5 @@
-"""Which operation of the ledger follows which in the consumer of one epoch: events in, commands out.
+"""The order in which operations of the ledger follow each other in the trainer of one epoch: events in, commands
+out.
 
 ``next()`` visits the ledger once at most and says what is to be done outside it; what was done is told before it is
 called again.
@@ -21,7 +22,7 @@ BURST = 3
 
 
 class _EpochStep(IntEnum):
-    """Where the machine stands: the next thing to be looked at."""
+    """Steps of the machine: the next thing to be looked at."""
 
     DRAW = 0
     AHEAD = 1
@@ -38,7 +39,7 @@ class _EpochStep(IntEnum):
 
 
 class EpochMachine:
-    """One epoch's."""
+    """The machine of one epoch."""
 
     refills = False
     """Batches are drawn when the next one is asked for, not when one was delivered."""
@@ -64,7 +65,7 @@ class EpochMachine:
         self._at = _EpochStep.DRAW
 
     def settle(self, settled: Settled) -> None:
-        """These were delivered or given up."""
+        """Note that these samples were delivered or given up."""
         self.epoch.settle(settled)
 
     def start(self) -> None:
@@ -72,7 +73,7 @@ class EpochMachine:
         self._at, self._one_more = _EpochStep.DRAW, False
 
     def start_ahead(self, room: int | None = None) -> None:
-        """Only have batches made, as many as may be outstanding; ``WAIT`` when that was done.
+        """Have batches made only, as many as may be outstanding; ``WAIT`` when that was done.
 
         ``room``: how many, while the epoch before is delivered.
         """
@@ -82,11 +83,11 @@ class EpochMachine:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether nobody waits for a batch: see ``start_ahead``."""
+        """True if nobody waits for a batch: see ``start_ahead``."""
         return self._at == _EpochStep.AHEAD
 
     def next(self) -> acts.Command:
-        """What is to be done now."""
+        """The command to be carried out now."""
         if self._batch is not None:
             return self._publish(*self._batch)
         return self._steps[self._at](self)
@@ -99,7 +100,7 @@ class EpochMachine:
         self._batch = batch, ahead
 
     def dry(self) -> None:
-        """There is nothing more to draw."""
+        """Note that there is nothing more to draw."""
         self.epoch.exhausted, self._one_more = True, False
 
     def stuck(self) -> None:
@@ -127,7 +128,7 @@ class EpochMachine:
         return acts.Ring(lanes) if lanes else acts.GO_ON
 
     def _draw(self) -> acts.Command:
-        """As many batches are outstanding as may be; samples that failed leave room for others.
+        """Draw until as many batches are outstanding as may be; samples that failed leave room for others.
 
         While most of them are ready, nobody waits for the next: a few are drawn one after the other, which is cheaper.
         """
@@ -167,7 +168,7 @@ class EpochMachine:
         return acts.SEE_AFTER_LANES
 
     def _failures(self) -> acts.Command:
-        """Free order: failures come out as soon as they are seen."""
+        """Have failures come out as soon as they are seen, in free order."""
         if not self.epoch.is_free or self._ledger.failures == self._lost:
             return self._look()
         if self._ledger.failures != self._examined:
@@ -187,7 +188,7 @@ class EpochMachine:
         return acts.Judge(self._unjudged.pop(0))
 
     def _look(self) -> acts.Command:
-        """Whether a slot can be delivered; lanes know that they are waited for if none can."""
+        """Look for a slot that can be delivered; lanes know that they are waited for if none can."""
         if not self.epoch.open and self.epoch.exhausted:
             return acts.END
         # In free order batches come as they were filled: the next one is never behind the others for long.
@@ -201,7 +202,7 @@ class EpochMachine:
         return acts.GO_ON
 
     def _close(self) -> acts.Command:
-        """Free order: where samples were left out, the last batches stay short of rows.
+        """Close the last batches, which stay short of rows in free order where samples were left out.
 
         Asked after lanes know that they are waited for, or none would say that it was the last.
         """
@@ -229,7 +230,7 @@ class EpochMachine:
         return self._rings(self._ledger.wake(self.epoch.staff.lanes))
 
     def _take(self) -> acts.Command:
-        """What was found, if anything was."""
+        """Deliver the slot that was found, if there was one."""
         if self._found is not None:
             self._at = _EpochStep.DRAW
             return acts.Deliver(self.epoch.taken(self._found))

@@ -1,4 +1,5 @@
-"""What a lane reads of the ledger and says of itself, without the lock: nobody else writes these words meanwhile.
+"""Facts that a lane reads of the ledger and says of itself, without the lock: nobody else writes these words
+meanwhile.
 
 What it reads of a group or a slot is of whatever epoch has that number now: who was given up learns it when it next
 visits the ledger.
@@ -13,29 +14,29 @@ from headrace.sched.words import Dims, Words
 
 
 class GroupFacts(NamedTuple):
-    """One batch of indices, as drawn."""
+    """A batch of indices, as drawn."""
 
     count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
     """Tickets."""
     kind: int
-    """How its indices are written."""
+    """The way its indices are written."""
     serial: int
     """Tells one use of the group's number from the next."""
     epoch: int
 
     @property
     def is_pickled(self) -> bool:
-        """Its indices stand in its blob; else they are words."""
+        """True if the group's indices stand in its blob; else they are words."""
         return bool(self.kind & W.PICKLED)
 
     @property
     def is_planned(self) -> bool:
-        """Behind its indices, its blob says where what is needed for each sample lies."""
+        """True if, behind its indices, the group's blob says where what is needed for each sample lies."""
         return bool(self.kind & W.PLANNED)
 
 
 class LaneFacts(SlotView):
-    """One worker's."""
+    """The facts of one worker's lane."""
 
     def __init__(self, words: Words, dims: Dims, lane: int) -> None:
         super().__init__(words, dims)
@@ -45,11 +46,11 @@ class LaneFacts(SlotView):
         """A cell for the number of the operation that the sample being made is at."""
 
     def initialize(self) -> None:
-        """Its worker runs ``worker_init_fn``."""
+        """Note that the lane's worker runs ``worker_init_fn``."""
         self.w[self.lane + W.L_STAGE] = W.INITIALIZING
 
     def work(self) -> None:
-        """Its worker is at work."""
+        """Note that the lane's worker is at work."""
         self.w[self.lane + W.L_STAGE] = W.AT_WORK
 
     @property
@@ -59,17 +60,17 @@ class LaneFacts(SlotView):
 
     @property
     def is_local(self) -> bool:
-        """Whether each batch is made by one worker."""
+        """True if each batch is made by one worker."""
         return bool(self.w[W.LOCAL])
 
     @property
     def seed(self) -> int:
-        """What, with the epoch and the index, a sample's random numbers come from."""
+        """The seed from which, with the epoch and the index, a sample's random numbers come."""
         return self.w[W.SEED]
 
     @property
     def first_run(self) -> int:
-        """What the trace calls the iteration's first epoch."""
+        """The number that the trace has for the iteration's first epoch."""
         return self.w[W.RUN]
 
     @property
@@ -78,7 +79,7 @@ class LaneFacts(SlotView):
         return self.w[W.THRESHOLD]
 
     def account(self, operations: int) -> Words:
-        """What so many operations of this lane cost: see ``headrace.plan.operations``."""
+        """The words that hold the costs of so many operations of this lane: see ``headrace.plan.operations``."""
         first = self.dims.account(self.lane_number)
         return self.w[first : first + (operations + 1) * W.COSTS]
 
@@ -87,16 +88,17 @@ class LaneFacts(SlotView):
         return GroupFacts(w[at + W.G_COUNT], w[at + W.G_KIND], w[at + W.G_SERIAL], w[at + W.G_EPOCH])
 
     def indices(self, group: int, count: int) -> list[int]:
-        """Its first ``count`` indices, where they are not pickled."""
+        """The group's first ``count`` indices, where they are not pickled."""
         first = self.dims.index(group)
         return self.w[first : first + count].tolist()
 
     def is_repeated(self, group: int, position: int) -> bool:
-        """Whether a sample is made again, after a death."""
+        """True if a sample is made again, after a death."""
         return E.deaths(self.w[self.dims.ticket(group) + position]) > 0
 
     def begin(self, position: int, now: int) -> bool:
-        """It makes this one of its tickets from ``now`` on (nanoseconds): a death is held against it.
+        """Begin with this one of the lane's tickets, which it makes from ``now`` on (nanoseconds): a death is held
+        against it.
 
         False when this one and the rest were taken away.
         """
@@ -107,20 +109,20 @@ class LaneFacts(SlotView):
         return position < w[lane + W.L_END]
 
     def expect(self, now: int) -> None:
-        """All its tickets are made together, the last of which begins then."""
+        """Note that all the lane's tickets are made together, the last of which begins at ``now``."""
         self.w[self.lane + W.L_WHOLE] = 1
         self.w[self.lane + W.L_BEGAN] = now
 
     def end(self, position: int) -> None:
-        """All tickets before this one are made: a death is nobody's fault any more."""
+        """Note that all tickets before this one are made: a death is nobody's fault any more."""
         self.w[self.lane + W.L_POS] = position
 
     def collate_alone(self, slot: int) -> None:
-        """It collates the batch it made alone: from here on a death is held against the collation."""
+        """Note that the lane collates the batch it made alone: from here on a death is held against the collation."""
         self.w[self.lane + W.L_COLLATE] = E.some(slot)
 
     def drop_collation(self) -> None:
-        """It collates nothing."""
+        """Note that the lane collates nothing."""
         self.w[self.lane + W.L_COLLATE] = 0
 
     def ticket(self, slot: int, row: int) -> tuple[int, int]:
@@ -132,5 +134,5 @@ class LaneFacts(SlotView):
         return self.w[self.dims.group(group) + W.G_BLOB]
 
     def use_blob(self, group: int, used: int) -> None:
-        """So many of them are from now on. The lock is held."""
+        """Note that so many bytes of a group's blob are in use from now on. The lock is held."""
         self.w[self.dims.group(group) + W.G_BLOB] = used

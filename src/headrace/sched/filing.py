@@ -1,4 +1,5 @@
-"""What a lane files in the ledger: samples it has written to their rows, those that failed, batches it has collated.
+"""Filing of a lane's work in the ledger: samples it has written to their rows, those that failed, batches it has
+collated.
 
 Whoever files the last row of a slot makes it ready, or is told to collate it. The lock is held. A worker may be killed
 between any two stores: see ``headrace.sched.lane``.
@@ -19,7 +20,7 @@ def _filled(value: int, count: int) -> "array[int]":
 
 
 def check(facts: LaneFacts, written: Written) -> None:
-    """IndexError or ValueError where that cannot have been written. Without the lock."""
+    """Raise IndexError or ValueError where that cannot have been written. Without the lock."""
     slot, first, count, group, start, objects = written
     facts.dims.check_slot(slot)
     facts.dims.check_group(group)
@@ -91,13 +92,13 @@ def fail(facts: LaneFacts, number: int, position: int, blob: int, slot: int) -> 
 
 
 def release(facts: LaneFacts) -> None:
-    """The lane holds no ticket any more."""
+    """Note that the lane holds no ticket any more."""
     facts.w[facts.lane + W.L_GROUP] = 0
     facts.w[facts.lane + W.L_SLOT] = 0
 
 
 def ready(facts: LaneFacts, slot: int, offset: int, size: int, *, failed: bool) -> bool:
-    """The collated object of a slot stands at ``offset``; whether the consumer must be woken."""
+    """The collated object of a slot stands at ``offset``; whether the trainer must be woken."""
     w, at = facts.w, facts.dims.slot(slot)
     w[facts.lane + W.L_COLLATE] = 0
     if facts.stale or w[at + W.S_STATUS] != W.COLLATING:
@@ -150,17 +151,17 @@ def _advance(facts: LaneFacts, slot: int, resolved: int, *, needs_collation: boo
 
 
 def _ends(facts: LaneFacts, unresolved: int) -> bool:
-    """Whether this was the last ticket and the consumer sleeps: where some failed, batches are short of rows."""
+    """True if this was the last ticket and the trainer sleeps: where some failed, batches are short of rows."""
     return unresolved == W.UNRESOLVED and facts.w[unresolved] == 0 and _answers(facts, W.ANY)
 
 
 def _unresolved(facts: LaneFacts, epoch: int) -> int:
-    """Where the tickets of an epoch are counted."""
+    """The word in which the tickets of an epoch are counted."""
     return W.UNRESOLVED if epoch == facts.w[W.EPOCH] else W.UNRESOLVED_NEXT
 
 
 def _answers(facts: LaneFacts, event: int) -> bool:
-    """Whether the consumer sleeps for this event; it is woken once."""
+    """True if the trainer sleeps for this event; it is woken once."""
     awaited = facts.w[W.AWAITED]
     if awaited == W.NOTHING or (awaited != event and W.ANY not in (awaited, event)):
         return False

@@ -1,4 +1,4 @@
-"""What lanes measure of samples, and the numbers that follow from it. Methods that write want the lock held."""
+"""Measurements of samples by lanes, and the numbers that follow from them. Methods that write want the lock held."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from headrace.sched.words import Dims, Words
 
 
 class Costs(NamedTuple):
-    """What samples took."""
+    """Costs of the samples that were finished."""
 
     histogram: list[int]
     finished: int
     slow: int
-    """Those of them that took longer than the threshold in force."""
+    """The finished samples that took longer than the threshold in force."""
     returns: int
     """Lanes that came back from aside."""
     excess: int
@@ -21,7 +21,7 @@ class Costs(NamedTuple):
 
 
 class Gauges:
-    """Those of a run."""
+    """The gauges of a run."""
 
     def __init__(self, words: Words, dims: Dims) -> None:
         self._w, self._dims = words, dims
@@ -51,11 +51,11 @@ class Gauges:
 
     @property
     def generation(self) -> int:
-        """Counts epochs, and each time that one is begun again."""
+        """A count of epochs, and of each time that one is begun again."""
         return self._w[W.GENERATION]
 
     def name_run(self, number: int) -> None:
-        """What the trace calls the iteration's first epoch."""
+        """Set the number that the trace has for the iteration's first epoch."""
         self._w[W.RUN] = number
 
     def costs(self) -> Costs:
@@ -68,15 +68,15 @@ class Gauges:
         return self._w[W.FINISHED], self._w[W.SLOW]
 
     def restart_counts(self) -> None:
-        """They are counted from 0 again."""
+        """Count samples finished and slow ones from 0 again."""
         self._w[W.FINISHED] = self._w[W.SLOW] = 0
 
     def restart_returns(self) -> None:
-        """Lanes that come back from aside are counted from 0 again."""
+        """Count lanes that come back from aside from 0 again."""
         self._w[W.RETURNS] = self._w[W.EXCESS] = 0
 
     def fade(self, histogram: Sequence[int]) -> None:
-        """Old costs count for less."""
+        """Have old costs count for less."""
         for cost_bin, count in enumerate(histogram):
             self._w[W.HISTOGRAM + cost_bin] = count
 
@@ -86,7 +86,7 @@ class Gauges:
         return found
 
     def accounts(self, operations: int) -> list[list[int]]:
-        """What so many operations cost, lane by lane: see ``headrace.plan.operations``."""
+        """The costs of so many operations, lane by lane: see ``headrace.plan.operations``."""
         found = []
         for lane in range(self._w[W.LANES]):
             first = self._dims.account(lane)

@@ -13,7 +13,7 @@ class Drawing(Protocol):
         """The next item. Raises ``StopIteration`` at the end; where it raises, nothing was drawn."""
 
     def state(self) -> dict[str, Any]:
-        """Where it stands."""
+        """The state of the order, as far as it was drawn."""
 
 
 class Groups:
@@ -51,7 +51,7 @@ class Groups:
         return list(item) if self._batched else [item]
 
     def ask(self) -> None:
-        """Nothing takes time here but the order."""
+        """Do nothing: nothing takes time here but the order."""
 
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``."""
@@ -66,8 +66,8 @@ class Groups:
         return {"pending": owed + waiting, "order": self._order.state()}
 
     def wakes(self) -> tuple[int, int]:
-        """Nothing announces itself."""
+        """No descriptor: nothing announces itself."""
         return -1, 0
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""

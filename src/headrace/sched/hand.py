@@ -30,19 +30,19 @@ class Delivered(NamedTuple):
 
 
 class Hand(Generic[Then]):
-    """What ``next()`` is about to return or to raise."""
+    """A batch or an error that ``next()`` is about to return or to raise."""
 
     __slots__ = ("delivered", "load", "then")
 
     def __init__(self, load: tuple[Any, ...] | BaseException | None, then: Then, delivered: Delivered) -> None:
         """``load``: the batch, first in a tuple, or an error. ``then``: what the run notes once it was delivered."""
         self.load = load
-        """None: it was delivered."""
+        """The batch or error; None: it was delivered."""
         self.then, self.delivered = then, delivered
 
 
 Hands = deque[Hand[Then]]
-"""Those of a run, oldest first: not delivered, or delivered and not noted yet."""
+"""The hands of a run, oldest first: not delivered, or delivered and not noted yet."""
 
 
 def waiting(hands: Hands[Then]) -> Hand[Then] | None:
@@ -54,17 +54,17 @@ def waiting(hands: Hands[Then]) -> Hand[Then] | None:
 
 
 class EpochRun(Protocol):
-    """One epoch."""
+    """The run of one epoch."""
 
     @property
     def hands(self) -> Hands[Any]:
-        """What ``next`` returned and was not delivered, or not noted as such; oldest first."""
+        """The hands that ``next`` returned and that were not delivered, or not noted as such; oldest first."""
 
     def next(self, *, block: bool = True) -> Any:
         """The next batch or error, in a hand; or StopIteration."""
 
     def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here."""
+        """The state needed to go on from here."""
 
     def abandon(self) -> None:
         """Give up the rest."""

@@ -1,8 +1,8 @@
-"""What a worker does with the ledger: it takes tickets (``taking``), claims rows (``claims``), files what it made
+"""A worker's use of the ledger: it takes tickets (``taking``), claims rows (``claims``), files what it made
 (``filing``); what it reads there are its ``facts``.
 
-A worker may be killed between any two stores, and the others may go on for a while before the consumer notices. Then
-it recomputes everything derived from the primary facts: ticket states, row states, what living lanes hold. Whatever is
+A worker may be killed between any two stores, and the others may go on for a while before the trainer notices. Then it
+recomputes everything derived from the primary facts: ticket states, row states, what living lanes hold. Whatever is
 taken and held by nobody is queued again, so a ticket is first taken and then held: no two lanes ever hold the same one.
 Until the repair, counts may only err on the safe side: UNRESOLVED goes down last, FAILURES up first.
 """
@@ -19,7 +19,7 @@ from headrace.sched.words import Dims, Words
 
 
 class LaneLedger:
-    """One worker's. Its methods take the lock."""
+    """A worker's view of the ledger. Its methods take the lock."""
 
     def __init__(self, words: Words, dims: Dims, lane: int, lock: AbstractContextManager[Any] | None = None) -> None:
         """``words`` is shared; nothing is written until a method is called. ``lock`` excludes the others."""
@@ -52,14 +52,15 @@ class LaneLedger:
             return Visit(*taken, outcome.wake)
 
     def end_long(self) -> int:
-        """A chunk that took long is made: where the tickets end that were not taken away."""
+        """End a chunk that took long; return where the tickets end that were not taken away."""
         w, lane = self.facts.w, self.facts.lane
         with self.lock:
             w[lane + W.L_POS] = w[lane + W.L_END]
             return w[lane + W.L_END]
 
     def claim(self, want: int, layout: int, room: Room) -> tuple[int, RowSpan]:
-        """Free order: up to ``want`` rows for samples of this layout; -1 for those that travel as objects.
+        """Claim, in free order, up to ``want`` rows for samples of this layout; -1 for those that travel as
+        objects.
 
         ``room`` is asked outside the lock.
         """
@@ -78,7 +79,7 @@ class LaneLedger:
             return claims.claim(self.facts, want, self._sized)
 
     def give_back(self) -> None:
-        """Free order: the rows last claimed will not be written; they are for others."""
+        """Give back the rows last claimed, in free order: they will not be written and are for others."""
         with self.lock:
             claims.give_back(self.facts)
 
@@ -117,7 +118,7 @@ class LaneLedger:
             return filing.fail(self.facts, tickets.group, position, file(), tickets.slot)
 
     def ready(self, slot: int, offset: int, size: int, *, failed: bool) -> bool:
-        """The collated object of a slot stands at ``offset``; whether the consumer must be woken."""
+        """The collated object of a slot stands at ``offset``; whether the trainer must be woken."""
         self.facts.dims.check_slot(slot)
         with self.lock:
             return filing.ready(self.facts, slot, offset, size, failed=failed)

@@ -1,4 +1,4 @@
-"""Which operation of the ledger follows which in a lane: events in, commands out.
+"""The order in which operations of the ledger follow each other in a lane: events in, commands out.
 
 ``next()`` visits the ledger once at most and says what is to be done outside it; what was done is told before it is
 called again. A lane may be killed inside any of these calls and between any two of them. There are no samples here:
@@ -20,7 +20,7 @@ Failures = list[tuple[int, File]]
 
 @dataclass(frozen=True, slots=True)
 class RingConsumer:
-    """Wake the consumer."""
+    """Wake the trainer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ RING, SLEEP, STOP, PLACE = RingConsumer(), Sleep(), Stop(), PlaceSamples()
 LaneCommand = (
     GoOn | RingConsumer | Sleep | Stop | Make | MakeWhole | PlaceSamples | WriteRows | CollateSlot | CollateWhole
 )
-"""What a lane does before it asks again."""
+"""A lane's next action, before it asks again."""
 
 
 class LaneMachine:
-    """One lane's."""
+    """The machine of one lane."""
 
     def __init__(
         self, ledger: LaneLedger, pace: Pace, *, alone: bool, patience: int = CUT_NS, story: LaneStory | None = None
@@ -112,7 +112,7 @@ class LaneMachine:
         self._result: tuple[int, int, bool] | None = None  # of a collation, to be filed
 
     def next(self) -> LaneCommand:
-        """What is to be done now."""
+        """The command to be carried out now."""
         if self._then is not GO_ON:
             then, self._then = self._then, GO_ON
             return then
@@ -157,11 +157,13 @@ class LaneMachine:
             self._story.tell(LaneTold.MADE, first, end, more=elapsed)
 
     def expect(self, now: int) -> None:
-        """All tickets of a batch are made in one call, which begins: the last one when the others should be done."""
+        """Note that a call begins which makes all tickets of a batch: the last one when the others should be done."""
         self._facts.expect(now + int(self._pace.cost * 1e9) * (self.tickets.end - 1))
 
     def made_whole(self, made: list[int], failed: Failures, elapsed: int, *, collate: bool) -> None:
-        """Of a batch, positions ``made`` were. ``collate``: as they are; else they are placed as others are."""
+        """Note that of a batch, positions ``made`` were made. ``collate``: as they are; else they are placed as
+        others are.
+        """
         self._facts.end(self.tickets.end)
         self._note(elapsed, self.tickets.end, 0)
         self._failures = failed
@@ -207,7 +209,7 @@ class LaneMachine:
             self._story.tell(LaneTold.FAILED, position, position + 1)
 
     def collated(self, offset: int, size: int, failed: bool) -> None:
-        """What the slot's samples became stands there; ``failed``: it is an error."""
+        """Note that what the slot's samples became stands at ``offset``; ``failed``: it is an error."""
         self._result = offset, size, failed
 
     def _visit(self) -> LaneCommand:

@@ -1,4 +1,4 @@
-"""What passes between a lane and the ledger: what it did, what it is to do next."""
+"""Messages between a lane and the ledger: what it did, what it is to do next."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -7,28 +7,29 @@ from typing import NamedTuple
 Room = Callable[[int], int]
 """Bytes that the rows of a slot take, from their number."""
 File = Callable[[], int]
-"""Puts a sample's error where the consumer reads it, and returns where that is; called with the lock held."""
+"""Puts a sample's error where the trainer reads it, and returns where that is; called with the lock held."""
 
 ALL = 1 << 20
 
 
 class Next(IntEnum):
-    """What a lane does after a visit to the ledger."""
+    """Actions of a lane after a visit to the ledger."""
 
     ASLEEP = 0
     """Nothing is there for it: it sleeps until it is woken."""
     TICKETS = 1
-    """It makes samples."""
+    """The lane makes samples."""
     COLLATE = 2
-    """It collates a batch whose samples are all there."""
+    """The lane collates a batch whose samples are all there."""
     STOP = 3
     COMPLETED = 4
-    """It collates the batch that it has completed just now. The tickets are still held, and what they cost was not
-    filed."""
+    """The lane collates the batch it has completed just now. The tickets are still held, and what they cost was not
+    filed.
+    """
 
 
 class ClaimResult(IntEnum):
-    """What became of a claim for rows."""
+    """Outcomes of a claim for rows."""
 
     NO_ROW = 0
     """All are taken: the lane sleeps until it is woken."""
@@ -40,7 +41,7 @@ class ClaimResult(IntEnum):
 
 
 class TakeRule(IntEnum):
-    """How a lane decides how many tickets to take."""
+    """Rules by which a lane decides how many tickets to take."""
 
     EVERYTHING = 0
     """A group at a time."""
@@ -50,7 +51,7 @@ class TakeRule(IntEnum):
 
 
 class TakeSize(NamedTuple):
-    """How many tickets a lane takes at once."""
+    """The number of tickets that a lane takes at once."""
 
     rule: TakeRule
     chunk: int = 1
@@ -72,11 +73,11 @@ class Written(NamedTuple):
     group: int
     start: int
     objects: list[int] | None
-    """Where they stand if not in place."""
+    """The offsets of samples that are not in place."""
 
 
 class Visit(NamedTuple):
-    """What follows from a visit: for ``TICKETS`` which, and their ``slot``, or -1 when rows are claimed later; for the
+    """The outcome of a visit: for ``TICKETS`` which, and their ``slot``, or -1 when rows are claimed later; for the
     collation of a batch its ``slot``.
     """
 
@@ -86,7 +87,7 @@ class Visit(NamedTuple):
     end: int
     slot: int
     wake: bool
-    """The consumer must be woken."""
+    """The trainer must be woken."""
 
 
 class Tickets(NamedTuple):
@@ -108,7 +109,7 @@ class RowSpan(NamedTuple):
 
 
 class Filed(NamedTuple):
-    """What follows from a finished step: a slot to collate (or -1), and whether the consumer must be woken."""
+    """The outcome of a finished step: a slot to collate (or -1), and whether the trainer must be woken."""
 
     collate: int
     wake: bool

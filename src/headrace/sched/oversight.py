@@ -1,4 +1,4 @@
-"""What the consumer does about lanes: who is woken, whose sample is slow, whose place or work goes to others.
+"""The trainer's oversight of lanes: who is woken, whose sample is slow, whose place or work goes to others.
 
 The lock is held, where nothing else is said.
 """
@@ -41,7 +41,8 @@ def rouse(ledger: ConsumerView, lanes: int, most: int = W.NEVER) -> list[int]:
 def becomes_slow(
     ledger: ConsumerView, lanes: int, now: int, threshold: int, *, before_others: bool = False
 ) -> int | None:
-    """When the first sample under way will have taken ``threshold``; None while all lanes sleep or are aside.
+    """The time when the first sample under way will have taken ``threshold``; None while all lanes sleep or are
+    aside.
 
     ``before_others``: only those that their lanes took with others, which wait. Without the lock: a hint.
     """
@@ -117,13 +118,13 @@ def _under_way(ledger: ConsumerView, lanes: int, now: int, threshold: int) -> It
 
 
 def _has_rest(ledger: ConsumerView, at: int) -> bool:
-    """Whether a lane took tickets with the one it is at that can be taken away; ``at``: where its words are."""
+    """True if a lane took tickets with the one it is at that can be taken away; ``at``: where its words are."""
     w = ledger.w
     return w[at + W.L_POS] + 1 < w[at + W.L_END] and not w[at + W.L_WHOLE] and not w[W.LOCAL]
 
 
 def idle(ledger: ConsumerView, lanes: int) -> int:
-    """How many lanes have a place and found no ticket to take. Without the lock: a hint."""
+    """The number of lanes that have a place and found no ticket to take. Without the lock: a hint."""
     w, asleep = ledger.w, 0
     for at in map(ledger.dims.lane, range(lanes)):
         asleep += w[at + W.L_WAITING] == W.FOR_WORK and w[at + W.L_ROLE] == W.WORKING
@@ -131,7 +132,7 @@ def idle(ledger: ConsumerView, lanes: int) -> int:
 
 
 def count_aside(ledger: ConsumerView, lanes: int) -> int:
-    """How many lanes are aside."""
+    """The number of lanes that are aside."""
     return sum(ledger.w[ledger.dims.lane(lane) + W.L_ROLE] == W.ASIDE for lane in range(lanes))
 
 

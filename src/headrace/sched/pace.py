@@ -1,4 +1,4 @@
-"""How many tickets a lane takes at once, from what its samples took."""
+"""The number of tickets that a lane takes at once, from what its samples took."""
 
 from headrace.sched.moves import TakeRule, TakeSize
 
@@ -8,7 +8,7 @@ EVEN_SECONDS, EVEN = 0.016, 4.0
 """And for this long while none took so many times what they take on average: then nothing waits behind a slow one. With
 samples of a millisecond all that is done between two chunks costs as much as writing the rows of one."""
 FORGETS = 0.98
-"""By this factor a chunk's worst sample counts less with every further chunk."""
+"""Factor by which a chunk's worst sample counts less with every further chunk."""
 CUT_NS = 5_000_000
 """A lane that was shorter than this at a chunk had nothing of it taken away, and ends it without asking."""
 WHOLE_SECONDS = 0.02
@@ -16,7 +16,7 @@ WHOLE_SECONDS = 0.02
 
 
 class Pace:
-    """One lane's."""
+    """The pace of one lane."""
 
     def __init__(self, rule: TakeRule, lanes: int) -> None:
         """``lanes``: those that share a group's tickets."""
@@ -34,11 +34,11 @@ class Pace:
             self._worst = max(FORGETS * self._worst, worst / 1e9)
 
     def wrote(self, cost: int) -> None:
-        """Samples took ``cost`` nanoseconds each to be put into their rows."""
+        """Note that samples took ``cost`` nanoseconds each to be put into their rows."""
         self._writing = 0.8 * self._writing + 0.2 * cost / 1e9
 
     def size(self) -> TakeSize:
-        """How many tickets to take next."""
+        """The number of tickets to take next."""
         if self._rule == TakeRule.EVERYTHING or self.cost == 0.0:
             return TakeSize(self._rule)
         each = self.cost + self._writing

@@ -1,4 +1,4 @@
-"""How a batch gets into the ledger: its slot is opened, its tickets are queued, lanes are woken for them.
+"""Publication of a batch in the ledger: its slot is opened, its tickets are queued, lanes are woken for them.
 
 The lock is held.
 """
@@ -17,10 +17,10 @@ from headrace.sched.slots import ConsumerView
 
 
 class IndexKind(IntFlag):
-    """How the indices of a group are written."""
+    """Ways in which the indices of a group are written."""
 
     INTEGERS = W.INTEGERS
-    """As words."""
+    """Indices as words."""
     PICKLED = W.PICKLED
     """In its blob."""
     PLANNED = W.PLANNED
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
     """Tickets of the group."""
     kind: IndexKind
-    """How its indices are written."""
+    """The way its indices are written."""
     blob: int
     """Bytes that its blob begins with."""
     free_order: bool
@@ -86,7 +86,7 @@ def _open(ledger: ConsumerView, slot: int, expected: int, epoch: int, *, collate
 
 
 def _forget_holes(ledger: ConsumerView, slot: int) -> None:
-    """A batch closed at the end of an epoch may have left some behind."""
+    """Forget the holes that a batch closed at the end of an epoch may have left behind."""
     w, first = ledger.w, ledger.dims.hole
     kept = [hole for hole in w[first : first + w[W.HOLES]].tolist() if E.parts(hole)[0] != slot]
     w[first : first + len(kept)] = array("q", kept)
@@ -111,7 +111,7 @@ def _queue(ledger: ConsumerView, batch: Batch, epoch: int, ahead: Sequence[int])
 
 
 def _offer(ledger: ConsumerView, slot: int) -> None:
-    """Free order: a slot for the next finishers."""
+    """Offer a slot to the next finishers, in free order."""
     ledger.w[ledger.dims.slot(slot) + W.S_NUMBER] = ledger.w[W.FILL_TAIL]
     ledger.w[ledger.dims.fill + ledger.w[W.FILL_TAIL] % ledger.dims.ring] = slot
     ledger.w[W.FILL_TAIL] += 1

@@ -12,12 +12,12 @@ from headrace.sched.slots import ConsumerView
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was put right after a lane died."""
+    """The result of a repair after a lane died."""
 
     ticket: tuple[int, int] | None
     """(group, position) the lane was working on."""
     deaths: int
-    """How often that sample has now taken a worker with it."""
+    """The number of times that sample has now taken a worker with it."""
     collating: int
     """The slot it was collating, or -1."""
     reissued: list[tuple[int, int]]
@@ -30,7 +30,7 @@ def count_lanes(ledger: ConsumerView, lanes: int) -> None:
 
 
 def complete(ledger: ConsumerView, slot: int) -> None:
-    """All rows of a slot are there that will be: it is ready, or queued for whoever collates it."""
+    """Complete a slot whose rows are all there that will be: it is ready, or queued for whoever collates it."""
     w, at = ledger.w, ledger.dims.slot(slot)
     if w[at + W.S_COLLATE]:
         w[at + W.S_STATUS] = W.COLLATING
@@ -61,7 +61,7 @@ def end_claims(ledger: ConsumerView, lane: int) -> tuple[tuple[int, int] | None,
 
 
 def holds(ledger: ConsumerView, lane: int) -> bool:
-    """Whether a lane's claim on tickets is one of this epoch, on the group that has this number now."""
+    """True if a lane's claim on tickets is one of this epoch, on the group that has this number now."""
     w = ledger.w
     if not w[lane + W.L_GROUP] or w[lane + W.L_GENERATION] != w[W.GENERATION]:
         return False
@@ -69,7 +69,7 @@ def holds(ledger: ConsumerView, lane: int) -> bool:
 
 
 def _count_made(ledger: ConsumerView, lane: int) -> None:
-    """Streams: a batch that became ready counts as made, although the lane died before it counted it."""
+    """Count a batch of a stream that became ready as made, although the lane died before it counted it."""
     w, made = ledger.w, ledger.w[lane + W.L_MADE]
     slot = w[lane + W.LANE + made % W.STREAM_RING]
     if made < w[lane + W.L_QUOTA] and w[lane + W.L_SLOT] == E.some(slot) and ledger.is_ready(slot):
@@ -138,7 +138,7 @@ def _blame_collation(ledger: ConsumerView, slot: int, groups: list[int]) -> int:
 
 
 def _repair_slot(ledger: ConsumerView, slot: int, lanes: int) -> None:
-    """Rows are the facts; ticket states and counts follow from them."""
+    """Repair a slot from its rows, which are the facts; ticket states and counts follow from them."""
     w, dims, at = ledger.w, ledger.dims, ledger.dims.slot(slot)
     if w[at + W.S_STATUS] in (W.FILLING, W.COLLATING):
         _undo_whole(ledger, slot)

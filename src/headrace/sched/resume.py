@@ -1,11 +1,11 @@
-"""How far one worker's stream had come, and so what it is taken up from."""
+"""Progress of one worker's stream, and so what it is taken up from."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 
 class Note(NamedTuple):
-    """What a lane left beside a batch, or where its stream ended: what can be said of it after that."""
+    """A note that a lane left beside a batch, or where its stream ended: what can be said of it after that."""
 
     state: Any
     began: bytes | None
@@ -14,7 +14,7 @@ class Note(NamedTuple):
 
 
 class SlotContents(NamedTuple):
-    """What is in the memory of a slot that is ready, beside the batch."""
+    """The contents of the memory of a slot that is ready, beside the batch."""
 
     fatal: bool = False
     """An error that took nothing of the stream: the same batch is still to come."""
@@ -23,23 +23,23 @@ class SlotContents(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """For an iterable dataset: how far this worker's stream had come."""
+    """The point that one worker's stream of an iterable dataset had come to."""
 
     batches: int = 0
     """Made and delivered before; made again and dropped unless there is a state."""
     state: Any = None
-    """What the dataset's or its iterator's ``state_dict`` returned after those."""
+    """The state that the dataset's or its iterator's ``state_dict`` returned after those."""
     ended: bool = False
     """Nothing came after those."""
     began: bytes | None = None
     """The worker's random generators when its stream began, where they were not those of a new worker."""
     random: bytes | None = None
-    """Those after the batches, where they had been drawn from."""
+    """The generators after the batches, where they had been drawn from."""
     generation: int = 0
     """The epoch this is about; a worker that begins with a later one starts at the beginning."""
 
     def told(self) -> dict[str, Any]:
-        """What a loader's state has of it."""
+        """The part of it that a loader's state has."""
         return {name: getattr(self, name) for name in ("batches", "ended", "state", "began", "random")}
 
     def after(self, read: SlotContents, *, last: bool) -> "Resume":

@@ -12,11 +12,11 @@ class LaneStates:
         self._w, self._dims = words, dims
 
     def open(self) -> None:
-        """Nobody is at work."""
+        """Note that no lane is at work."""
         self._w[W.FOREGROUND] = 0
 
     def add(self, lane: int) -> None:
-        """A lane that has had no worker yet in this run."""
+        """Add a lane that has had no worker yet in this run."""
         for word in range(self._dims.lane(lane), self._dims.lane(lane + 1)):
             self._w[word] = 0
         if self._dims.told:
@@ -27,15 +27,17 @@ class LaneStates:
         self._w[self._dims.lane(lane) + W.L_STAGE] = W.STARTING
 
     def is_at_work(self, lane: int) -> bool:
-        """Whether its worker has come that far."""
+        """True if the lane's worker has come to work."""
         return self._w[self._dims.lane(lane) + W.L_STAGE] == W.AT_WORK
 
     def is_initializing(self, lane: int) -> bool:
-        """Whether its worker is in ``worker_init_fn``."""
+        """True if the lane's worker is in ``worker_init_fn``."""
         return self._w[self._dims.lane(lane) + W.L_STAGE] == W.INITIALIZING
 
     def begun(self, lane: int) -> int:
-        """When the sample it makes was begun, in nanoseconds of the monotonic clock; 0 when it makes none."""
+        """The time at which the sample that a lane makes was begun, in nanoseconds of the monotonic clock; 0 when
+        it makes none.
+        """
         w, at = self._w, self._dims.lane(lane)
         making = w[at + W.L_GROUP] and w[at + W.L_POS] < w[at + W.L_END] and not w[at + W.L_WAITING]
         return w[at + W.L_BEGAN] if making else 0
@@ -49,9 +51,9 @@ class LaneStates:
         return w[self._dims.index(group) + w[at + W.L_POS]]
 
     def stop(self) -> None:
-        """Lanes leave when they next visit the ledger."""
+        """Have lanes leave when they next visit the ledger."""
         self._w[W.STOP] = 1
 
     def stopped(self) -> None:
-        """They have left."""
+        """Note that the lanes have left."""
         self._w[W.STOP] = 0

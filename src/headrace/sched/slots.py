@@ -1,4 +1,4 @@
-"""What is known of a slot: read by whoever holds it, without the lock."""
+"""Facts of a slot, read by whoever holds it, without the lock."""
 
 from headrace.sched import encoding as E
 from headrace.sched import words as W
@@ -33,7 +33,7 @@ class SlotView:
         return E.layout_in(self.w[self.dims.slot(slot) + W.S_LAYOUT])
 
     def object_at(self, slot: int, row: int) -> int:
-        """Where in it the sample of a row stands that holds one; -1 where it is in place."""
+        """The offset in the slot of the sample of a row that holds one; -1 where it is in place."""
         state = self.w[self.dims.row_state(slot) + row]
         return E.offset(state) if E.kind(state) == W.AS_OBJECT else -1
 
@@ -44,24 +44,24 @@ class SlotView:
         return [row for row, state in enumerate(states) if E.kind(state) in (W.IN_PLACE, W.AS_OBJECT)]
 
     def result(self, slot: int) -> int:
-        """Where what was collated stands; -1 where nothing was."""
+        """The offset of what was collated; -1 where nothing was."""
         at = self.dims.slot(slot)
         return self.w[at + W.S_RESULT] if self.w[at + W.S_RESULT_BYTES] else -1
 
     def is_error(self, slot: int) -> bool:
-        """Whether what was collated is an error."""
+        """True if what was collated is an error."""
         return bool(self.w[self.dims.slot(slot) + W.S_FAILED])
 
     def is_ready(self, slot: int) -> bool:
-        """Whether its batch can be taken."""
+        """True if the slot's batch can be taken."""
         return self.w[self.dims.slot(slot) + W.S_STATUS] == W.READY
 
     def is_filling(self, slot: int) -> bool:
-        """Whether it still wants rows."""
+        """True if the slot still wants rows."""
         return self.w[self.dims.slot(slot) + W.S_STATUS] == W.FILLING
 
     def is_kept(self, slot: int) -> bool:
-        """Whether a worker's user code refers to its memory: it is not used again as long as it does."""
+        """True if a worker's user code refers to the slot's memory: it is not used again as long as it does."""
         return self.w[self.dims.slot(slot) + W.S_KEPT] != 0
 
     def keep(self, slot: int, lane: int) -> None:
@@ -69,13 +69,15 @@ class SlotView:
         self.w[self.dims.slot(slot) + W.S_KEPT] = E.some(lane)
 
     def let_go(self, slot: int, lane: int | None = None) -> None:
-        """It does not any more. With ``lane``, only if it was that one's."""
+        """Note that user code does not refer to the slot's memory any more. With ``lane``, only if it was that
+        one's.
+        """
         at = self.dims.slot(slot) + W.S_KEPT
         if lane is None or self.w[at] == E.some(lane):
             self.w[at] = 0
 
 
 class ConsumerView(SlotView):
-    """The same, and who is told what the consumer does about tickets and lanes, if anybody is."""
+    """The same, and who is told what the trainer does about tickets and lanes, if anybody is."""
 
     story: Story | None = None

@@ -1,4 +1,4 @@
-"""Where groups of indices come from, and what a group is: all that the core knows of orders, caches and networks."""
+"""Sources of groups of indices, and what a group is: all that the core knows of orders, caches and networks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,23 +9,23 @@ from headrace.sched.hand import NotYet
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """One batch of indices as it was drawn."""
+    """A batch of indices as it was drawn."""
 
     indices: list[Any]
     made_of: Sequence[Any] = ()
-    """Of each sample, what it is made of besides its index; empty where there is no such thing."""
+    """The parts that each sample is made of besides its index; empty where there is no such thing."""
     pack: Callable[[Sequence[Any]], bytes] | None = None
     """Writes ``made_of`` for the process that makes the samples."""
     release: Callable[[Iterable[int]], None] | None = None
     """Told of positions that are settled; also more than once."""
     number: int = -1
-    """Its number in the ledger, while it is in the book."""
+    """The group's number in the ledger, while it is in the book."""
     owed: set[int] = field(default_factory=set)
     """Positions that were neither delivered nor given up."""
 
     @property
     def notes(self) -> bytes:
-        """What the process that makes the samples is told of them."""
+        """The bytes that tell the process that makes the samples of them."""
         return b"" if self.pack is None else self.pack(self.made_of)
 
 
@@ -34,7 +34,7 @@ class Source(Protocol):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether all of the order is drawn ahead, so that the next epoch's may be asked for."""
+        """True if all of the order is drawn ahead, so that the next epoch's may be asked for."""
 
     def next(self) -> Group | NotYet | None:
         """The next group, which is the caller's; ``NOT_YET`` while it is under way, None at the end of the epoch.
@@ -46,7 +46,7 @@ class Source(Protocol):
         """Have what takes time brought for groups to come."""
 
     def put_back(self, groups: list[list[Any]]) -> None:
-        """These indices were drawn and not delivered, and come first again."""
+        """Put back indices that were drawn and not delivered; they come first again."""
 
     def state(self, owed: list[list[Any]]) -> dict[str, Any]:
         """For a resume: as ``pending``, what is ``owed`` and what waits here; as ``order``, where that stands."""

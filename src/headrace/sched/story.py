@@ -1,7 +1,7 @@
-"""What lanes and the consumer tell of tickets, slots and lanes, where the loader was asked to keep a story.
+"""The story that lanes and the trainer tell of tickets, slots and lanes, where the loader was asked to keep one.
 
 A lane writes records of fixed size to a ring of its own among the words: nobody waits for it, and what it wrote is
-there after a SIGKILL. A record counts once it was written whole. The consumer puts names to what they say, adds what it
+there after a SIGKILL. A record counts once it was written whole. The trainer puts names to what they say, adds what it
 does itself, and has both in one log. Without a story there are no rings (``Dims.told``), and nobody asks.
 """
 
@@ -21,7 +21,9 @@ GROUPS = 1024
 
 
 class LaneTold(IntEnum):
-    """What a lane tells. What is in a record besides: when, the group's serial, positions, and see each."""
+    """Kinds of records that a lane tells. What is in a record besides: when, the group's serial, positions, and see
+    each.
+    """
 
     TOOK = 0
     MADE = 1
@@ -34,12 +36,12 @@ class LaneTold(IntEnum):
     COLLATED = 6
     """The batch."""
     MADE_BATCH = 7
-    """Of a stream: the batch, items."""
+    """A stream's: the batch, items."""
     ENDED = 8
 
 
 class LaneStory:
-    """One lane's records."""
+    """The story records of one lane."""
 
     def __init__(self, words: Words, dims: Dims, lane: int, clock: Callable[[], int]) -> None:
         """``clock``: nanoseconds. Where nobody asked for a story (``Dims.told``) there is no room for one."""
@@ -47,7 +49,9 @@ class LaneStory:
         self._ring, self._records = dims.story(lane), dims.told
 
     def tell(self, what: LaneTold, start: int, end: int, slot: int = -1, more: int = 0) -> None:
-        """It happened to the tickets [start, end) of the group held; ``slot``: where; ``more``: see ``LaneTold``."""
+        """Tell what happened to the tickets [start, end) of the group held; ``slot``: where; ``more``: see
+        ``LaneTold``.
+        """
         w, number = self._w, self._w[self._ring]
         batch = w[self._dims.slot(slot) + W.S_BATCH] if slot >= 0 else -1
         record = self._clock(), what, w[self._lane + W.L_SERIAL], start, end, batch, more
@@ -57,7 +61,7 @@ class LaneStory:
 
 
 class Story:
-    """The consumer's: of one run's memory, told to the loader's log."""
+    """The trainer's part of the story: of one run's memory, told to the loader's log."""
 
     def __init__(self, words: Words, dims: Dims, log: StoryLog) -> None:
         self._w, self._dims, self.log = words, dims, log
@@ -105,7 +109,7 @@ class Story:
         self.log.tell(f"worker {lane}", "died", why, self._named(lane, start, end))
 
     def queued_again(self, lane: int, tickets: Iterable[tuple[int, int]]) -> None:
-        """These (groups, positions) were held by a lane that died."""
+        """Tell that these (groups, positions), held by a lane that died, are queued again."""
         found = [index for group, at in tickets for index in self._index(group, at)]
         if found:
             self.log.tell("loader", "queued again", f"worker {lane}, which held it, died", found)
@@ -119,7 +123,7 @@ class Story:
         self.log.tell("loader", "reported", error or "it took its workers with it", [index])
 
     def begun_again(self, indices: Iterable[Any], why: str) -> None:
-        """What was under way is void; these are still owed."""
+        """Tell that what was under way is void; these indices are still owed."""
         self.gather()
         self.log.tell("loader", "begun again", why, indices)
 
@@ -178,7 +182,7 @@ class Story:
         return self._groups.get(self._w[self._dims.lane(lane) + W.L_SERIAL], ())[start:end]
 
     def _index(self, group: int, position: int) -> Sequence[Any]:
-        """That of a ticket; none where it is forgotten."""
+        """The index of a ticket; none where it is forgotten."""
         return self._groups.get(self._w[self._dims.group(group) + W.G_SERIAL], ())[position : position + 1]
 
 

@@ -1,4 +1,4 @@
-"""A lane that makes a stream of its own, batch by batch, as many as the consumer allows: events in, commands out.
+"""A lane that makes a stream of its own, batch by batch, as many as the trainer allows: events in, commands out.
 
 ``next()`` visits the ledger once at most and says what is to be done outside it, as the machine of other lanes does. A
 lane may be killed inside any of these calls and between any two of them: what it has made survives its death, what it
@@ -26,11 +26,11 @@ class MakeNext:
 
 
 StreamLaneCommand = RingConsumer | Sleep | Stop | MakeNext
-"""What a lane does before it asks again."""
+"""A lane's next action, before it asks again."""
 
 
 class StreamLaneMachine:
-    """One worker's. Its methods take the lock."""
+    """The machine of one worker's stream. Its methods take the lock."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class StreamLaneMachine:
         self.begins = True
         """An epoch has begun: so must its stream, with ``start``; then ``began``."""
         self.rings = False
-        """The consumer is to be woken, before anything else."""
+        """The trainer is to be woken, before anything else."""
 
     def next(self) -> StreamLaneCommand:
-        """What is to be done now."""
+        """The command to be carried out now."""
         if self.rings:
             self.rings = False
             return RING
@@ -77,15 +77,17 @@ class StreamLaneMachine:
 
     @property
     def start(self) -> Resume | None:
-        """What the stream is taken up from; None: its beginning. What is said of an epoch holds for no other."""
+        """The point that the stream is taken up from; None: its beginning. What is said of an epoch holds for no
+        other.
+        """
         return self.resume if self.resume.generation == self.w[self.lane + W.L_GENERATION] else None
 
     def began(self) -> None:
-        """Its stream is there: whatever comes next begins at the beginning."""
+        """Note that the lane's stream is there: whatever comes next begins at the beginning."""
         self.begins, self.resume = False, Resume()
 
     def made(self, batch: StreamBatch) -> None:
-        """The next batch is there, or why it is not."""
+        """Note that the next batch is there, or why it is not."""
         if self._story is not None:
             self._story.tell(LaneTold.MADE_BATCH, 0, 0, self._slot, batch.items)
         w, lane, at = self.w, self.lane, self.dims.slot(self._slot)
@@ -102,7 +104,7 @@ class StreamLaneMachine:
             self._answer()
 
     def ended(self, note: int) -> None:
-        """Nothing comes any more, which was found out over the slot. ``note``: as that of a batch."""
+        """Note that nothing comes any more, which was found out over the slot. ``note``: as that of a batch."""
         if self._story is not None:
             self._story.tell(LaneTold.ENDED, 0, 0)
         w, lane = self.w, self.lane
@@ -114,10 +116,10 @@ class StreamLaneMachine:
                 self._answer()
 
     def _is_void(self) -> bool:
-        """The epoch it works for was given up."""
+        """True if the epoch it works for was given up."""
         return self.w[self.lane + W.L_GENERATION] != self.w[W.GENERATION]
 
     def _answer(self) -> None:
-        """The consumer is woken once, by whoever comes first."""
+        """Have the trainer woken once, by whoever comes first."""
         self.rings = self.w[W.AWAITED] != W.NOTHING
         self.w[W.AWAITED] = W.NOTHING

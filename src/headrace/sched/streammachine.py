@@ -1,4 +1,5 @@
-"""Which operation of the ledger follows which in the consumer of one epoch of streams: events in, commands out.
+"""The order in which operations of the ledger follow each other in the trainer of one epoch of streams: events in,
+commands out.
 
 ``next()`` visits the ledger once at most and says what is to be done outside it, as an epoch's machine does. Streams
 cannot be begun again: how far each was taken stands in ``delivered`` and in the hands.
@@ -20,11 +21,11 @@ from headrace.sched.streams import DEATHS_ALLOWED, MOST_AHEAD, ConsumerStreams, 
 
 
 class StreamProgress(NamedTuple):
-    """How far the streams were delivered."""
+    """The progress of the streams as delivered."""
 
     streams: tuple[Resume, ...]
     turn: int
-    """Whose batch is next, unless that stream has ended."""
+    """The lane whose batch is next, unless that stream has ended."""
 
 
 class Made(NamedTuple):
@@ -36,7 +37,7 @@ class Made(NamedTuple):
 
 
 class StreamRules(NamedTuple):
-    """What holds for all streams of an epoch."""
+    """Rules that hold for all streams of an epoch."""
 
     in_order: bool
     ahead: int
@@ -70,11 +71,11 @@ class DeliverMade:
 
 
 StreamCommand = GoOn | Allow | Ring | CloseStream | DeliverMade | Wait | End
-"""What the consumer does before it asks again."""
+"""The trainer's next action, before it asks again."""
 
 
 class _StreamStep(IntEnum):
-    """Where the machine stands: the next thing to be looked at."""
+    """Steps of the machine: the next thing to be looked at."""
 
     ALLOW = 0
     ALLOWED = 1
@@ -106,7 +107,7 @@ class StreamMachine:
         self.delivered = StreamProgress(tuple(resumed), turn % lanes)
         """Up to what was settled."""
         self.left: list[bytes | None] = [None] * lanes
-        """Where the random generators of workers stand after their streams' ends, if they were drawn from."""
+        """The states of workers' random generators after their streams' ends, if they were drawn from."""
         self.queues: list[deque[int]] = [deque() for _ in range(lanes)]
         """The slots of each lane's batches to come, in order."""
         self._lane = 0  # the next one to look at, for whether it may have batches made
@@ -115,7 +116,7 @@ class StreamMachine:
 
     @property
     def reached(self) -> StreamProgress:
-        """How far the user has them. Right whenever it is asked for."""
+        """The progress of the streams as the user has them. Right whenever it is asked for."""
         now = self.delivered
         for hand in takewhile(lambda hand: hand.load is None, list(self._hands)):
             now = hand.then
@@ -123,7 +124,7 @@ class StreamMachine:
 
     @property
     def given(self) -> StreamProgress:
-        """Where streams stood after the last batch that was handed out."""
+        """The progress of the streams after the last batch that was handed out."""
         return self._hands[-1].then if self._hands else self.delivered
 
     def begin(self) -> None:
@@ -136,11 +137,11 @@ class StreamMachine:
         self._at = _StreamStep.LOOK
 
     def start_ahead(self) -> None:
-        """Only have batches made, as many as may be ahead; ``WAIT`` when that was done."""
+        """Have batches made only, as many as may be ahead; ``WAIT`` when that was done."""
         self._at, self._lane = _StreamStep.ALLOW, 0
 
     def next(self) -> StreamCommand:
-        """What is to be done now."""
+        """The command to be carried out now."""
         if self._at == _StreamStep.LOOK:
             return self._look()
         if self._at == _StreamStep.ALLOW:
@@ -148,17 +149,17 @@ class StreamMachine:
         return WAIT
 
     def allow(self, lane: int, slot: int) -> None:
-        """One batch more from this lane, into this slot."""
+        """Allow this lane one batch more, into this slot."""
         with self._ledger.lock:
             self._streams.allow(lane, slot)
             self.queues[lane].append(slot)
 
     def no_room(self, lane: int) -> None:
-        """No slot is free for it."""
+        """Note that no slot is free for it."""
         self._lane = lane + 1
 
     def after(self, made: Made, read: SlotContents) -> StreamProgress:
-        """Where streams stand once this was delivered, after all that was handed out before."""
+        """The progress of the streams once this was delivered, after all that was handed out before."""
         given, lane = self.given, made.lane
         resume = given.streams[lane].after(read, last=made.outcome.last)
         streams = (*given.streams[:lane], resume, *given.streams[lane + 1 :])
@@ -175,12 +176,12 @@ class StreamMachine:
         return dropped
 
     def give_up(self) -> None:
-        """What lanes do is void."""
+        """Forget the batches to come: what lanes do is void."""
         for queue in self.queues:
             queue.clear()
 
     def count_ready(self) -> tuple[int, int]:
-        """Of the batches to come: how many could be had now, and how many there are."""
+        """The number of batches to come that could be had now, and the number of all batches to come."""
         waiting = [slot for queue in self.queues for slot in queue]
         return sum(map(self._ledger.is_ready, waiting)), len(waiting)
 
@@ -193,8 +194,8 @@ class StreamMachine:
         return [Made(lane, slot, self._streams.outcome(slot)) for slot in islice(queue, count)]
 
     def successor(self, lane: int, made: Sequence[tuple[Made, SlotContents]]) -> Resume | None:
-        """What a new worker goes on from in the place of one that died and had ``made`` these; None: there is nothing,
-        for what the dead one had read cannot be had again.
+        """The point that a new worker goes on from in the place of one that died and had ``made`` these. None:
+        there is nothing, for what the dead one had read cannot be had again.
         """
         streams, rules = self.given.streams, self._rules
         resume = streams[lane]
@@ -214,7 +215,7 @@ class StreamMachine:
         return self._deaths[lane][1] > DEATHS_ALLOWED
 
     def _room(self) -> StreamCommand:
-        """As many are allowed to each stream as may be ahead."""
+        """Allow each stream as many batches as may be ahead."""
         for lane in range(self._lane, self._streams.lanes):
             if len(self.queues[lane]) < self._ahead and not self._streams.ended(lane):
                 self._lane = lane
@@ -224,7 +225,7 @@ class StreamMachine:
         return Ring(woken) if woken else GO_ON
 
     def _look(self) -> StreamCommand:
-        """Whether a batch can be delivered; lanes know that they are waited for if none can."""
+        """Look for a batch that can be delivered; lanes know that they are waited for if none can."""
         turn, lanes = self.given.turn, self._streams.lanes
         with self._ledger.lock:
             for lane in (*range(turn, lanes), *range(turn)):

@@ -1,4 +1,4 @@
-"""What the consumer does with the ledger of iterable datasets: lanes make batches of their own, as many as it allows.
+"""The trainer's use of the ledger of iterable datasets: lanes make batches of their own, as many as it allows.
 
 What a lane does is in ``streamlane``.
 """
@@ -17,22 +17,22 @@ DEATHS_ALLOWED = W.DEATHS_ALLOWED
 
 
 class StreamBatch(NamedTuple):
-    """What a lane made of its turn."""
+    """The outcome of a lane's turn."""
 
     items: int
     """Samples in it."""
     offset: int
     size: int
-    """Where it stands in its slot's memory, or the error in its place."""
+    """The place of the batch in its slot's memory, or of the error in its place."""
     failed: bool
     note: int = -1
-    """Where that stands which the stream can be taken up from after it; -1: nowhere."""
+    """The offset of the state that the stream can be taken up from after it; -1: nowhere."""
     last: bool = False
     """The stream ended while it was made."""
 
 
 class ConsumerStreams:
-    """The consumer's view of all streams. Methods want the lock held."""
+    """The trainer's view of all streams. Methods want the lock held."""
 
     def __init__(self, words: Words, dims: Dims, lanes: int) -> None:
         self.w, self.dims, self.lanes = words, dims, lanes
@@ -46,7 +46,7 @@ class ConsumerStreams:
             self.w[at + W.L_QUOTA], self.w[at + W.L_MADE], self.w[at + W.L_ENDED] = 0, 0, 0
 
     def allow(self, lane: int, slot: int) -> None:
-        """One batch more from this lane, into ``slot``."""
+        """Allow this lane one batch more, into ``slot``."""
         at = self.dims.lane(lane)
         for word in range(W.SLOT):
             self.w[self.dims.slot(slot) + word] = 0
@@ -56,18 +56,19 @@ class ConsumerStreams:
         self.w[at + W.L_QUOTA] += 1
 
     def expect(self) -> None:
-        """Whoever makes a batch or ends wakes the consumer."""
+        """Have the trainer woken by whoever makes a batch or ends."""
         self.w[W.AWAITED] = W.ANY
 
     def outcome(self, slot: int) -> StreamBatch:
-        """What became of a slot that is ready, or of one whose stream ended over it."""
+        """The outcome of a slot that is ready, or of one whose stream ended over it."""
         w, at = self.w, self.dims.slot(slot)
         note, last = E.which(w[at + W.S_STATE]), bool(w[at + W.S_LAST])
         items, offset, size = w[at + W.S_ITEMS], w[at + W.S_RESULT], w[at + W.S_RESULT_BYTES]
         return StreamBatch(items, offset, size, bool(w[at + W.S_FAILED]), note, last)
 
     def count_made(self, lane: int, queue: Sequence[int]) -> int:
-        """How many of the slots in its ``queue`` a dead lane, whose claims were ended, has made, and counts as made.
+        """The number of slots in its ``queue`` that a dead lane, whose claims were ended, has made; they count as
+        made.
 
         The slots are the facts: it may have died between finishing a batch and counting it.
         """
@@ -78,13 +79,15 @@ class ConsumerStreams:
 
     @property
     def generation(self) -> int:
-        """Tells this epoch from those that were given up."""
+        """A number that tells this epoch from those that were given up."""
         return self.w[W.GENERATION]
 
     def is_untouched(self, lane: int) -> bool:
-        """Whether a lane that died has left nothing unsaid: it had not begun this epoch, or was at its stream's end."""
+        """True if a lane that died has left nothing unsaid: it had not begun this epoch, or was at its stream's
+        end.
+        """
         return self.w[self.dims.lane(lane) + W.L_GENERATION] != self.generation or self.ended(lane)
 
     def ended(self, lane: int) -> bool:
-        """Whether the lane's stream is exhausted."""
+        """True if the lane's stream is exhausted."""
         return bool(self.w[self.dims.lane(lane) + W.L_ENDED])

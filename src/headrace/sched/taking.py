@@ -1,4 +1,4 @@
-"""How a lane comes to tickets: how many it wants, whether it has a place, what is next; and what their cost was.
+"""Taking of tickets by a lane: how many it wants, whether it has a place, what is next; and what their cost was.
 
 The lock is held. A worker may be killed between any two stores: see ``headrace.sched.lane``.
 """
@@ -10,7 +10,7 @@ from headrace.sched.moves import ALL, Next, TakeRule, TakeSize
 
 
 def wanted(facts: LaneFacts, size: TakeSize) -> int:
-    """How many tickets to take: the less is queued, the fewer, so that lanes run out of them together.
+    """The number of tickets to take: the less is queued, the fewer, so that lanes run out of them together.
 
     But no fewer than a quarter of a chunk: the lanes that share the queue may be asleep.
     """
@@ -28,7 +28,7 @@ def wanted(facts: LaneFacts, size: TakeSize) -> int:
 
 
 def take(facts: LaneFacts, want: int) -> tuple[Next, int, int, int, int]:
-    """Up to ``want`` tickets, or a slot to collate, or nothing to do now: a ``Visit`` but for its last."""
+    """The tickets taken, up to ``want``, or a slot to collate, or nothing to do now: a ``Visit`` but for its last."""
     w, lane = facts.w, facts.lane
     w[lane + W.L_GENERATION] = w[W.GENERATION]
     if not _works(facts):
@@ -87,7 +87,7 @@ def _in_turn(facts: LaneFacts, want: int) -> tuple[int, int, int]:
 
 
 def _works(facts: LaneFacts) -> bool:
-    """Whether this lane takes part now: as many do as the limit says, the others are parked.
+    """True if this lane takes part now: as many do as the limit says, the others are parked.
 
     One that was put aside with a slow sample finds its place taken when it comes back, and is parked.
     """
@@ -116,7 +116,7 @@ def _hold(facts: LaneFacts, group: int, start: int, end: int) -> None:
 
 
 def observe(facts: LaneFacts, samples: int, cost: int, cost_bin: int) -> None:
-    """``samples`` were finished that took ``cost`` nanoseconds each."""
+    """Note that ``samples`` were finished that took ``cost`` nanoseconds each."""
     w = facts.w
     # It was put aside for it: whether that was worth it is judged by how much longer than the bar it took.
     if w[facts.lane + W.L_ROLE] == W.ASIDE:

@@ -22,7 +22,7 @@ if "t" not in sys.abiflags:  # objects of free-threaded builds are laid out othe
     with suppress(ImportError):
         from headrace.sched import native as built  # type: ignore[attr-defined, no-redef, unused-ignore]
 module: Any = built if built is not None and built.WORDS == W.VERSION else None
-"""None where it was not built, or from other words than these."""
+"""The native module; None where it was not built, or from other words than these."""
 
 
 def mutex(words: Words) -> Any:
@@ -38,7 +38,7 @@ def _ledger(words: Words, dims: Dims, locks: bool, fuse: Any) -> Any:
 
 
 class NativeLane(LaneLedger):
-    """One worker's view of the ledger."""
+    """A worker's view of the ledger."""
 
     def __init__(self, words: Words, dims: Dims, lane: int, lock: Any = None, fuse: Any = None) -> None:
         """``lock``: the mutex among the words, for what is Python's here; None: nobody else is there (tests)."""
@@ -66,7 +66,7 @@ class NativeLane(LaneLedger):
 
 
 class NativeConsumer(ConsumerLedger):
-    """The consumer's view of the ledger."""
+    """The trainer's view of the ledger."""
 
     def __init__(self, words: Words, dims: Dims, lock: Any = None, fuse: Any = None) -> None:
         super().__init__(words, dims, lock)

@@ -1,4 +1,4 @@
-"""Where every fact of a run stands in a sequence of 64-bit words shared by all processes.
+"""The layout of a run's facts in a sequence of 64-bit words shared by all processes.
 
 How those are written that share a word, or may be absent, is in ``encoding``: ``some``, ``pair`` and others.
 
@@ -119,7 +119,7 @@ VERSION = zlib.crc32(repr([(name, value) for name, value in sorted(globals().ite
 
 
 def check(what: str, number: int, there: int) -> None:
-    """IndexError where ``number`` is none of so many."""
+    """Raise IndexError where ``number`` is none of so many."""
     if not 0 <= number < there:
         raise IndexError(f"{what} {number}: there are {there}")
 
@@ -130,7 +130,9 @@ def _check_span(what: str, first: int, count: int, there: int) -> None:
 
 
 class Dims:
-    """How many of each there can be at most, and where each begins. The defaults are reservations, not allocations."""
+    """The most of each kind that there can be, and where each begins. The defaults are reservations, not
+    allocations.
+    """
 
     def __init__(
         self, lanes: int = 512, groups: int = 1024, slots: int = 256, rows: int = 1 << 20, told: int = 0
@@ -156,27 +158,27 @@ class Dims:
         self.words = self.story0 + (lanes * (1 + told * TOLD) if told else 0)
 
     def check_lane(self, lane: int) -> None:
-        """IndexError where there is no such lane."""
+        """Raise IndexError where there is no such lane."""
         check("lane", lane, self.lanes)
 
     def check_slot(self, slot: int) -> None:
-        """IndexError where there is no such slot."""
+        """Raise IndexError where there is no such slot."""
         check("slot", slot, self.slots)
 
     def check_group(self, group: int) -> None:
-        """IndexError where there is no such group."""
+        """Raise IndexError where there is no such group."""
         check("group", group, self.groups)
 
     def check_span(self, what: str, first: int, count: int) -> None:
-        """IndexError where a batch cannot have that many rows, or tickets, from ``first`` on."""
+        """Raise IndexError where a batch cannot have that many rows, or tickets, from ``first`` on."""
         _check_span(what, first, count, self.rows)
 
     def check_lanes(self, lanes: int) -> None:
-        """IndexError where there cannot be so many lanes."""
+        """Raise IndexError where there cannot be so many lanes."""
         _check_span("lanes", 0, lanes, self.lanes)
 
     def check_words(self, words: Words) -> None:
-        """ValueError where a ledger is not all there."""
+        """Raise ValueError where a ledger is not all there."""
         if len(words) < self.words:
             raise ValueError(f"{len(words)} words where the ledger has {self.words}")
 

@@ -205,5 +205,7 @@ class SettlingStore(WritableStore, Protocol):
     """A store whose rows may lie in two places for as long as somebody writes."""
 
     def settle(self) -> bool:
-        """Called when all writers are done, however they ended. Whether all rows are in the one place now."""
+        """Put the rows into the one place. Called when all writers are done, however they ended. True if all rows
+        are in the one place now.
+        """
         ...

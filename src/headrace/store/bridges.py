@@ -1,4 +1,4 @@
-"""From one kind of store to the other: remote ones for blocking code, local ones for an event loop."""
+"""Bridges from one kind of store to the other: remote ones for blocking code, local ones for an event loop."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

@@ -32,7 +32,7 @@ class Channel:
         self._loop.add_reader(connection, self._read)
 
     def send(self, number: int, message: object) -> None:
-        """Sent as soon as the socket takes it. Raises where it cannot be pickled."""
+        """Send a message as soon as the socket takes it. Raises where it cannot be pickled."""
         body = pickle.dumps(message)
         self._outgoing += _FRAME.pack(len(body), number)
         self._outgoing += body
@@ -74,7 +74,7 @@ class Channel:
         self._lost()
 
     def close(self) -> None:
-        """May be called twice, and after the loop has ended."""
+        """Close the channel. May be called twice, and after the loop has ended."""
         if self._socket.fileno() >= 0:
             if not self._loop.is_closed():
                 self._loop.remove_reader(self._socket)

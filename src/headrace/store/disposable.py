@@ -8,7 +8,7 @@ _disposable = False
 
 
 def declare() -> None:
-    """This process may be killed and replaced: nothing but what another one asked it for is in it."""
+    """Declare that this process may be killed and replaced: nothing but what another one asked it for is in it."""
     global _disposable  # noqa: PLW0603  (a fact about the process, said once)
     _disposable = True
 

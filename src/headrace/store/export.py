@@ -84,7 +84,7 @@ def export(
 
 
 def _fetched(reader: LocalStore, keys: Sequence[str]) -> Iterator[Row]:
-    """In the order of the keys."""
+    """The rows in the order of the keys."""
     for start in range(0, len(keys), AT_ONCE):
         part = keys[start : start + AT_ONCE]
         found = {each.key: each for each in reader.get_many(part)}
@@ -132,7 +132,7 @@ class _FolderExport:
             raise StoreError(f"the row with the key {row.key!r} has a text that is none", key=row.key) from None
 
     def finish(self) -> str:
-        """Once all are written: what is ingested again."""
+        """Finish once all are written, and return what is ingested again."""
         self._file.close()
         self._partial.rename(self._folder / MANIFEST)
         return shlex.quote(str(self._folder / MANIFEST))
@@ -145,7 +145,9 @@ class _FolderExport:
         yield f"{SAMPLES}/{name}"
 
     def _written(self, path: str, content: bytes | memoryview) -> bool:
-        """False where the path is taken, leads through a file, or is a folder's; or is too long for the disk."""
+        """Write a file. False where the path is taken, leads through a file, or is a folder's; or is too long for
+        the disk.
+        """
         where = self._folder / path
         try:
             where.parent.mkdir(parents=True, exist_ok=True)

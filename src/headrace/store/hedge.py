@@ -22,7 +22,9 @@ SHARE = 0.04
 
 
 class Hedge:
-    """When a request is late, and whether it may be made again. Numbers in, answers out; time is an argument."""
+    """The rule on when a request is late, and whether it may be made again. Numbers in, answers out; time is an
+    argument.
+    """
 
     def __init__(self) -> None:
         self._took: deque[float] = deque(maxlen=LAST)
@@ -46,7 +48,7 @@ class Hedge:
             self.deadline = FACTOR * ordered[int(QUANTILE * (len(ordered) - 1))]
 
     def may(self, size: int) -> bool:
-        """Whether a late request of ``size`` bytes is made again. Asked for the oldest first."""
+        """True if a late request of ``size`` bytes is made again. Asked for the oldest first."""
         if self._credit < size:
             return False
         self._credit -= size
@@ -77,7 +79,7 @@ class Hedging:
         return found
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer is enough: nothing is late before the oldest is."""
+        """Set the timer, if it is not set. A single one is enough: nothing is late before the oldest is."""
         if self._timer is None and self._flying:
             self._timer = loop.call_at(next(iter(self._flying)).began + self.policy.deadline, self._look)
 
@@ -95,7 +97,7 @@ class Hedging:
 
 
 class _Flight:
-    """One request, made once or twice."""
+    """A request, made once or twice."""
 
     def __init__(self, size: int, make: Callable[[], Awaitable[Any]], loop: asyncio.AbstractEventLoop) -> None:
         self.size, self._make, self._loop, self.began = size, make, loop, loop.time()
@@ -124,6 +126,6 @@ class _Flight:
             self.answer.set_exception(error)
 
     def end(self) -> None:
-        """Nobody listens to what has not answered yet."""
+        """Cancel what has not answered yet."""
         for task in self._tasks:
             task.cancel()

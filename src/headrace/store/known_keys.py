@@ -1,4 +1,4 @@
-"""Which keys a store has, in little memory: for writers, who must not write one twice."""
+"""The keys that a store has, in little memory: for writers, who must not write one twice."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class KnownKeys:
-    """Which keys there are: sixteen bytes for each, whatever its length. Two keys share them once in 10^29 pairs."""
+    """A set of keys: sixteen bytes for each, whatever its length. Two keys share them once in 10^29 pairs."""
 
     def __init__(self) -> None:
         self._recent: dict[bytes, bool] = {}
@@ -18,7 +18,7 @@ class KnownKeys:
         self._sorted: npt.NDArray[Any] | None = None
 
     def note(self, keys: Iterable[str], *, there: bool) -> None:
-        """From now on they are there, or are not."""
+        """Note that from now on the keys are there, or are not."""
         self._recent.update((_digest(key), there) for key in keys)
         # Once they are an eighth of the rest: all merges together then cost a few times the last one.
         if len(self._recent) > max(1024, (0 if self._sorted is None else len(self._sorted)) // 8):
@@ -35,7 +35,7 @@ class KnownKeys:
         self._recent.clear()
 
     def present(self, keys: Sequence[str]) -> set[str]:
-        """Those of them that are there."""
+        """The keys among these that are there."""
         return {key for key in keys if self._has(_digest(key))}
 
     def _has(self, digest: bytes) -> bool:
@@ -46,5 +46,5 @@ class KnownKeys:
 
 
 def _digest(key: str) -> bytes:
-    """Without zeros, which numpy would take for the end of it."""
+    """The digest of a key without zeros, which numpy would take for the end of it."""
     return base64.b64encode(hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=12).digest())

@@ -1,4 +1,6 @@
-"""From a URL to its store. A store's module and driver are imported when the first URL of its scheme is opened."""
+"""The way from a URL to its store. A store's module and driver are imported when the first URL of its scheme is
+opened.
+"""
 
 import importlib
 from typing import cast

@@ -18,7 +18,7 @@ from headrace.store.splits.frame import framed
 
 @dataclass(frozen=True)
 class RowListing:
-    """Some rows of a store: what its metadata say of them, payloads unread."""
+    """A listing of rows of a store: what its metadata say of them, payloads unread."""
 
     rows: int
     """Of the whole store."""
@@ -44,7 +44,9 @@ def listing(store: Store, where: str | None, limit: int | None, names: Sequence[
 
 
 def shown(store: Store, keys: Sequence[str]) -> list[tuple[dict[str, Any], Row]]:
-    """What a store says of each of some keys, and its row. Raises ``MissingKey`` for the first that is not there."""
+    """The facts that a store has on each of these keys, and its row. Raises ``MissingKey`` for the first that is
+    not there.
+    """
     columns = store.columns()
     place = {key: row for row, key in enumerate(columns["key"].tolist())}
     missing = next((key for key in keys if key not in place), None)
@@ -59,7 +61,7 @@ def shown(store: Store, keys: Sequence[str]) -> list[tuple[dict[str, Any], Row]]
 
 
 def form(payload: bytes | memoryview) -> str:
-    """What a payload is, by its first bytes: ``jpg``, ``png``, ``npy`` ..., ``text``, or ``bytes``."""
+    """The form of a payload, by its first bytes: ``jpg``, ``png``, ``npy`` ..., ``text``, or ``bytes``."""
     found = extension(payload)
     if found != "bin":
         return found

@@ -41,7 +41,7 @@ def marked(key: str, block: NeighbourBlock) -> str:
 
 
 def unmarked(text: str) -> tuple[str, NeighbourBlock | None]:
-    """What ``marked`` made a text of; None where it is a key alone."""
+    """The key and the block that ``marked`` made a text of; None for the block where the text is a key alone."""
     key, mark, block = text.partition(_MARK)
     return key, NeighbourBlock(*map(int, block.split())) if mark else None
 
@@ -60,7 +60,9 @@ class NeighbourSession(Session, Protocol):
 
 @dataclass(frozen=True)
 class Lying:
-    """Where samples lie: for each, in the order in which they were asked for, its shard and its place in the shard."""
+    """The places of samples: for each, in the order in which they were asked for, its shard and its place in the
+    shard.
+    """
 
     shards: "npt.NDArray[np.int64]"
     places: "npt.NDArray[np.int64]"
@@ -77,5 +79,5 @@ class NeighbourStore(RemoteStore, Protocol):
     """A store over shards, whose sessions are ``NeighbourSession``."""
 
     def lying(self, keys: Sequence[str]) -> Lying:
-        """Where the samples with these keys lie. Blocking; no payload is read."""
+        """The places where the samples with these keys lie. Blocking; no payload is read."""
         ...

@@ -1,4 +1,4 @@
-"""Something a process opens for itself and never shares with its children."""
+"""A resource that a process opens for itself and never shares with its children."""
 
 import os
 import threading
@@ -22,7 +22,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Owned(Generic[T]):
-    """Opened on first use by each process that uses it. Pickled, it is closed. Threads of a process share one."""
+    """A resource that is opened on first use by each process that uses it. Pickled, it is closed. Threads of a
+    process share one.
+    """
 
     def __init__(self, make: Callable[[], T], end: Callable[[T], None]) -> None:
         self._make = make

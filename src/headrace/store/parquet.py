@@ -28,7 +28,7 @@ class NotParquet(Exception):
 
 
 def is_there() -> bool:
-    """Whether such files can be read and written here."""
+    """True if such files can be read and written here."""
     try:
         _pyarrow()
     except MissingDriver:
@@ -65,7 +65,7 @@ def facts(path: Path) -> dict[str, str]:
 
 
 def read(path: Path, columns: Sequence[str], unique: str) -> dict[str, list[Any]]:
-    """Those of the columns that are there, as Python values. Raises ``NotParquet`` or ``OSError``.
+    """The columns among these that are there, as Python values. Raises ``NotParquet`` or ``OSError``.
 
     Whatever is in the file, memory is bounded: it is read in parts, and given up at the first value of ``unique`` that
     is there for the second time.
@@ -103,7 +103,7 @@ def names(path: Path) -> list[str]:
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """One row after the other, a few thousand in memory at once. Raises ``NotParquet`` or ``OSError``."""
+    """Yield one row after the other, a few thousand in memory at once. Raises ``NotParquet`` or ``OSError``."""
     _, parquet = _pyarrow()
     with _translated(), parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH):

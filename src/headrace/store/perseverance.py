@@ -45,7 +45,8 @@ class Attempt:
 
 
 class Patience:
-    """So many seconds for each attempt: as all may take equally long, the first to begin is the first to be over due.
+    """A time limit of so many seconds for each attempt: as all may take equally long, the first to begin is the
+    first to be over due.
 
     ``asyncio.timeout`` for each was a sixth of the fetcher's time under a profiler. Used in one event loop at a time.
     """
@@ -74,7 +75,7 @@ class Patience:
         return attempt
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Someone's time may be over."""
+        """Look whose time is over: that of several attempts may be."""
         attempts, now = self._attempts, loop.time()
         while attempts and (attempts[0].is_over or attempts[0].due <= now):
             attempts.popleft().expire()

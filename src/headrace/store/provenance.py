@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class Provenance:
-    """Two stores with the same provenance hold the same rows.
+    """The origin of a store's rows: two stores with the same provenance hold the same rows.
 
     ``identity`` is given to a store when it is made, and stays; a copy has it too. ``revision`` is another one after
     every change of rows, and never comes again: copies that are changed apart from each other differ in it.
@@ -42,12 +42,14 @@ class Stamped(Protocol):
     """A store whose rows are changed one by one by whoever likes: each row says in which state it is."""
 
     def stamp(self, key: str) -> tuple[int, ...]:
-        """Other numbers once the row was changed. Reads no payload; raises ``OSError`` where the row is not there."""
+        """The numbers that stand for a row's state: others once the row was changed. Reads no payload; raises
+        ``OSError`` where the row is not there.
+        """
         ...
 
 
 def new_identity() -> str:
-    """For a store that is being made."""
+    """A new identity, for a store that is being made."""
     return uuid.uuid4().hex
 
 

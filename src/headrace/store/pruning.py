@@ -96,7 +96,7 @@ def pruning(rows: int, origins: Iterable[tuple[str, Origin]], named: Mapping[str
 
 
 def _reason(origin: Origin, named: set[str] | None) -> tuple[str | None, bool | None]:
-    """Why the row is to go, if it is; and whether its file is there, where that could be seen."""
+    """The reason why the row is to go, if it is; and whether its file is there, where that could be seen."""
     if named is not None and origin.place not in named:
         return UNNAMED, None
     if origin.root is None:

@@ -82,7 +82,7 @@ class _ObservedSession(WrappedSession):
 
 
 class Limited(Wrapper):
-    """At most ``in_flight`` requests at once in each session; the others wait their turn."""
+    """A store with at most ``in_flight`` requests at once in each session; the others wait their turn."""
 
     def __init__(self, store: RemoteStore, in_flight: int) -> None:
         super().__init__(store)

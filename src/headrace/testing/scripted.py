@@ -50,7 +50,7 @@ class ScriptedStore(RemoteStore):
         return "scripted://memory"
 
     def provenance(self) -> Provenance:
-        """Told by its rows, which do not change."""
+        """The provenance, told by its rows, which do not change."""
         return Provenance(self.name, digest_of(repr(list(self._records.values()))))
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class ScriptedStore(RemoteStore):
         return describe(self.name, self.columns(), self._labels(), own)
 
     def close(self) -> None:
-        """Nothing is held open between sessions."""
+        """Close nothing: nothing is held open between sessions."""
 
     def _own(self) -> list[str]:
         return list(dict.fromkeys(name for record in self._records.values() for name in record.metadata))

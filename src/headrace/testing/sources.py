@@ -24,7 +24,7 @@ class ScriptedSource:
         return group if isinstance(group, NotYet) else Group(group)
 
     def ask(self) -> None:
-        """Nothing takes time."""
+        """Ask for nothing: nothing takes time."""
 
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``."""
@@ -35,7 +35,7 @@ class ScriptedSource:
         return {"pending": owed + [list(group) for group in self._groups if isinstance(group, list)], "order": {}}
 
     def wakes(self) -> tuple[int, int]:
-        """Nothing announces itself."""
+        """No wake-ups: nothing announces itself."""
         return -1, 0
 
     def close(self) -> None:
@@ -44,13 +44,13 @@ class ScriptedSource:
 
 
 class SourceContract:
-    """What is asked of every ``Source``.
+    """The tests that every ``Source`` must pass.
 
     Subclass it, with two fixtures: ``source``, one of which nothing was asked yet, and ``indices``, what it gives.
     """
 
     def undrawn(self, state: dict[str, Any]) -> list[Any]:
-        """What its order still has, by a state."""
+        """The samples that its order still has, by a state."""
         return []
 
     def arrive(self) -> None:

@@ -83,7 +83,7 @@ class Given:
 
 
 class StoreConformance(Given):
-    """For any store. Nothing is written, so that one store serves all of these tests."""
+    """Tests for any store. Nothing is written, so that one store serves all of these tests."""
 
     def test_keys_are_all_there_once_and_sorted(self) -> None:
         assert self.store.keys() == sorted(record.key for record in self.records)
@@ -207,7 +207,9 @@ class StoreConformance(Given):
 
 
 class WritableConformance(Given):
-    """For a store that takes rows. ``store`` was filled by ``fill(store, records)``, anew for each of these tests."""
+    """Tests for a store that takes rows. ``store`` was filled by ``fill(store, records)``, anew for each of these
+    tests.
+    """
 
     def test_writing_twice_changes_nothing(self) -> None:
         before = self.store.info()

@@ -260,7 +260,7 @@ def dying_workers(figures: Figures) -> Advice | None:
 
 
 def other_loader(figures: Figures) -> Advice | None:
-    """With torch's loader one worker makes a whole batch, and batches differ."""
+    """Advice to use another loader: with torch's loader one worker makes a whole batch, and batches differ."""
     if not figures.facts.get("torch") or bottleneck(figures) not in {INPUT, IN_TURN}:
         return None
     if figures.workers < 2 or figures.work.variability < 0.1:

@@ -50,7 +50,9 @@ def delivered(trace: Trace) -> Table:
 
 
 def making(trace: Trace) -> Table:
-    """Everything that contributed to a batch; ``samples`` is 1 for a sample, 0 for a write or a collation."""
+    """The table of all work that contributed to a batch; ``samples`` is 1 for a sample, 0 for a write or a
+    collation.
+    """
     parts = []
     for table in (trace.samples, trace.rows, trace.collations):
         source = table[table["batch"] >= 0]  # the rest landed nowhere

@@ -1,4 +1,4 @@
-"""From units to tables, stream by stream. Pure: knows no file."""
+"""Decoding of units into tables, stream by stream. Pure: knows no file."""
 
 import json
 from typing import Any

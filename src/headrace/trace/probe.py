@@ -75,7 +75,7 @@ class Probe:
         return time.monotonic_ns(), cpu, before
 
     def leave(self, number: int, head: int, begun: tuple[int, int, int]) -> None:
-        """It ends here; see ``timed``."""
+        """Note that the operation ends here; see ``timed``."""
         start, cpu, before = begun
         elapsed = time.monotonic_ns() - start
         self.cell[0] = 0

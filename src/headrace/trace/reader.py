@@ -42,7 +42,7 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class Trace:
-    """Everything in a trace file. Times are int64 nanoseconds since ``base``; tables are structured arrays.
+    """The whole content of a trace file. Times are int64 nanoseconds since ``base``; tables are structured arrays.
 
     ``samples`` and the others have the fields that ``headrace.trace.decode.SCHEMAS`` lists, with these conventions:
     ``stream``, ``run`` and ``name`` are positions in the lists of that name (-1: unknown), ``cpu`` and ``batch`` are -1

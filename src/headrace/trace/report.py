@@ -44,7 +44,7 @@ class OwnCost:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything."""
+    """The full report."""
 
     path: str
     host: str

@@ -116,7 +116,7 @@ class TraceStream:
         self._pair(elapsed | _UNKNOWN, self._copy + start, size, F.COPY_ID << 52 | batch)
 
     def span(self, name: str, start: int, elapsed: int) -> None:
-        """Something of the user's own."""
+        """Record a span of the user's own."""
         number = self.define(F.NAME, name)
         self._pair(F.span(elapsed), self._span + start, 0, F.SPAN_ID << 52 | number)
 

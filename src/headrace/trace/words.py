@@ -18,7 +18,7 @@ def size(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    """Three of them."""
+    """The value in three digits."""
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 

@@ -1,1 +1,1 @@
-"""The training process: draws, publishes, waits, delivers."""
+"""The trainer: draws, publishes, waits, delivers."""

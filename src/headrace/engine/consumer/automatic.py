@@ -14,7 +14,7 @@ from headrace.plan.lanes import RULES, LaneRates
 RESERVE = 0.1
 """Share of the free memory that lanes leave alone."""
 DESCRIPTORS = 4
-"""Of this process, for each lane, about."""
+"""Descriptors of this process for each lane, about."""
 
 
 class Automatic:
@@ -45,11 +45,13 @@ class Automatic:
 
 
 _FOUND: dict[int, tuple["weakref.ref[Any]", int]] = {}
-"""By the identity of the dataset, for as long as it lives."""
+"""Numbers found, by the identity of the dataset, for as long as it lives."""
 
 
 def _reference(dataset: Any) -> "weakref.ref[Any] | None":
-    """None for what cannot be referred to without keeping it alive, such as a list."""
+    """A weak reference to the dataset; None for what cannot be referred to without keeping it alive, such as a
+    list.
+    """
     forget: Any = partial(_FOUND.pop, id(dataset))  # no Python code: a Ctrl-C that came in it would be lost
     try:
         return weakref.ref(dataset, forget)

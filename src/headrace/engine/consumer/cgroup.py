@@ -1,4 +1,4 @@
-"""What the control groups of this process allow: version 1 and 2, at any depth, the tightest of all that contain it."""
+"""Limits of the control groups of this process: version 1 and 2, at any depth, the tightest of all that contain it."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,16 @@ RECLAIMABLE = ("inactive_file", "active_file")
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """One controller: the directories of the groups this process is in, the innermost first."""
+    """A controller: the directories of the groups this process is in, the innermost first."""
 
     version: int
     groups: tuple[Path, ...]
 
 
 def controller(name: str, process: Path = Path("/proc/self")) -> Controller | None:
-    """Where ``name`` (cpu, memory, pids) is governed, or None. ``process``: a directory like ``/proc/self``."""
+    """The controller that governs ``name`` (cpu, memory, pids), or None. ``process``: a directory like
+    ``/proc/self``.
+    """
     try:
         member = _membership((process / "cgroup").read_text())
         mounts = list(_mounts((process / "mountinfo").read_text()))
@@ -56,7 +58,7 @@ def _plain(path: str) -> str:
 
 
 def _up(point: Path, root: str, member: str) -> Iterator[Path]:
-    """From a member's directory to the one that is mounted; only that one if the member lies elsewhere."""
+    """The directories from a member's to the one that is mounted; only that one if the member lies elsewhere."""
     inner = PurePosixPath(os.path.normpath(member))
     if ".." not in member.split("/") and inner.is_relative_to(root):
         relative = inner.relative_to(root)
@@ -116,7 +118,7 @@ def processes(pids: Controller | None) -> int | None:
 
 
 def _number(file: Path) -> int | None:
-    """What a file says; None for no limit, or when it is not there (the root group has no limits)."""
+    """The number in a file; None for no limit, or when the file is not there (the root group has no limits)."""
     try:
         text = file.read_text().strip()
         return None if text == "max" or int(text) >= UNLIMITED else int(text)

@@ -1,4 +1,4 @@
-"""How many workers this process may reasonably start."""
+"""The number of workers that this process may reasonably start."""
 
 import os
 import resource
@@ -29,12 +29,13 @@ def own_cores() -> float:
 
 
 def automatic_workers() -> int:
-    """One per core this process may use."""
+    """The automatic number of workers: one per core this process may use, ``CEILING`` at most."""
     return max(1, min(CEILING, int(own_cores())))
 
 
 def most_lanes() -> int:
-    """How far an automatic number of lanes may rise where it pays: samples that wait for a network need no cores.
+    """The limit to which an automatic number of lanes may rise where it pays: samples that wait for a network need
+    no cores.
 
     What memory and other limits allow is asked when lanes are added. Ranks share what there is.
     """
@@ -83,7 +84,7 @@ def machine() -> tuple[float, int]:
 
 
 class Use(NamedTuple):
-    """What some processes did in a period."""
+    """The use that some processes made of the cores in a period."""
 
     seconds: float
     running: float
@@ -93,13 +94,13 @@ class Use(NamedTuple):
 
 
 class CoreUse:
-    """How some processes use the cores, from one question to the next."""
+    """The use that some processes make of the cores, from one question to the next."""
 
     def __init__(self, pids: list[int]) -> None:
         self._began, self._before = time.monotonic(), _seconds(pids)
 
     def ask(self, pids: list[int]) -> Use:
-        """About the period that ends now; the next one begins."""
+        """The use in the period that ends now; the next one begins."""
         now, (ran, waited) = time.monotonic(), _seconds(pids)
         elapsed = max(1e-9, now - self._began)
         use = Use(elapsed, max(0.0, ran - self._before[0]), max(0.0, waited - self._before[1]))
@@ -108,7 +109,7 @@ class CoreUse:
 
 
 def _seconds(pids: list[int]) -> tuple[float, float]:
-    """How long these processes have run so far, and how long they waited for a core."""
+    """The time that these processes have run so far, and the time that they waited for a core."""
     ran = waited = 0.0
     tick = 1 / os.sysconf("SC_CLK_TCK")
     for pid in pids:

@@ -23,13 +23,13 @@ HISTORY = 64
 
 
 class History:
-    """How a value changed, lately."""
+    """The changes of a value, lately."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._changes: deque[tuple[float, float]] = deque(maxlen=HISTORY)
         self.last = 0.0
-        """What it is now; 0 before the first value."""
+        """The value now; 0 before the first one."""
 
     def note(self, value: float) -> None:
         if not self._changes or self._changes[-1][1] != value:
@@ -37,7 +37,7 @@ class History:
             self.last = value
 
     def changes(self) -> Changes:
-        """Oldest first."""
+        """The changes, oldest first."""
         return tuple(self._changes)
 
 
@@ -69,7 +69,7 @@ class Failures:
             self._bytes -= self._newest.popleft()[1]
 
     def newest(self) -> tuple[Failure, ...]:
-        """Oldest first."""
+        """The newest failures, oldest first."""
         return tuple(kept for kept, _ in self._newest)
 
 
@@ -103,16 +103,16 @@ class LoaderCounters(Counters):
     """Shares of the outstanding batches that were ready when one was asked for, added up."""
     asked: int = 0
     story: StoryLog = field(default_factory=StoryLog)
-    """What happened, where that is told."""
+    """The story of what happened, where that is told."""
 
     @property
     def lanes(self) -> int:
-        """How many workers may work at once, now."""
+        """The number of workers that may work at once, now."""
         return int(self.lane_changes.last)
 
     @property
     def threshold_seconds(self) -> float:
-        """From which cost on a sample is slow, now."""
+        """The cost from which on a sample is slow, now."""
         return self.thresholds.last
 
     def snapshot(self) -> Stats:
@@ -129,11 +129,11 @@ class LoaderCounters(Counters):
 
 
 PROBATION = 100
-"""Where the length of an epoch is unknown, a share is taken of at least this many samples."""
+"""The least number of samples that a share is taken of where the length of an epoch is unknown."""
 
 
 class Errors:
-    """What becomes of failed samples in one epoch."""
+    """Treatment of failed samples in one epoch."""
 
     def __init__(self, policy: OnError, counters: LoaderCounters, epoch_samples: int | None, dataset: Any) -> None:
         """``epoch_samples``: how many samples the epoch has, if known. ``dataset``: says what they are called."""
@@ -144,11 +144,11 @@ class Errors:
 
     @property
     def skips(self) -> bool:
-        """Whether failures are left out rather than raised."""
+        """True if failures are left out rather than raised."""
         return isinstance(self._policy, Skip)
 
     def passed(self, samples: int) -> None:
-        """So many are in a batch."""
+        """Count the samples that are in a batch."""
         self._seen += samples
         self._counters.samples += samples
 

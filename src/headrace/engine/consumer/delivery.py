@@ -1,4 +1,4 @@
-"""What becomes of a slot that is complete, or of a sample that failed: a batch or an error, in a hand.
+"""Delivery of a slot that is complete, or of a sample that failed: a batch or an error, in a hand.
 
 A batch is views of the slot where the memory may be lent, copies where it may not.
 """
@@ -108,7 +108,9 @@ _COLLATE_DIED = "DataLoader worker exited unexpectedly, for the second time, whi
 
 
 class Outcomes:
-    """Those of one run. ``last_death``: how the last worker that died did, for samples that took two with them."""
+    """The outcomes of one run. ``last_death``: how the last worker that died did, for samples that took two with
+    them.
+    """
 
     last_death = "DataLoader worker exited unexpectedly"
 
@@ -159,7 +161,9 @@ class Outcomes:
             raise  # a signal handler's, which had nothing to do with it
 
     def _failure(self, ready: ReadySlot) -> BaseException | None:
-        """Batches as drawn: failures come out with the batch they belong to. Collation may fail in any."""
+        """The error of a batch, or None. Batches as drawn: failures come out with the batch they belong to.
+        Collation may fail in any.
+        """
         for failed in ready.failed:
             error = self.judged(failed)
             if error is not None:
@@ -170,19 +174,19 @@ class Outcomes:
         return WorkerDied(_COLLATE_DIED) if found is None else found[0]
 
     def cannot_travel(self, failed: Iterable[Failed]) -> bool:
-        """Whether one of them failed only because it cannot be sent to the worker that collates."""
+        """True if one of the failed samples failed only because it cannot be sent to the worker that collates."""
         found = map(self._packed, failed)
         return any(packed is not None and failure.is_a(packed, BatchNotSendable) for packed in found)
 
     def _packed(self, failed: Failed) -> bytes | None:
-        """What a sample left that failed, as the worker packed it; None where it took its worker with it."""
+        """The error that a failed sample left, as the worker packed it; None where it took its worker with it."""
         if failed.took_worker:
             return None
         at = self._memory.blob(failed.group.number) + failed.blob
         return bytes(self._memory.read_sized(at))
 
     def judged(self, failed: Failed) -> BaseException | None:
-        """What one failed sample raises; None where it is only counted."""
+        """The error that one failed sample raises; None where it is only counted."""
         packed, index = self._packed(failed), failed.group.indices[failed.position]
         if self._ledger.story is not None:
             self._ledger.story.judged(index, None if packed is None else failure.summary(packed))

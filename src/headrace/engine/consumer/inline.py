@@ -1,4 +1,4 @@
-"""One epoch over a map-style dataset in this process: nothing is prefetched but rows that come over a network."""
+"""An epoch over a map-style dataset in this process: nothing is prefetched but rows that come over a network."""
 
 import select
 import time
@@ -60,7 +60,7 @@ class InlineRun:
         self._dataset, self._collate_fn, self._groups, self._batched = dataset, collate_fn, groups, batched
         self._seed = seed
         self.errors = errors
-        """What becomes of samples that fail."""
+        """The treatment of samples that fail."""
         self._observer, self._number = observer, -1
         self._group: Group | None = None  # that is being made, or was when a handler broke it off
         self.hands: Hands[Group] = deque()
@@ -72,12 +72,12 @@ class InlineRun:
             self._get = observer.samples(self._placed or observer.getter())
 
     def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here in another process."""
+        """The state needed to go on from here in another process."""
         waiting = [list(hand.then.indices) for hand in self.hands if hand.load is not None and hand.then.indices]
         return self._groups.state(waiting + ([] if self._group is None else [list(self._group.indices)]))
 
     def abandon(self) -> None:
-        """Nothing is ahead here but rows."""
+        """Give up the rest: nothing is ahead here but rows."""
         if self._observer is not None:
             self._observer.undo()
         self._groups.close()
@@ -105,7 +105,7 @@ class InlineRun:
             _settle(group)
 
     def _wait(self) -> None:
-        """Until rows may have come."""
+        """Wait until rows may have come."""
         poll = select.poll()
         poll.register(*self._groups.wakes())
         self._step.opened(poll.poll, 1000 * LOOK_SECONDS)
@@ -197,6 +197,6 @@ class InlineRun:
 
 
 def _settle(group: Group) -> None:
-    """These were delivered or given up."""
+    """Release the samples of a group that were delivered or given up."""
     if group.release is not None:
         group.release(range(len(group.indices)))

@@ -1,4 +1,4 @@
-"""One epoch over an iterable dataset in this process."""
+"""An epoch over an iterable dataset in this process."""
 
 import copy
 from collections import deque
@@ -46,12 +46,12 @@ class InlineStream:
         self.hands: Hands[Resume] = deque()
 
     def abandon(self) -> None:
-        """Nothing is ahead here."""
+        """Give up the rest: nothing is ahead here."""
         if self._observer is not None:
             self._observer.undo()
 
     def progress(self) -> dict[str, Any]:
-        """How far the stream has been delivered."""
+        """The progress of the stream as delivered."""
         now = self._delivered
         for hand in takewhile(lambda hand: hand.load is None, list(self.hands)):
             now = hand.then
@@ -79,11 +79,13 @@ class InlineStream:
 
     @property
     def _given(self) -> Resume:
-        """How the stream stood after the last batch that was handed out."""
+        """The progress of the stream after the last batch that was handed out."""
         return self.hands[-1].then if self.hands else self._delivered
 
     def _can_read_again(self) -> bool:
-        """Where the stream stood when an interrupt came is unknown; one that cannot begin anew goes on as it is."""
+        """True if the stream can be read again after an interrupt. Where it stood when that came is unknown; one
+        that cannot begin anew goes on as it is.
+        """
         return self._given.state is not None or iter(self._dataset) is not self._stream.iterator
 
     def _made(self, items: list[Any], then: Resume) -> Hand[Resume]:

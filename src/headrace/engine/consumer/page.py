@@ -24,7 +24,7 @@ _CACHE = struct.Struct("<QQQQQQQBBB")
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """What a loader's cache came to: samples by what it had of them, and what is held for all jobs."""
+    """Figures of a loader's cache: samples by what it had of them, and what is held for all jobs."""
 
     encoded: int
     decoded: int
@@ -32,7 +32,7 @@ class CacheFigures:
     misses: int
     exchanged: int
     evicted: int
-    """By all jobs, as the bytes are of all."""
+    """Samples evicted by all jobs, as the bytes are of all."""
     bytes: int
     split: tuple[int, int, int]
     """Percentages for encoded, decoded and augmented samples."""
@@ -71,9 +71,9 @@ class Snapshot:
     """When a batch was last taken."""
     began: int
     name: str
-    """Of the dataset."""
+    """The name of the dataset."""
     cache: CacheFigures | None
-    """None without one."""
+    """The cache's figures; None without one."""
 
 
 class FiguresPage:
@@ -128,7 +128,7 @@ class FiguresPage:
 
 
 def loaders() -> Iterator[Snapshot]:
-    """All loaders of this host that this user may see, as they are now."""
+    """The loaders of this host that this user may see, as they are now."""
     seen = set()
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():

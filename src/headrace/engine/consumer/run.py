@@ -1,4 +1,4 @@
-"""One epoch with workers: what the machine of its kind says is done here."""
+"""An epoch with workers: what the machine of its kind says is done here."""
 
 import time
 from typing import Any
@@ -19,7 +19,7 @@ class Run:
         self.hands: Hands[Any] = work.hands
         self._pool, self._ledger, self.errors = work.pool, work.ledger, work.errors
         self.machine: Any = work.machine
-        """What comes next."""
+        """The machine, which says what comes next."""
         work.begin()
         work.have_made()
 
@@ -56,7 +56,7 @@ class Run:
         raise StopIteration
 
     def _sleep(self, deadline: float | None, waited: float) -> float:
-        """Until something happens; how long was waited with that. The dead are replaced."""
+        """Sleep until something happens; return how long was waited with that. The dead are replaced."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             busy = "; ".join(self._pool.overdue.late() + self._work.busy())
@@ -88,7 +88,7 @@ class Run:
             raise WorkerDied(why + self._pool.told())
 
     def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here in another process."""
+        """The state needed to go on from here in another process."""
         return self._work.progress()
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run does with the samples of a map-style dataset: draws groups of indices, hands them out, takes batches."""
+"""Work of a run on the samples of a map-style dataset: it draws groups of indices, hands them out, takes batches."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from headrace.sched.resume import Resume
 from headrace.sched.source import Source
 
 NO_SLOT_SECONDS = 0.02
-"""How often to look for memory while all of it is the user's, or a worker's that has not come back."""
+"""Seconds between looks for memory while all of it is the user's, or a worker's that has not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,13 @@ class Succession:
     follower: "Callable[[SampleWork], SampleWork | None] | None" = None
     """Makes that of the next epoch, for lanes that find nothing left in this one; None: they wait."""
     after: "SampleWork | None" = None
-    """That of the epoch before, while it is delivered: it says when this one draws. Its run begins after that one's."""
+    """The work of the epoch before, while it is delivered: it says when this one draws. Its run begins after that
+    one's.
+    """
 
 
 class SampleWork:
-    """One epoch's: what was drawn and not delivered, and the epoch that follows."""
+    """The work of one epoch: what was drawn and not delivered, and the epoch that follows."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class SampleWork:
         self.hands: Hands[Settled] = deque()
         before = None if self._after is None else self._after.epoch
         self.epoch: Epoch = Epoch(self.ledger, terms, groups, pool, self.hands, before)
-        """What was drawn and not delivered."""
+        """The samples that were drawn and not delivered."""
         self.machine = EpochMachine(self.epoch)
         self._next: SampleWork | None = None
         self._outcomes = Outcomes(pool.memory, slots, self.ledger, errors, counters)
@@ -70,7 +72,7 @@ class SampleWork:
 
     @property
     def may_begin(self) -> bool:
-        """Whether the epoch before was delivered to its end; otherwise this one is void."""
+        """True if the epoch before was delivered to its end; otherwise this one is void."""
         return self._after is not None and self._after.is_delivered
 
     def begin(self) -> None:
@@ -84,13 +86,15 @@ class SampleWork:
         self._watch = Watch(self.pool, self.ledger, self.counters, self._staffing)
 
     def have_made(self, room: int | None = None) -> None:
-        """As many batches as may be ahead; ``room`` of them while the epoch before, all published, is delivered."""
+        """Have as many batches made as may be ahead; ``room`` of them while the epoch before, all published, is
+        delivered.
+        """
         self.machine.start_ahead(room)
         while not isinstance(command := self.machine.next(), acts.Wait):
             self.do(command)
 
     def asked(self) -> None:
-        """How much is ready when a batch is asked for is counted; where nothing was made ahead, nothing is."""
+        """Count how much is ready when a batch is asked for; where nothing was made ahead, nothing is counted."""
         epoch = self.epoch
         if epoch.open or not epoch.exhausted:
             self.counters.ready += epoch.count_ready() / max(1, len(epoch.open))
@@ -161,7 +165,7 @@ class SampleWork:
         return stragglers.among(indices, self.ledger)
 
     def _following(self) -> "SampleWork | None":
-        """That of the next epoch, if it can be foreseen; one that follows has none yet."""
+        """The work of the next epoch, if it can be foreseen; one that follows has none yet."""
         if self._follower is None or self._after is not None or self.ledger.is_local:
             return None
         self._next = self._next or self._follower(self)
@@ -184,7 +188,7 @@ class SampleWork:
             following.epoch.source.ask()
 
     def _failed(self, failed: acts.Failed) -> Hand[Settled] | None:
-        """What a sample raises; None where it is only counted."""
+        """The error that a sample raises, in a hand; None where it is only counted."""
         settled: Settled = [(failed.group, {failed.position})]
         error = self._outcomes.judged(failed)
         if error is not None:
@@ -203,7 +207,9 @@ class SampleWork:
         return made
 
     def patience(self) -> tuple[Sequence[float | None], tuple[int, int]]:
-        """Until a sample becomes slow, memory or rows may be there, or more may be drawn."""
+        """Seconds until a sample becomes slow, memory or rows may be there, or more may be drawn; and what else
+        ends a wait.
+        """
         epoch, besides = self.epoch, self.epoch.source.wakes()
         times = (
             self._watch.due(),
@@ -214,7 +220,7 @@ class SampleWork:
         return times, besides
 
     def waited(self, seconds: float, since_asked: float) -> None:
-        """The number of lanes and of batches ahead follow from it."""
+        """Note a wait: the number of lanes and of batches ahead follow from it."""
         self._watch.waited(seconds)
         if self.epoch.is_held_back:
             self._terms.window.waited(since_asked, oversight.idle(self.ledger, self.pool.lanes), self.ledger.limit)
@@ -229,13 +235,13 @@ class SampleWork:
         return found
 
     def lost(self, lane: int, how: str) -> Resume:
-        """What the worker held is queued again, or held against it."""
+        """Queue again what the worker held, or hold it against it."""
         self._outcomes.last_death = how
         self.counters.repeats += len(self.epoch.repair(lane).reissued)
         return Resume()
 
     def blamed(self, lane: int, how: str, resume: Resume) -> str | None:
-        """Workers may be replaced as long as they make something."""
+        """The reason not to replace workers any more, which may be done as long as they make something; else None."""
         if not self.epoch.is_hopeless:
             return None
         return f"{self.pool.unimportable()}{how}. Workers end before they make a sample; does worker_init_fn end them?"
@@ -249,12 +255,14 @@ class SampleWork:
         self.slots.reclaim()
 
     def ended(self) -> None:
-        """All was delivered."""
+        """Note that all was delivered."""
         self._watch.count()
         self.is_delivered = True
 
     def progress(self) -> dict[str, Any]:
-        """What is needed to go on from here in another process. Right whenever it is asked for, also by a handler."""
+        """The state needed to go on from here in another process. Right whenever it is asked for, also by a
+        handler.
+        """
         waiting = [
             [group.indices[position] for position in sorted(positions)]
             for hand in self.hands

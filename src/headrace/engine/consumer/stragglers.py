@@ -12,7 +12,7 @@ SHARE = 4
 
 
 class Stragglers:
-    """One loader's memory of them, over all its epochs."""
+    """A loader's memory of such samples, over all its epochs."""
 
     def __init__(self) -> None:
         self._known: dict[Any, None] = {}

@@ -1,4 +1,4 @@
-"""What a run does with the streams of an iterable dataset: one in each worker."""
+"""Work of a run on the streams of an iterable dataset: one in each worker."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from headrace.sched.streams import ConsumerStreams
 
 
 class StreamWork:
-    """Every worker's batches, in turn or as they are ready."""
+    """The work of one epoch of streams: every worker's batches, in turn or as they are ready."""
 
     def __init__(
         self,
@@ -49,27 +49,27 @@ class StreamWork:
         self.machine.begin()
 
     def have_made(self) -> None:
-        """As many batches as may be ahead."""
+        """Have as many batches made as may be ahead."""
         self.machine.start_ahead()
         while not isinstance(command := self.machine.next(), Wait):
             self.do(command)
 
     def asked(self) -> None:
-        """Nothing is counted."""
+        """Count nothing."""
 
     def patience(self) -> tuple[Sequence[float | None], tuple[int, int]]:
-        """Only workers are waited for."""
+        """No limit: only workers are waited for."""
         return (), (-1, 0)
 
     def waited(self, seconds: float, since_asked: float) -> None:
-        """Nothing follows from it."""
+        """Do nothing: nothing follows from it."""
 
     def busy(self) -> list[str]:
-        """What workers are at is not known of streams."""
+        """An empty list: what workers are at is not known of streams."""
         return []
 
     def ended(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: nothing is left to do."""
 
     def abandon(self) -> None:
         """Give up the rest; slots go back, except those a lane still writes to."""
@@ -77,7 +77,7 @@ class StreamWork:
         self.slots.reclaim()
 
     def progress(self) -> dict[str, Any]:
-        """How far each stream has been delivered, and whose turn it is. Right whenever it is asked for."""
+        """The progress of each stream as delivered, and whose turn it is. Right whenever it is asked for."""
         now = self.machine.reached
         return {"streams": [resume.told() for resume in now.streams], "turn": now.turn}
 
@@ -103,7 +103,7 @@ class StreamWork:
         return self.ledger.is_busy(slot, self.pool.lanes)
 
     def _note(self, made: Made) -> Note | None:
-        """What the lane left beside it."""
+        """The note that the lane left beside the batch; None where there is none."""
         at = made.outcome.note
         return Note(*self._delivery.state(made.slot, at)) if at >= 0 else None
 
@@ -135,7 +135,8 @@ class StreamWork:
         return error
 
     def lost(self, lane: int, how: str) -> Resume:
-        """What a new worker goes on from: a state, or its stream's beginning, from which it passes over what was made.
+        """The point that a new worker goes on from: a state, or its stream's beginning, from which it passes over
+        what was made.
 
         ``WorkerDied`` where there is no state and nobody said that the stream repeats itself.
         """

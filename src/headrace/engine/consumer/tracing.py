@@ -1,4 +1,4 @@
-"""One epoch as the training process sees it, written to the trace."""
+"""An epoch as the trainer sees it, written to the trace."""
 
 import os
 import time
@@ -38,7 +38,7 @@ class RunTrace:
         self._told = counters.story.told
 
     def delivered(self, batch: Delivered, start: int) -> None:
-        """The consumer asked at ``start`` and has the batch now."""
+        """Note that the trainer asked at ``start`` and has the batch now."""
         now, stream, counters, seen = time.monotonic_ns(), self._stream, self._counters, self._seen
         stream.run(self.number, now)
         stream.batch(*batch, start, now - start)
@@ -63,7 +63,9 @@ class RunTrace:
         self._tell(now)
 
     def _tell(self, now: int) -> None:
-        """Those events of the story that the trace does not have from samples and batches, by the sample's number."""
+        """Tell those events of the story that the trace does not have from samples and batches, by the sample's
+        number.
+        """
         story, told = self._counters.story, self._told
         if story.told > told:
             self._told = story.told

@@ -1,4 +1,4 @@
-"""The consumer's eye on its workers, whenever it is in ``next()``: what is slow, who stands in, how many work."""
+"""The trainer's eye on its workers, whenever it is in ``next()``: what is slow, who stands in, how many work."""
 
 import time
 from collections.abc import Callable
@@ -20,11 +20,13 @@ from headrace.sched.resume import Resume
 RETHINK_NS = 50_000_000
 """The threshold follows the costs this often at most."""
 WAKING_NS = cost.PAYS_NS
-"""Nobody stands in for a sample that takes less: waking a process and sharing the caches with it would cost more."""
+"""The least time of a sample that is stood in for: else waking a process and sharing the caches with it would cost
+more.
+"""
 LOOK_NS = 1_000_000
 """Nothing becomes slow faster than this, so there is no point in looking more often."""
 STARTING_NS = 50_000_000
-"""As long as nobody is parked: starting a process takes about half of this."""
+"""The same as long as nobody is parked: starting a process takes about half of this."""
 
 MEASURE_NS = 250_000_000
 FULL = 0.85
@@ -43,7 +45,7 @@ PATIENCE = 8
 
 @dataclass(slots=True)
 class _Period:
-    """What the automatic number of lanes is decided from."""
+    """The figures that the automatic number of lanes is decided from."""
 
     began: int
     finished: int
@@ -58,7 +60,7 @@ class _Period:
 
 @dataclass(frozen=True, slots=True)
 class Staffing:
-    """Who works on an epoch."""
+    """The workers that an epoch may have: spares, the number of lanes, samples to begin at once."""
 
     spares: Callable[[int], int]
     """Processes that may stand in for those busy with slow samples, from the number of lanes."""
@@ -69,7 +71,7 @@ class Staffing:
 
 
 class Watch:
-    """Follows one epoch."""
+    """A watch over one epoch."""
 
     def __init__(self, pool: Pool, ledger: ConsumerLedger, counters: LoaderCounters, staffing: Staffing) -> None:
         self._pool, self._ledger, self._counters = pool, ledger, counters
@@ -108,7 +110,9 @@ class Watch:
             self._attend(now)
 
     def _attend(self, now: int) -> None:
-        """Nothing waits behind a sample that takes long; in its lane's place another works if it takes very long."""
+        """Attend to slow samples: nothing waits behind one that takes long; in its lane's place another works if it
+        takes very long.
+        """
         pool, spares = self._pool, self._spares(self._gauges.limit)
         brief = max(self._threshold.cost_ns, CUT_NS)  # lanes rely on it: see `relieve`
         self._due = oversight.becomes_slow(self._ledger, pool.lanes, now, brief, before_others=True)
@@ -142,7 +146,7 @@ class Watch:
             self._begin_period(time.monotonic_ns() + SETTLE_NS, PERIOD_NS)
 
     def _relieve(self, now: int, threshold: int) -> int | None:
-        """Others make what a lane took together with a slow sample; when to look again."""
+        """Have others make what a lane took together with a slow sample; when to look again."""
         pool = self._pool
         with pool.section:
             taken, due = oversight.relieve(self._ledger, pool.lanes, now, threshold)
@@ -165,7 +169,7 @@ class Watch:
         return due
 
     def _cores_are_full(self, now: int) -> bool:
-        """Whether the lanes use up the cores: another runnable process would then only be in their way."""
+        """True if the lanes use up the cores: another runnable process would then only be in their way."""
         if now - self._measured >= MEASURE_NS:
             self._measure(now)
         return self._full

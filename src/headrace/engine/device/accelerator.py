@@ -33,7 +33,7 @@ class Carrier(Protocol):
         """True for a batch so small that it makes no difference how many like it are there early."""
 
     def waits_for(self, mark: Any) -> Callable[[], object] | None:
-        """What waits until ``hand_over`` would not wait; None where it would not."""
+        """A function that waits until ``hand_over`` would not wait; None if it would not wait now."""
 
     def hand_over(self, batch: Any, mark: Any) -> Any:
         """The batch, usable from now on by the caller that asked last. Does nothing new when called again.
@@ -152,7 +152,7 @@ class Cuda:
         return stream
 
     def _run_beside(self, moves: list[Move], mark: Mark) -> None:
-        """On a stream of its own, while the consumer's is at work on other batches."""
+        """Run the moves on a stream of its own, while the consumer's is at work on other batches."""
         if self._stream is None:
             self._asked, self._stream = self._cuda.Event(), self._cuda.Stream(self._device)
         self._asked.record(mark.consumer)
@@ -161,7 +161,7 @@ class Cuda:
             self._run(moves, mark, self._stream)
 
     def _run(self, moves: list[Move], mark: Mark, stream: Any) -> None:
-        """On the current stream, which is ``stream``."""
+        """Run the moves on the current stream, which is ``stream``."""
         if mark.began is not None:
             mark.began.record(stream)
         for target, source in moves:

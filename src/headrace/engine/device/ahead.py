@@ -33,7 +33,8 @@ class Parcel:
 
 
 class Ahead:
-    """Is a run itself. What was taken is in the run's hands until it is delivered, and so is still owed until then.
+    """The run that takes another run's batches ahead, and a run itself. What was taken is in the run's hands until
+    it is delivered, and so is still owed until then.
 
     A hand that was sent holds the batch there, and its parcel.
     """

@@ -24,7 +24,8 @@ HELD = 2
 
 
 class CudaRenderer:
-    """On a device. Its decoders do not wait for streams: they are given memory that nothing else can be using.
+    """The renderer that runs on a device. Its decoders do not wait for streams: they are given memory that nothing
+    else can be using.
 
     That is a pool of its own, from which this thread alone allocates; and what a batch had of it is given back when the
     device has done that batch, not before. What it makes lies in memory of the consumer's stream: it is allocated for
@@ -51,7 +52,7 @@ class CudaRenderer:
         return self._begun(bundle, self._cuda.current_stream(self._device))
 
     def _begun(self, bundle: Bundle, consumer: Any) -> Work:
-        """For ``consumer``, which is the current stream."""
+        """The work begun for ``consumer``, which is the current stream."""
         work = Work(bundle, consumer)
         allocate(work, self._dataset, self._device)
         work.asked, work.started, work.done = self._event(), self._event(), self._event()
@@ -93,7 +94,7 @@ class CudaRenderer:
         return self._events.pop() if self._events else self._cuda.Event(enable_timing=True, blocking=True)
 
     def _make_room(self) -> None:
-        """For another batch. A pool that has grown in pieces is given back, once nothing of it is in use."""
+        """Make room for another batch. A pool that has grown in pieces is given back, once nothing of it is in use."""
         grown = self._reserved > 2 * self._dataset.options.memory
         while self._held and (grown or len(self._held) >= HELD):
             self._let_go()

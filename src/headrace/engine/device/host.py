@@ -13,7 +13,7 @@ from headrace.engine.pixels.prepared import Prepared
 
 
 class Host:
-    """On the CPU: Pillow and plain torch."""
+    """The renderer that runs on the CPU: Pillow and plain torch."""
 
     def __init__(self, dataset: Prepared) -> None:
         """Holds nothing."""

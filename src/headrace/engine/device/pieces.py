@@ -160,7 +160,7 @@ def crossing(layout: Layout, rows: int) -> Crossing | None:
 
 
 def _block(group: list[Span], leaves: list[Leaf], rows: int) -> Block:
-    """Up to where the next leaf begins or would, which is a whole number of any type."""
+    """The block up to where the next leaf begins or would, which is a whole number of any type."""
     start, kind = group[0].start, leaves[group[0].place].dtype
     end = max(span.start + span.size for span in group)
     tensors = []

@@ -15,7 +15,7 @@ _retired: list[Any] = []
 
 @contextmanager
 def used(pool: Any, device: Any, cuda: Any) -> Iterator[None]:
-    """This thread allocates from ``pool``. Waits where others are to be given back."""
+    """A block in which this thread allocates from ``pool``. Waits where others are to be given back."""
     global _users  # noqa: PLW0603  (of the process, as torch's own book is)
     with _turn:
         while _retired:

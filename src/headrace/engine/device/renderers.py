@@ -16,7 +16,7 @@ from headrace.engine.pixels.prepared import Prepared, first_bundle
 
 
 def renderer(dataset: Prepared, device: torch.device) -> Renderer:
-    """For batches on ``device``. Raises ``DeviceUnavailable`` where something is missing there."""
+    """The renderer for batches on ``device``. Raises ``DeviceUnavailable`` where something is missing there."""
     while _warming:  # workers are forked next, and nobody shall inherit a lock that it holds
         _warming.pop().join()
     if device.type == "cpu":

@@ -71,7 +71,7 @@ class Renderer(Protocol):
         """A batch that is to be made for whoever asks now."""
 
     def prepare(self) -> None:
-        """In the thread, before the first batch: what takes long and is needed once."""
+        """Do, in the thread and before the first batch, what takes long and is needed once."""
 
     def run(self, work: Work) -> None:
         """Make it; what raises is kept in the work, and bad pictures too."""

@@ -40,7 +40,7 @@ class Arena:
 
     @property
     def pulse(self) -> int:
-        """How often the fetcher's loop came round."""
+        """The number of rounds that the fetcher's loop has made."""
         return self._pulse[0]
 
     def beat(self) -> None:
@@ -73,11 +73,13 @@ class Arena:
         return Row(key, payload, label)
 
     def empty(self) -> None:
-        """Nobody needs what lies here."""
+        """Give back the memory of the whole arena: nothing in it is needed any more."""
         self.give_back(0, self.size)
 
     def give_back(self, offset: int, size: int) -> None:
-        """Nobody needs what lies there: whole pages of it are the system's again, until something is written."""
+        """Give back memory that is not needed any more: its whole pages are the system's again, until something is
+        written.
+        """
         begin, end = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
         if end > begin:
             self._map.madvise(mmap.MADV_REMOVE, begin, end - begin)

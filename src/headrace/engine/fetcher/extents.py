@@ -11,7 +11,7 @@ ALIGN = 64
 
 
 def rounded(size: int) -> int:
-    """What is set aside for ``size`` bytes."""
+    """The number of bytes that are set aside for ``size`` bytes."""
     return max(1, -(-size // ALIGN)) * ALIGN
 
 
@@ -49,7 +49,7 @@ class Extents:
         self.used += size
 
     def allocate(self, size: int) -> int | None:
-        """Where ``size`` bytes may be written; None where no free piece is that large."""
+        """The offset at which ``size`` bytes may be written; None if no free piece is that large."""
         wanted = rounded(size)
         offset = self._found(wanted)
         if offset is None:
@@ -68,7 +68,9 @@ class Extents:
         return next((offset for offset in self._bins.get(kind, ()) if self._free[offset][0] >= wanted), None)
 
     def free(self, offset: int) -> None:
-        """Nobody reads what lies there any more. Unknown offsets are ignored: it may have been said twice."""
+        """Release the bytes at an offset, which nobody reads any more. Unknown offsets are ignored: it may have
+        been said twice.
+        """
         size = self._used.pop(offset, None)
         if size is None:
             return

@@ -23,7 +23,7 @@ class Keeping(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Somebody waits for a sample of a block that is on its way."""
+    """A wait for a sample of a block that is on its way."""
 
     number: int
     key: str
@@ -46,7 +46,7 @@ class BlockPool:
         """Rows on their way beside those that blocks were asked for by."""
 
     def rows(self, block: NeighbourBlock) -> int:
-        """How many rows have to be read for this sample: none where it is kept or on its way."""
+        """The number of rows that have to be read for this sample: none if it is kept or on its way."""
         samples = block.samples
         return 0 if block.place in self._kept or samples in self._coming else len(samples)
 
@@ -73,7 +73,7 @@ class BlockPool:
         return self._coming.pop(block.samples)
 
     def makes_room(self, size: int) -> bool:
-        """Whether a row of that size may be kept: those that were kept longest give way."""
+        """Make room for a row of that size, dropping the rows that were kept longest; False if it may not be kept."""
         if size > self._most:
             return False
         while self.bytes + size > self._most:
@@ -87,12 +87,12 @@ class BlockPool:
         self.bytes += kept.room
 
     def forget(self) -> None:
-        """Nobody needs any of it; what is on its way still comes."""
+        """Drop all kept rows, which nobody needs; what is on its way still comes."""
         for place in tuple(self._kept):
             self._let_go(place)
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Nobody waits for these any more."""
+        """Remove these numbers from the rows on their way: nobody waits for them any more."""
         gone = set(numbers)
         for waiting in self._coming.values():
             waiting[:] = [each for each in waiting if each.number not in gone]

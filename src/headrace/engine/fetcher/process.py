@@ -49,12 +49,12 @@ class Told(Protocol):
     """A loop that brings what the training process asks for."""
 
     def told(self, kind: MessageKind, body: bytes) -> None:
-        """What the training process says."""
+        """Take in a message of the trainer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orders(ABC):
-    """What a fetcher is told first."""
+    """The orders that a fetcher is told first."""
 
     prefetch: Prefetch
     batch: int
@@ -65,7 +65,7 @@ class Orders(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Where rows come from, as errors call it."""
+        """The name of the rows' source, as errors call it."""
 
     @abstractmethod
     def begun(self, connection: socket.socket, arena: Arena) -> Told:
@@ -154,7 +154,7 @@ class FetchLoop:
             self._retried[event.key] += 1
 
     def told(self, kind: MessageKind, body: bytes) -> None:
-        """What the training process says."""
+        """Take in a message of the trainer."""
         if kind is MessageKind.ASK:
             wanted, group = wire.read_asks(body)
             for item in wanted:
@@ -227,9 +227,10 @@ class FetchLoop:
             await self._wake.wait()
 
     def _may_ask(self, number: int, *, fits: bool) -> bool:
-        """As window and memory say; but those of the next group always, or it could not be had.
+        """True if window and memory allow this row to be asked for; rows of the next group always are, or it could
+        not be had.
 
-        One that is being worked on may have lost samples, and wait for the next one to be filled up.
+        A group that is being worked on may have lost samples, and wait for the next one to be filled up.
         """
         coming, group = len(self._flying) + len(self._held), self._room.group
         is_short = coming < group and self._window.outstanding < 2 * group
@@ -275,7 +276,7 @@ class FetchLoop:
         self._wake.set()
 
     def _keep(self, place: int, row: Row, began: int, took: int) -> None:
-        """Nobody asked for this row yet. Without room for it, it is read again when somebody does."""
+        """Keep a row that was not asked for yet. Without room for it, it is read again when it is asked for."""
         kind, label, blob = _label_of(row)
         size = len(row.payload) + len(blob)
         if not self._pool.makes_room(size) or self._extents.used + size > self._memory:

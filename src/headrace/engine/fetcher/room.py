@@ -1,4 +1,6 @@
-"""Which rows may be asked for and kept, so that payloads take no more memory than they may: numbers in, answers out."""
+"""The choice of rows that may be asked for and kept, so that payloads stay within their memory: numbers in, answers
+out.
+"""
 
 import heapq
 
@@ -25,12 +27,12 @@ class Room:
         """Rows that are needed at once."""
 
     def add(self, number: int) -> None:
-        """Somebody waits for it."""
+        """Note that somebody waits for this row."""
         self._live.add(number)
         heapq.heappush(self._order, number)
 
     def end(self, number: int) -> None:
-        """Nobody does any more, and it takes no memory."""
+        """Note that nobody waits for this row or works on it any more, and that it takes no memory."""
         self._live.discard(number)
         self._known.pop(number, None)
         self.landed(number)
@@ -41,11 +43,11 @@ class Room:
         return not self._order or number < self._order[0] + 2 * self.group
 
     def owes(self, number: int) -> bool:
-        """Whether it came, was not kept, and would be now."""
+        """True if the row came, was not kept, and would be kept now."""
         return number in self._known and self._first(number)
 
     def allows(self, number: int, used: int, rows: int = 1, others: int = 0) -> bool:
-        """Whether it may be asked for now, while payloads take ``used`` bytes.
+        """True if the row may be asked for now, while payloads take ``used`` bytes.
 
         ``rows``: those that come with it, itself included. ``others``: those that come with others.
         """
@@ -60,7 +62,7 @@ class Room:
         self._expected -= self._coming.pop(number, 0)
 
     def keeps(self, number: int, size: int, used: int) -> bool:
-        """It came, with so many bytes. False: it must be asked for again."""
+        """Note that the row came, with ``size`` bytes; False if it is not kept and must be asked for again."""
         self.landed(number)
         self._mean = size if not self._mean else self._mean + (size - self._mean) / SMOOTH
         if used + size <= self._memory or self._first(number):

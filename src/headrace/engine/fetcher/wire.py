@@ -1,7 +1,7 @@
-"""What the training process and its fetcher say to each other over a socket: frames of plain records.
+"""The messages between the trainer and its fetcher over a socket: frames of plain records.
 
-A frame is its length, its kind and a body. Rows and numbers are fixed-size records; errors and facts are JSON. Only
-the first frame, by which the training process says what to read, is a pickle, and it never goes the other way.
+A frame is its length, its kind and a body. Rows and numbers are fixed-size records; errors and facts are JSON. Only the
+first frame, by which the training process says what to read, is a pickle, and it never goes the other way.
 """
 
 import enum
@@ -17,7 +17,7 @@ _ROW = struct.Struct("<QBBqqqqqq")
 
 
 class MessageKind(enum.IntEnum):
-    """What a frame is about."""
+    """The kinds of frames."""
 
     OPEN = 1  # to the fetcher: what to read, ``packed``
     ASK = 2  # to the fetcher: numbers and keys
@@ -32,7 +32,7 @@ class MessageKind(enum.IntEnum):
 
 
 class Arrived(NamedTuple):
-    """One payload in the arena, or the reason why there is none, which then lies there instead."""
+    """The place of one payload in the arena, or of the reason why there is none, which then lies there instead."""
 
     number: int
     failed: bool
@@ -67,7 +67,7 @@ def asks(wanted: Iterable[tuple[int, str]], group: int) -> bytes:
 
 
 def read_asks(body: bytes) -> tuple[list[tuple[int, str]], int]:
-    """What ``asks`` wrote."""
+    """The asks in a body that ``asks`` wrote."""
     (group,), at = _NUMBER.unpack_from(body), _NUMBER.size
     found = []
     while at < len(body):
@@ -83,17 +83,17 @@ def numbers(kind: MessageKind, values: Iterable[int]) -> bytes:
 
 
 def read_numbers(body: bytes) -> list[int]:
-    """What ``numbers`` wrote."""
+    """The numbers in a body that ``numbers`` wrote."""
     return [value for (value,) in _NUMBER.iter_unpack(body)]
 
 
 def rows(arrived: Iterable[Arrived]) -> bytes:
-    """What arrived."""
+    """The frame of the rows that arrived."""
     return frame(MessageKind.ROWS, b"".join(_ROW.pack(*row) for row in arrived))
 
 
 def read_rows(body: bytes) -> list[Arrived]:
-    """What ``rows`` wrote."""
+    """The rows in a body that ``rows`` wrote."""
     return [_arrived(values) for values in _ROW.iter_unpack(body)]
 
 
@@ -102,12 +102,12 @@ def _arrived(values: tuple[int, ...]) -> Arrived:
 
 
 def places(found: Iterable[Arrived | None]) -> bytes:
-    """Where the rows of a group lie, for a worker; None: nowhere."""
+    """The places of a group's rows, for a worker; None is a row that lies nowhere."""
     return b"".join([_NONE if place is None else _ROW.pack(*place) for place in found])
 
 
 def read_places(body: memoryview, count: int) -> list[Arrived | None]:
-    """What ``places`` wrote for ``count`` rows."""
+    """The places of ``count`` rows in a body that ``places`` wrote."""
     found = (_arrived(values) for values in _ROW.iter_unpack(body[: count * _ROW.size]))
     return [None if place.offset < 0 else place for place in found]
 

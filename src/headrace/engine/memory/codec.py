@@ -45,7 +45,7 @@ class EncodedObject:
         self.size = -(-at // ALIGN) * ALIGN
 
     def write(self, target: memoryview) -> None:
-        """Into ``target``, which has ``size`` bytes and begins on a multiple of 64."""
+        """Write into ``target``, which has ``size`` bytes and begins on a multiple of 64."""
         index = [len(self._head), len(self._raw)]
         for place, raw in zip(self._places, self._raw, strict=True):
             index += [place, raw.nbytes]
@@ -120,7 +120,7 @@ def _reduce_tensor(value: torch.Tensor) -> Any:
 
 
 def _reduce_sparse(value: torch.Tensor) -> Any:
-    """In parts: torch's own reduction keeps every such tensor alive in a list until the next ``torch.load``."""
+    """Reduce in parts: torch's own reduction keeps every such tensor alive in a list until the next ``torch.load``."""
     if value.layout is torch.sparse_coo:
         return _coo, (value._indices(), value._values(), value.shape, value.is_coalesced())  # noqa: SLF001
     if value.layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -100,7 +100,7 @@ class Mutex:
             self._memory.stay()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Found again in the same memory."""
+        """Give what finds the mutex again in the same memory."""
         return Mutex, (self._memory,)
 
 
@@ -137,7 +137,7 @@ class Bell(Descriptor):
         super().__init__(os.eventfd(0, os.EFD_CLOEXEC) if fd is None else fd)
 
     def ring(self) -> None:
-        """Never blocks."""
+        """Ring the bell; never blocks."""
         os.eventfd_write(self.fd, 1)
 
     def wait(self) -> None:

@@ -115,7 +115,7 @@ class Reservation:
 
     @property
     def shortage(self) -> str:
-        """Why a slot is no larger, for a message; empty when it is as large as they come."""
+        """The reason why a slot is no larger, for a message; empty when it is as large as they come."""
         return (
             "" if self.slot_bytes >= SLOT else "; address space is limited (ulimit -v): raise it, or use fewer workers"
         )
@@ -138,7 +138,7 @@ class Reservation:
         return self.bytes[at + 8 : at + 8 + size]
 
     def write_sized(self, at: int, content: bytes) -> None:
-        """Behind its length, which takes 8 bytes."""
+        """Write the content behind its length, which takes 8 bytes."""
         self.bytes[at : at + 8] = len(content).to_bytes(8, "little")
         self.bytes[at + 8 : at + 8 + len(content)] = content
 

@@ -18,7 +18,7 @@ Register = Callable[[int, int], None]
 
 
 class Lease(weakref.ref[Any]):
-    """Dead when the user has let go of the slot."""
+    """A weak reference that is dead when the user has let go of the slot."""
 
     slot = -1
 
@@ -151,7 +151,7 @@ class Registrar:
     """Keeps the memory of slots registered with a device, page-locked for good; a slot that grew is registered anew."""
 
     def __init__(self, device: Accelerator, slot_bytes: int) -> None:
-        """Nothing is registered yet. ``slot_bytes``: of each, behind which the next one begins."""
+        """Start with nothing registered. ``slot_bytes``: of each, behind which the next one begins."""
         self._device, self._slot_bytes = device, slot_bytes
         self._registered: dict[int, int] = {}
 
@@ -205,7 +205,7 @@ class Slab:
         self._finalizer = weakref.finalize(self, _give_back, self.memory, registrar, os.getpid())
 
     def flat(self, address: int, size: int) -> torch.Tensor | None:
-        """So many bytes of the slab as a tensor, for a copy; None for an address elsewhere."""
+        """A tensor of so many bytes of the slab, for a copy; None for an address elsewhere."""
         offset = address - self.slots.base
         if offset < 0 or offset + size > len(self.memory.map):
             return None

@@ -17,7 +17,7 @@ HOLE: Final = ...
 
 
 class Storing:
-    """What the bytes of a picture are: numbers, which travel more cheaply than members of an enumeration."""
+    """The kinds of a picture's bytes, as numbers, which travel more cheaply than members of an enumeration."""
 
     JPEG = 0
     PLANES = 1
@@ -27,7 +27,7 @@ class Storing:
 
 
 class Picture(NamedTuple):
-    """One sample as a worker brings it: bytes, and what is to be done with them."""
+    """The sample as a worker brings it: bytes, and what is to be done with them."""
 
     index: Any
     data: Any
@@ -119,7 +119,7 @@ def bundled(samples: Sequence[Picture], allocate: Allocate, is_there: IsThere) -
 
 
 def _in_place(samples: Sequence[Picture], is_there: IsThere) -> tuple[torch.Tensor, list[Place]] | None:
-    """What reaches over all of them, and their places there; None where they have to be brought together."""
+    """The tensor that reaches over all samples, and their places in it; None if they have to be brought together."""
     owner: Any = getattr(samples[0].data, "obj", None)
     if not isinstance(owner, np.ndarray) or not owner.flags.writeable or not is_there(torch.from_numpy(owner)):
         return None
@@ -157,7 +157,7 @@ def _copied(samples: Sequence[Picture], allocate: Allocate) -> tuple[torch.Tenso
 
 
 def _with_holes() -> dict[Any, Any]:
-    """How torch collates, with whatever the user has registered there."""
+    """The map by which torch collates, with the user's own entries and one for holes."""
     return {**torch_collate.default_collate_fn_map, EllipsisType: lambda _batch, **_: HOLE}
 
 

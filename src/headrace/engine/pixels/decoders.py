@@ -1,4 +1,4 @@
-"""Who decodes JPEG files: the device's own engines by way of torchvision or torchcodec, and Pillow one by one where
+"""Decoders of JPEG files: the device's own engines by way of torchvision or torchcodec, and Pillow one by one where
 those fail.
 """
 
@@ -19,12 +19,13 @@ Decoded = torch.Tensor | Exception
 
 
 def on_host(files: list[torch.Tensor]) -> list[torch.Tensor]:
-    """By Pillow, as torchvision's folders do."""
+    """The pictures of these files, decoded by Pillow as torchvision's folders do."""
     return [_by_pillow(file) for file in files]
 
 
 def on_cuda(device: torch.device) -> Together:
-    """By the device. What it gives lies in memory of the current stream, and the stream waits for it.
+    """A decoder that runs on the device. Its results lie in memory of the current stream, and the stream waits for
+    them.
 
     Its engines write there without waiting for what the stream was given before: that memory must not be in use.
     torchvision's decoders are moving to torchcodec, which stands in: on an H200 it gives the same levels, but 14,000
@@ -34,7 +35,7 @@ def on_cuda(device: torch.device) -> Together:
 
 
 class JpegDecoder(NamedTuple):
-    """Of a library."""
+    """The JPEG decoder of one library."""
 
     name: str
     together: Together
@@ -51,7 +52,7 @@ class FirstThatWorks:
 
     @property
     def name(self) -> str:
-        """Of the one that is used next."""
+        """The name of the decoder that is used next."""
         return self._decoders[0].name
 
     def __call__(self, files: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -73,7 +74,7 @@ class FirstThatWorks:
 
 
 def chosen(offers: dict[str, Callable[[torch.device], Together]], device: torch.device) -> FirstThatWorks:
-    """Of ``offers``, by name and the best first, those that are there. ``DeviceUnavailable`` where none is."""
+    """The decoders of ``offers``, by name and the best first, that are available. ``DeviceUnavailable`` if none is."""
     there, lacking = [], []
     for name, offer in offers.items():
         try:
@@ -88,7 +89,7 @@ def chosen(offers: dict[str, Callable[[torch.device], Together]], device: torch.
 
 
 def by_torchvision(device: torch.device) -> Together:
-    """Its batched decoder for CUDA."""
+    """The batched decoder of torchvision for CUDA."""
     import torchvision.io  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra, where there is a device)
 
     decode = getattr(torch.ops.image, "decode_jpegs_cuda", None)
@@ -104,7 +105,7 @@ def by_torchvision(device: torch.device) -> Together:
 
 
 def by_torchcodec(device: torch.device) -> Together:
-    """That of version 0.16 and later. Whether it was built for CUDA shows when it decodes."""
+    """The decoder of torchcodec 0.16 and later. A build without CUDA shows only when it decodes."""
     from torchcodec import decoders  # noqa: PLC0415  (optional)
 
     decode = getattr(decoders, "decode_jpeg", None)
@@ -138,7 +139,8 @@ def _upright(file: torch.Tensor) -> torch.Tensor:
 def decoded(
     files: Sequence[torch.Tensor], sizes: Sequence[Sequence[int]], together: Together, device: torch.device
 ) -> tuple[list[Decoded], bool]:
-    """Each file's levels on ``device``, or what is wrong with it; and whether they had to be decoded one by one.
+    """The levels of each file on ``device``, or what is wrong with it; and whether they had to be decoded one by
+    one.
 
     ``sizes``: height and width, as their headers say.
     """

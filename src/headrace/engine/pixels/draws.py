@@ -1,4 +1,5 @@
-"""What torchvision's transforms draw and do to a picture's geometry and colours, without the picture.
+"""The random draws of torchvision's transforms, and their effect on a picture's geometry and colours, without the
+picture.
 
 Every random number is drawn by the transform's own function, in the order in which the transform itself would: v1's
 ``get_params``, v2's ``make_params``. A draw is given the transform and the view so far.
@@ -25,18 +26,18 @@ _PIXEL = torch.empty((), dtype=torch.uint8)
 
 
 def params(transform: Any, view: View) -> dict[str, Any]:
-    """Those of a v2 transform."""
+    """The parameters that a v2 transform draws."""
     found: dict[str, Any] = transform.make_params([stand_in(view)])
     return found
 
 
 def is_new(transform: Any) -> bool:
-    """Whether it is one of v2. Its class is asked: modules take long to say that they do not have something."""
+    """True for a transform of v2. Its class is asked: modules take long to say that they do not have something."""
     return hasattr(type(transform), "make_params")
 
 
 def happens(probability: float) -> bool:
-    """Drawn as torchvision does, which compares in single precision."""
+    """True with this probability, drawn as torchvision does, which compares in single precision."""
     return bool(torch.rand(1).item() < np.float32(probability))
 
 
@@ -163,7 +164,7 @@ def sides(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def margins(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom, as torchvision lets them be written."""
+    """The margins left, top, right, bottom, as torchvision lets them be written."""
     found = (padding,) if isinstance(padding, int) else tuple(padding)
     if len(found) == 1:
         found = found * 4

@@ -1,4 +1,4 @@
-"""What a JPEG file says of itself before its first pixel: read in the worker that brings it, in microseconds."""
+"""The header of a JPEG file, read before its first pixel by the worker that brings it, in microseconds."""
 
 from typing import Final, NamedTuple
 
@@ -28,7 +28,7 @@ class Header(NamedTuple):
 
 
 def header(data: Bytes) -> Header | None:
-    """Of a JPEG file; None where the bytes are none, or do not say their size."""
+    """The header of a JPEG file; None if the bytes are not one, or do not say their size."""
     size = len(data)
     if bytes(data[:3]) != _START:
         return None

@@ -47,25 +47,25 @@ def _number(row, column: tl.constexpr):
 
 @triton.jit
 def _across(row, x, AFTER: tl.constexpr):
-    """Where the result's columns lie in what was resized, and whether something is there."""
+    """The positions of the result's columns in the resized picture, and a mask of those that exist."""
     return _placed(_number(row, _AT_X) + x, _number(row, _AT_LEFT), _number(row, _AT_RIGHT), AFTER)
 
 
 @triton.jit
 def _down(row, y, AFTER: tl.constexpr):
-    """And its rows."""
+    """The positions of the result's rows in the resized picture, and a mask of those that exist."""
     return _placed(_number(row, _AT_Y) + y, _number(row, _AT_TOP), _number(row, _AT_BOTTOM), AFTER)
 
 
 @triton.jit
 def _seen_down(row, y, BEFORE: tl.constexpr):
-    """Where the window's rows lie in the picture, and whether something is there."""
+    """The positions of the window's rows in the picture, and a mask of those that exist."""
     return _placed(_number(row, _FROM_Y) + y, _number(row, _FROM_TOP), _number(row, _FROM_BOTTOM), BEFORE)
 
 
 @triton.jit
 def _reach(at, size, to, CUBIC: tl.constexpr):
-    """Of the filter around each place: its centre and width, the first pixel, the one after the last, and how many."""
+    """The filter around each place: its centre and width, the first pixel, the one after the last, and how many."""
     scale = size.to(tl.float32) / to.to(tl.float32)
     wide = tl.maximum(scale, 1.0)
     reach = wide * 2.0 if CUBIC else wide
@@ -119,7 +119,7 @@ def across(
     CUBIC: tl.constexpr, ROUNDS: tl.constexpr, BEFORE: tl.constexpr, AFTER: tl.constexpr,
     TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Along rows: of the window's rows that are needed, ``width`` columns each, into ``mid``."""
+    """Resize along rows: of the window's rows that are needed, ``width`` columns each, into ``mid``."""
     image = tl.program_id(2)
     rows = _row(table, image)
     count = _number(rows, _MID_N)
@@ -275,7 +275,9 @@ def down(
     CUBIC: tl.constexpr, ROUNDS: tl.constexpr, AFTER: tl.constexpr, COUNT: tl.constexpr, FLOORS: tl.constexpr,
     PILLOW: tl.constexpr, CHANNELS: tl.constexpr, TO_FLAT: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Along columns, then colours and the final type; or into ``flat``, levels as float32, where means come first."""
+    """Resize along columns, then apply colours and the final type; or into ``flat``, levels as float32, where means
+    come first.
+    """
     image = tl.program_id(2)
     y = tl.program_id(1) * TALL + tl.arange(0, TALL)
     x = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
@@ -324,7 +326,9 @@ def means(
     table, flat, means, plane,
     COUNT: tl.constexpr, FLOORS: tl.constexpr, PILLOW: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Of a picture's grey where its contrast is changed: one program for each, so that the sum is always the same."""
+    """Compute the mean grey of each picture whose contrast is changed: one program per picture, so that the sum is
+    always the same.
+    """
     image = tl.program_id(0)
     rows = _row(table, image)
     base = flat + image.to(tl.int64) * (3 * plane)

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LaunchTable(NamedTuple):
-    """What the kernels are told of each picture: a record for each, see ``kernels.RECORD``."""
+    """The kernels' instructions for each picture: a record for each, see ``kernels.RECORD``."""
 
     there: torch.Tensor
     """On the device."""
@@ -36,7 +36,9 @@ class LaunchTable(NamedTuple):
 
 
 def table(pictures: Sequence[torch.Tensor], rows: Array, width: int, device: torch.device) -> LaunchTable:
-    """Of pictures, or masks, on the device; ``width``: of the results. Copied by the current stream, not waited for."""
+    """The launch table of pictures, or masks, on the device; ``width``: of the results. Copied by the current
+    stream, not waited for.
+    """
     count = len(pictures)
     host = torch.empty((count, RECORD), dtype=torch.int64, pin_memory=device.type == "cuda")
     records: Array = host.numpy()

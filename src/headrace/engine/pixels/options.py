@@ -1,4 +1,4 @@
-"""What ``on_device=`` takes, and what a dataset says of its pictures."""
+"""The values that ``on_device=`` takes, and a dataset's description of its pictures."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +11,12 @@ _FORMATS = (torch.contiguous_format, torch.channels_last)
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
-    """How the device's stages give out batches, and how much they may take.
+    """The form in which the device's stages give out batches, and the memory that they may take.
 
     ``dtype``: of floating-point pictures (float32, float16, bfloat16); None is what the transforms say.
     ``memory_format``: ``torch.channels_last`` for convolutions in half precision. ``max_pixels``: a picture whose
-    header promises more is refused before anything is allocated for it. ``memory``: bytes of decoded pixels that may
-    be on the device at once, at least those of one picture: a batch that needs more is done in parts.
+    header promises more is refused before anything is allocated for it. ``memory``: bytes of decoded pixels that may be
+    on the device at once, at least those of one picture: a batch that needs more is done in parts.
     """
 
     dtype: torch.dtype | None = None
@@ -41,7 +41,7 @@ class OnDevice:
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """Which part of a dataset's samples may be made on the device: what a method ``on_device()`` of it returns.
+    """The part of a dataset's samples that may be made on the device: what a method ``on_device()`` of it returns.
 
     ``transform``: the torchvision transform, or list of them, that ``augment`` applies to the picture; None for
     nothing. ``picture``: where the picture's encoded bytes stand in what ``fetch`` returns, and the picture itself in

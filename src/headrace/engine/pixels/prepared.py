@@ -50,7 +50,7 @@ def of(dataset: Any) -> "Prepared":
 
 
 def described(dataset: Any) -> Pixels:
-    """What a dataset says of its pictures."""
+    """The dataset's description of its pictures."""
     told = getattr(dataset, "on_device", None)
     if has_stages(dataset) and (method := bypassed(dataset)) is not None:
         raise NotOnDevice(f"on_device=: {refusal(dataset, method, 'the device')}; {OTHERWISE}")
@@ -74,7 +74,9 @@ def described(dataset: Any) -> Pixels:
 
 
 class Prepared(StandingDataset, Dataset[Picture]):
-    """Is a staged dataset itself: ``fetch`` is the dataset's own, ``augment`` draws."""
+    """The dataset prepared for a device; it is a staged dataset itself: ``fetch`` is the dataset's own, ``augment``
+    draws.
+    """
 
     def __init__(self, dataset: Any, options: OnDevice, decodes: bool = False) -> None:
         """Raises ``NotOnDevice`` for a dataset or a transform that the device cannot do."""
@@ -114,12 +116,13 @@ class Prepared(StandingDataset, Dataset[Picture]):
 
     @composed
     def made_of(self, index: int, row: Any) -> Picture:
-        """Of its row: for a loader that has read it."""
+        """The picture made of its row: for a loader that has read it."""
         with self.naming(index):
             return self.augment(self.dataset.encoded_of(index, row))._replace(index=index)
 
     def stages(self, scopes: Scopes | None, noted: Noted | None) -> Stages:
-        """For a cache: encoded and decoded samples are those of the dataset itself, shared with jobs on the CPU.
+        """The stages for a cache: encoded and decoded samples are those of the dataset itself, shared with jobs on
+        the CPU.
 
         What others have kept decoded is used. Workers decode only what is to be kept so.
         """
@@ -134,21 +137,24 @@ class Prepared(StandingDataset, Dataset[Picture]):
         return whole._replace(steps=(fetch, decode, augment))
 
     def fetch(self, index: int) -> Any:
-        """What the dataset itself fetches."""
+        """The result of the dataset's own ``fetch``."""
         return self._stages.steps[0].run(index)
 
     def decode(self, encoded: Any) -> Any:
-        """Left to the device."""
+        """Leave the encoded sample to the device, unchanged."""
         return encoded
 
     def decode_to_keep(self, encoded: Any) -> Any:
-        """What the dataset itself decodes, for a cache. ``NotOnDevice`` for what the device could not go on with."""
+        """The result of the dataset's own ``decode``, for a cache. ``NotOnDevice`` for what the device could not go
+        on with.
+        """
         found = self._stages.steps[1].run(encoded)
         _levels(_item(found, self.pixels.picture))
         return found
 
     def augment(self, sample: Any) -> Picture:
-        """What is brought of a sample, encoded or decoded: its bytes, or its pixels where the device cannot decode it.
+        """The picture to bring of a sample, encoded or decoded: its bytes, or its pixels where the device cannot
+        decode it.
 
         Draws every random number that the dataset's own ``augment`` would, in the same order.
         """
@@ -181,7 +187,7 @@ class Prepared(StandingDataset, Dataset[Picture]):
         return self._brought(sample, data, storing, numbers)
 
     def _brought(self, sample: Any, data: Any, storing: int, numbers: list[float]) -> Picture:
-        """With everything else that belongs to the sample."""
+        """The picture, with everything else that belongs to the sample."""
         pixels, mask, boxes = self.pixels, None, None
         if pixels.mask is not None:
             mask = _mask(_item(sample, pixels.mask), numbers)
@@ -292,7 +298,7 @@ def _mask(mask: Any, numbers: list[float]) -> Any:
 
 
 def _moved(boxes: Any, numbers: list[float]) -> torch.Tensor:
-    """Where boxes are in the result."""
+    """The positions of boxes in the result."""
     found = torch.as_tensor(np.asarray(boxes), dtype=torch.float32).clone()
     if found.dim() != 2 or found.shape[1] < 4:
         raise NotOnDevice(f"boxes of the shape {tuple(found.shape)}: number × (x1, y1, x2, y2, ...) is needed")

@@ -18,7 +18,9 @@ OTHERWISE = "or leave on_device out, and workers do all of it"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is the same for all pictures, and the draws for one. Values are levels from 0 to 255 until the very end."""
+    """The work that is the same for all pictures, and the draws for one. Values are levels from 0 to 255 until the
+    very end.
+    """
 
     draws: tuple[Draw, ...]
     """One for each transform, None-like for those that draw and change nothing; see ``numbers``."""
@@ -49,7 +51,7 @@ class Recipe:
 
 
 def recipe(transform: Any, *, pillow: bool) -> Recipe:
-    """Of a torchvision transform or list of them. ``pillow``: it is given PIL images, not tensors.
+    """The recipe of a torchvision transform or list of them. ``pillow``: it is given PIL images, not tensors.
 
     Raises ``NotOnDevice``, which names the transform.
     """
@@ -285,7 +287,7 @@ _READERS = {
 
 
 def _nothing(_transform: Any, view: View) -> None:
-    """It draws nothing and moves nothing."""
+    """Draw nothing and move nothing."""
 
 
 def _at_least(size: Any, longest: int | None, *, whole: bool) -> tuple[int, int]:

@@ -91,7 +91,9 @@ def _levels(padding: Padding, device: torch.device) -> torch.Tensor:
 
 
 def _placed(at: torch.Tensor, low: int, high: int, padding: Padding) -> Placed:
-    """Which pixel stands at each place, and whether one does: the picture reaches from ``low`` to ``high``."""
+    """The pixel at each place, and a mask of the places that have one: the picture reaches from ``low`` to
+    ``high``.
+    """
     inside = (at >= low) & (at < high)
     size = max(1, high - low)
     if padding.filling is Filling.REFLECT and size > 1:
@@ -107,7 +109,7 @@ def _placed(at: torch.Tensor, low: int, high: int, padding: Padding) -> Placed:
 
 
 def _weights(at: torch.Tensor, size: int, to: int, reach: float, *, cubic: bool) -> torch.Tensor:
-    """How much of each of ``size`` pixels is in those ``at`` these places of ``to``."""
+    """The share that each of ``size`` pixels has in those ``at`` these places of ``to``."""
     scale = size / to
     width = max(scale, 1.0)
     center = (at.float() + 0.5) * scale

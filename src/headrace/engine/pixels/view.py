@@ -1,4 +1,4 @@
-"""Where the pixels of one result come from in its picture: crops, paddings, flips and one resize, folded into numbers.
+"""The origin of one result's pixels in its picture: crops, paddings, flips and one resize, folded into numbers.
 
 Everything before the resize is a window of the picture, everything after it a window of what was resized; either may
 reach beyond what is there, which is padding. Flips change places with both, so they are noted and done last.
@@ -23,7 +23,7 @@ PACKED: Final = struct.Struct(f"{COLUMNS}f")
 
 
 class Filling(enum.IntEnum):
-    """What stands where a window reaches beyond the picture."""
+    """The values that fill a window where it reaches beyond the picture."""
 
     CONSTANT = 0
     EDGE = 1
@@ -33,7 +33,7 @@ class Filling(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Of one side of the resize: before it, or after it."""
+    """The padding of one side of the resize: before it, or after it."""
 
     filling: Filling = Filling.CONSTANT
     fill: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -60,7 +60,7 @@ class PictureFrame:
 
 
 class View:
-    """What has become of one picture's geometry, transform by transform."""
+    """The geometry of one picture so far, transform by transform."""
 
     __slots__ = ("_first", "_frame", "_mirrored", "_resized", "_upside", "operations", "repeats", "size")
 
@@ -105,7 +105,7 @@ class View:
         self._frame.pad(left, top, right, bottom)
 
     def resize(self, height: int, width: int) -> None:
-        """Once at most: see ``Recipe``."""
+        """Resize, once at most: see ``Recipe``."""
         self._resized = height, width
         self._frame = PictureFrame(height, width)
 

@@ -42,7 +42,7 @@ class Arranged:
         return inverse[indices]
 
     def blocks(self, samples: Array, begin: Array, end: Array) -> list[NeighbourBlock] | None:
-        """How each of the samples is asked for, which lies in a block from ``begin`` to ``end``: a shard ends it."""
+        """The request for each of the samples, which lies in a block from ``begin`` to ``end``: a shard ends it."""
         if self.places is None or self.shards is None or self.layout.is_single:
             return None
         first, last = np.maximum(begin, self.shards[0][samples]), np.minimum(end, self.shards[1][samples]) - 1
@@ -52,7 +52,7 @@ class Arranged:
 
     @property
     def words(self) -> str:
-        """How samples are read, for people."""
+        """The way samples are read, in words for people."""
         per = int(self.layout.per.max(initial=1))
         if self.places is None or per == 1:
             return "samples one by one"
@@ -65,7 +65,7 @@ def plain(length: int) -> Arranged:
 
 
 def in_shards(dataset: Any, memory: int, *, singly: bool) -> Callable[[], Arranged] | None:
-    """How a dataset is arranged whose samples lie in shards behind a network; None for any other.
+    """A function that arranges a dataset whose samples lie in shards behind a network; None for any other dataset.
 
     ``singly``: every sample is a read of its own.
     """

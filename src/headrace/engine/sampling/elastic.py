@@ -46,7 +46,8 @@ def taken_up(sampler: PlannedSampler | None, states: Sequence[Mapping[str, Any]]
 
 
 def divided(sampler: PlannedSampler | None, state: dict[str, Any]) -> dict[str, Any]:
-    """One state, for a loader that divides its epochs: another's part cannot be gone on from, and all of an epoch can.
+    """The state for a loader that divides its epochs: another's part cannot be gone on from, and all of an epoch
+    can.
 
     Raises ``StateMismatch``.
     """

@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Left:
-    """What one rank has left of an epoch: its sampler's state, and the indices that were drawn and not delivered.
+    """The rest of one rank's epoch: its sampler's state, and the indices that were drawn and not delivered.
 
     ``is_drawn``: all was drawn, and only those are left.
     """
@@ -80,7 +80,7 @@ class PlannedSampler(RandomSampler):
 
     @property
     def arranged(self) -> Arranged:
-        """How samples lie; asked of the dataset's store when it is needed first."""
+        """The arrangement of samples; asked of the dataset's store when it is needed first."""
         if self._arranged is None:
             self._arranged = self._arrange()
         return self._arranged
@@ -116,7 +116,7 @@ class PlannedSampler(RandomSampler):
             self._blocks.update(zip(indices, blocks, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, in plain data: in the middle of an epoch, or before the next."""
+        """The position of the sampler, in plain data: in the middle of an epoch, or before the next."""
         return (self._running or self._begun()).state(self.identity)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -169,7 +169,9 @@ class PlannedSampler(RandomSampler):
 
     @property
     def identity(self) -> list[Any]:
-        """What must be the same for a state to be gone on from; the last two may differ where states are taken up."""
+        """The facts that must be the same for a state to be gone on from; the last two may differ where states are
+        taken up.
+        """
         part, layout = self._part or Part(), self.arranged.layout
         pool = 0 if layout.is_single else self._pool
         return [layout.total, layout.digest, self._shuffle, pool, [part.rank, part.world, part.rest.value]]
@@ -201,7 +203,7 @@ class PlannedSampler(RandomSampler):
 
 
 class _Pass:
-    """One pass over a rank's part of an epoch."""
+    """A single pass over a rank's part of an epoch."""
 
     def __init__(self, plan: BlockPlan, state: Mapping[str, Any], pool: int, rank: int) -> None:
         self.plan = plan
@@ -221,7 +223,7 @@ class _Pass:
         return None if step is None else step.drawn
 
     def rest(self) -> Remainder:
-        """What was not given."""
+        """The part that was not given."""
         return self._draws.remainder().with_samples(np.setdiff1d(self._ahead, self.again))
 
     def state(self, identity: list[Any]) -> dict[str, Any]:

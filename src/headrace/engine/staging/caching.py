@@ -1,4 +1,4 @@
-"""What a process must know to use a loader's cache, and what it is told of each group of samples."""
+"""The facts a process needs to use a loader's cache, and the plans it is given for each group of samples."""
 
 import struct
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Caching:
 
 
 def codec() -> Codec:
-    """For what datasets of torch's users hold; one of a process's own."""
+    """The codec for what datasets of torch's users hold; one of a process's own."""
     return Codec([TensorKind(), ImageKind()])
 
 
@@ -47,14 +47,16 @@ _PLAN = struct.Struct("<QB")
 
 
 class Plan(NamedTuple):
-    """Of one sample: the word of the entry to begin with, or ``LOOK``, and the form to keep it in; 0 for none."""
+    """The plan for one sample: the word of the entry to begin with, or ``LOOK``, and the form to keep it in; 0 for
+    none.
+    """
 
     word: int
     keep: int
 
 
 def pack_plans(plans: Sequence[Plan]) -> bytes:
-    """For another process: what a cache says about the samples of a group."""
+    """The plans packed for another process: what a cache says about the samples of a group."""
     return b"".join(starmap(_PLAN.pack, plans))
 
 

@@ -1,4 +1,4 @@
-"""Whether a dataset's samples provably are what its stages make, by its class and the object as they are now.
+"""The proof that a dataset's samples are what its stages make, by its class and the object as they are now.
 
 `dataset[index]` may be replaced by `fetch`, `decode` and `augment`, or by what makes a sample of its row, only where
 `__getitem__` is known to say just that: it is one of this package's own, or its code is that composition. A class that
@@ -53,8 +53,9 @@ _SHAPES = {_shape(each.__code__) for each in (_nested, _step_by_step, _to_the_la
 
 
 def place(dataset: Any, name: str) -> int:
-    """How early a name is found: -1 on the object itself, else the number of its class in the method resolution order;
-    past the last one where it is nowhere. Python asks the class alone for special methods.
+    """The position at which a name is found: -1 for the object itself, else the number of its class in the method
+    resolution order. It is past the last class for a name that is nowhere. Python asks the class alone for
+    special methods.
     """
     if name in getattr(dataset, "__dict__", {}) and not name.startswith("__"):
         return -1
@@ -63,7 +64,7 @@ def place(dataset: Any, name: str) -> int:
 
 
 def has_stages(dataset: Any) -> bool:
-    """Whether its class has all three."""
+    """True if the dataset's class has all three stages."""
     return all(callable(getattr(type(dataset), name, None)) for name in STAGES)
 
 
@@ -86,12 +87,12 @@ def bypassed(dataset: Any) -> str | None:
 
 
 def is_ours(dataset: Any, method: str = "__getitem__") -> bool:
-    """Whether that method is one of this package's that call the stages, and nothing else."""
+    """True if that method is one of this package's that call the stages, and nothing else."""
     return _written(dataset, method) in _known
 
 
 def refusal(dataset: Any, method: str, who: str) -> str:
-    """What is wrong with stages that would bypass a method, and what to do. ``who`` would not call it."""
+    """The error message for stages that would bypass a method, with what to do about it. ``who`` would not call it."""
     name = type(dataset).__name__
     if method == "__getitems__":
         return (
@@ -106,14 +107,14 @@ def refusal(dataset: Any, method: str, who: str) -> str:
 
 
 def speaks_of_rows(dataset: Any) -> bool:
-    """Whether `made_of(index, row)` gives what `dataset[index]` does: nothing it stands for is overridden later."""
+    """True if `made_of(index, row)` gives what `dataset[index]` does: nothing it stands for is overridden later."""
     if is_ours(dataset, "made_of"):  # it calls all stages but the first
         return bypassed(dataset) is None and _speaks_for(dataset, "made_of", ("__getitem__", "fetch"))
     return _speaks_for(dataset, "made_of", ("__getitem__", *STAGES))
 
 
 def speaks_of_encoded(dataset: Any) -> bool:
-    """Whether `encoded_of(index, row)` gives what `fetch` does."""
+    """True if `encoded_of(index, row)` gives what `fetch` does."""
     return callable(getattr(dataset, "encoded_of", None)) and _speaks_for(dataset, "encoded_of", ("fetch",))
 
 
@@ -123,7 +124,7 @@ def speaks_of_pixels(dataset: Any) -> str | None:
 
 
 def _speaks_for(dataset: Any, method: str, others: tuple[str, ...]) -> bool:
-    """Whoever overrides one of the others later says nothing by that method."""
+    """True if no class overrides one of ``others`` later than ``method``, which would then say nothing of them."""
     at = place(dataset, method)
     return all(at <= place(dataset, name) for name in others)
 

@@ -1,4 +1,6 @@
-"""What samples began with, counted by the processes that made them, in a file without a name that they share."""
+"""Counts of the forms that samples began with, kept by the processes that made them in an anonymous file that they
+share.
+"""
 
 import os
 import struct
@@ -44,18 +46,18 @@ class Counts:
     """The loader's: it adds up."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start with nothing counted."""
         self._fd, self._pid = -1, 0
         self._before = Counted()
 
     def path(self) -> str:
-        """Where other processes of this user find it, as long as it is not closed."""
+        """The path at which other processes of this user find the file, as long as it is not closed."""
         if self._fd < 0 or self._pid != os.getpid():
             self._fd, self._pid = os.memfd_create("headrace-counts", os.MFD_CLOEXEC), os.getpid()
         return f"/proc/{self._pid}/fd/{self._fd}"
 
     def here(self) -> "Counter":
-        """For samples that this process makes itself."""
+        """The counter for samples that this process makes itself."""
         self.path()
         return Counter(self._fd, 0)
 
@@ -67,14 +69,14 @@ class Counts:
         return list(_RECORD.iter_unpack(content[:whole]))
 
     def total(self) -> Counted:
-        """Of all processes, since the loader was made."""
+        """The counts of all processes, since the loader was made."""
         found = self._before
         for each in self._records():
             found = found.plus(Counted(*each[:_SUMMED]))
         return found
 
     def difference(self) -> SpoiltEntry | None:
-        """One that a spot check found, if any did."""
+        """A difference that a spot check found, if any did."""
         found = (SpoiltEntry(*each[10:]) for each in self._records() if each[11])
         return next(found, None)
 
@@ -83,7 +85,7 @@ class Counts:
         return self.total().made
 
     def close(self) -> None:
-        """What was counted stays; idempotent."""
+        """Close the file; the counts stay. Idempotent."""
         self._before = self.total()
         fd, self._fd = self._fd, -1
         if fd >= 0 and self._pid == os.getpid():
@@ -104,7 +106,7 @@ class Counter:
 
     @classmethod
     def of_worker(cls, path: str, lane: int) -> "Counter":
-        """As long as the process lives."""
+        """The counter of a worker, which lasts as long as the process lives."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -124,16 +126,16 @@ class Counter:
         return self._counts[4 + form]
 
     def check(self, form: int) -> None:
-        """One more was."""
+        """Count one more sample that was made anew."""
         self._counts[4 + form] += 1
 
     def differs(self, sample: int, form: int) -> None:
-        """And was not the same; the loader knows at once."""
+        """Count a sample that was made anew and was not the same; the loader knows at once."""
         self._counts[7] += 1
         self._difference = SpoiltEntry(sample, form)
         self.tell()
 
     def tell(self) -> None:
-        """Before samples are handed on."""
+        """Write the counts, before samples are handed on."""
         if self._fd >= 0:
             os.pwrite(self._fd, _RECORD.pack(*self._counts, self.credit, self.cost, *self._difference), self._at)

@@ -15,7 +15,7 @@ from headrace.engine.staging.prefix import PipelineParts, apply, cut
 
 
 def is_folder(dataset: Any) -> bool:
-    """Whether it is one of torchvision's folders of pictures, and makes samples as they do."""
+    """True if the dataset is one of torchvision's folders of pictures, and makes samples as they do."""
     if not is_like_a_folder(dataset) or in_bulk(dataset) is not None:
         return False
     getter = type(dataset).__getitem__
@@ -23,7 +23,7 @@ def is_folder(dataset: Any) -> bool:
 
 
 def is_like_a_folder(dataset: Any) -> bool:
-    """Whether its class is one of torchvision's folders of pictures, or derived from one."""
+    """True if the dataset's class is one of torchvision's folders of pictures, or derived from one."""
     kind = _folder_class()
     return kind is not None and isinstance(dataset, kind)
 
@@ -32,19 +32,19 @@ _MODULE = "torchvision.datasets.folder"
 
 
 def _folder_class() -> Any:
-    """If this process has it: without, there is no object of it."""
+    """The class of torchvision's folders, if this process has it: without, there is no object of it."""
     return getattr(sys.modules.get(_MODULE), "DatasetFolder", None)
 
 
 def opens(folder: Any) -> bool:
-    """Whether a folder's files are opened by torchvision's own loader, so that they may be read by others."""
+    """True if a folder's files are opened by torchvision's own loader, so that they may be read by others."""
     loader = folder.loader
     ours = getattr(loader, "__module__", "") == "torchvision.datasets.folder"
     return ours and loader.__name__ in {"default_loader", "pil_loader"}
 
 
 def _content(path: str) -> bytes:
-    """Of a file; by half of what it costs by way of a ``Path`` and a buffer."""
+    """The content of a file, read at half the cost of going by way of a ``Path`` and a buffer."""
     with FileIO(path) as file:
         return file.readall()
 
@@ -58,7 +58,7 @@ class Folder:
 
     @property
     def parts(self) -> PipelineParts:
-        """Of the transform as it is now."""
+        """The parts of the transform as it is now."""
         return cut(self.dataset.transform)
 
     def fetch(self, index: int) -> Any:
@@ -94,6 +94,6 @@ def folder_scopes(dataset: Any, folder: Folder) -> tuple[str, str, str]:
 
 
 def folder_parts(dataset: Any, folder: Folder) -> tuple[Any, ...]:
-    """What opens a file, what is kept of its picture, what is made of that, and of the target."""
+    """The function that opens a file, the transforms whose result is kept, the later ones, and the target's."""
     loader = (picture, "as torchvision opens it") if folder.opens else dataset.loader
     return loader, folder.parts.kept, folder.parts.rest, dataset.target_transform

@@ -42,7 +42,7 @@ def _check(value: Any) -> None:
 
 
 def _palette(value: Any) -> Any:
-    """What PIL has in Python of it, and what it has in C."""
+    """The palette of an image: what PIL has in Python of it, and what it has in C."""
     if value.mode not in {"P", "PA"}:
         return None
     mode = value.im.getpalettemode()
@@ -139,12 +139,12 @@ class ImageKind:
 
 
 def _class(module: str, name: str) -> Any:
-    """One of PIL's, if this process has it: without, there is no object of it."""
+    """The class of PIL's with that name, if this process has it: without, there is no object of it."""
     return getattr(sys.modules.get(module), name, None)
 
 
 def picture(content: bytes) -> Any:
-    """As torchvision's folders open a file."""
+    """The picture in a file's content, opened as torchvision's folders open a file."""
     from PIL import Image  # noqa: PLC0415  (only where there are pictures)
 
     with Image.open(io.BytesIO(content)) as found:

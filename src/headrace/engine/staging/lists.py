@@ -44,12 +44,12 @@ def members(target: Any) -> list[Member] | None:
 
 
 def known(kind: type, name: str, *modules: str) -> bool:
-    """Whether a class is the one of that name in one of these modules. Whoever has an object of it has the module."""
+    """True if a class is the one of that name in one of these modules. Whoever has an object of it has the module."""
     return kind.__name__ == name and any(getattr(sys.modules.get(each), name, None) is kind for each in modules)
 
 
 def is_torchvision(operation: Any) -> bool:
-    """Whether it is an object of one of torchvision's transforms, and does what that says."""
+    """True if the operation is an object of one of torchvision's transforms, and does what that says."""
     kind = type(operation)
     is_known = _torchvision.get(kind)
     if is_known is None:
@@ -64,7 +64,7 @@ _torchvision: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 
 def is_bare(operation: Any) -> bool:
-    """Whether an object does what its class says: no hook was put on it, and no method replaced on it."""
+    """True if an object does what its class says: no hook was put on it, and no method replaced on it."""
     held = getattr(operation, "__dict__", None)
     if not held:
         return True

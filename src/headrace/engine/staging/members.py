@@ -1,4 +1,4 @@
-"""Who a sample is: where it lies in datasets made of others, and what it is called there."""
+"""The identity of a sample: where it lies in datasets made of others, and what it is called there."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ def member(dataset: Any, index: Any) -> tuple[Any, Any]:
 
 
 def part_of(several: Any, index: int) -> tuple[int, int]:
-    """Of a ``ConcatDataset``: the number of the one that a sample is of, and its index there.
+    """The part of a ``ConcatDataset`` that a sample belongs to: the number of that dataset, and the sample's index
+    there.
 
     ``IndexError`` where there is no such sample: the first one would take what is left below 0 for one of its own.
     """
@@ -34,7 +35,7 @@ def part_of(several: Any, index: int) -> tuple[int, int]:
 
 
 def key_of(dataset: Any, index: Any) -> str | None:
-    """What a sample is called: its key in a store, or its file's path; None where it has no name."""
+    """The name of a sample: its key in a store, or its file's path; None if it has no name."""
     dataset, index = member(dataset, index)
     if not isinstance(index, (int, np.integer)):
         return None

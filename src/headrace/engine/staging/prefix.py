@@ -64,7 +64,7 @@ def _marked(operation: _F, version: str | int | None) -> _F:
 
 
 def is_deterministic(operation: Any) -> bool:
-    """Whether an operation is known, or was said, to be deterministic. Unknown ones count as random."""
+    """True if an operation is known, or was said, to be deterministic. Unknown ones count as random."""
     if marked(operation) is not None:
         return True
     return type(operation).__name__ in KNOWN and is_torchvision(operation)
@@ -103,7 +103,9 @@ def _enlarges(operation: Any) -> bool:
 
 
 def apply(operations: tuple[Any, ...], value: Any, of: Any = None, first: int = 0) -> Any:
-    """One after the other. ``of``: the transform of whose steps they are those from number ``first`` on, to look at."""
+    """Apply the operations one after the other. ``of``: the transform of whose steps they are those from number
+    ``first`` on, to look at.
+    """
     watchers = PIPELINES.watchers(of) if PIPELINES else ()
     if not watchers:
         for operation in operations:

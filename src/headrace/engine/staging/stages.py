@@ -35,7 +35,7 @@ Scopes = tuple[str, str, str]
 
 
 class Stage(NamedTuple):
-    """One step of making a sample."""
+    """A single step of making a sample."""
 
     name: str
     form: int
@@ -65,7 +65,7 @@ class OwnNumber:
 
 
 class Stages(NamedTuple):
-    """What a worker does for ``dataset[index]``, from the beginning or from any form that it is given."""
+    """The steps that a worker takes for ``dataset[index]``, from the beginning or from any form that it is given."""
 
     steps: tuple[Stage, ...]
     """One for each form, in the order of the forms."""
@@ -90,12 +90,12 @@ class Stages(NamedTuple):
         return value
 
     def after(self, form: int) -> tuple[Stage, ...]:
-        """What is left to be done with a sample that is there in this form; all of it for ``NOWHERE``."""
+        """The steps left for a sample that is there in this form; all of them for ``NOWHERE``."""
         return self.steps[form:]
 
 
 def _steps(source: Any, noted: Noted | None, *, encodes: bool = True) -> tuple[Stage, ...]:
-    """Those of whatever has the three methods, as it has them when they are called.
+    """The steps of an object that has the three methods, as it has them when they are called.
 
     ``encodes``: whether what it fetches is worth keeping.
     """
@@ -156,7 +156,7 @@ def staged(dataset: Any, scopes: Scopes | None = None, noted: Noted | None = Non
 
 
 def is_own(dataset: Any, kind: Any) -> bool:
-    """Whether it is one of that class of torch's, and gives samples as they do, one by one or in bulk."""
+    """True if the dataset is one of that class of torch's, and gives samples as they do, one by one or in bulk."""
     alike = (
         getattr(type(dataset), name, None) is getattr(kind, name, None) for name in ("__getitem__", "__getitems__")
     )
@@ -174,22 +174,25 @@ def quick(dataset: Any, remembered: Remembered) -> str:
 
 
 def standing(dataset: Any, *, afresh: bool = False) -> tuple[Any, ...]:
-    """What each dataset that is read says of the state of its data at this moment, where that takes next to nothing.
+    """The state of the data of each dataset that is read, at this moment, where finding that out takes next to
+    nothing.
 
-    ``afresh``: whatever it has looked at before.
+    ``afresh``: the dataset looks again, whatever it has looked at before.
     """
     told = (getattr(each, "store_standing", None) for each in _leaves(dataset))
     return tuple(each(afresh=afresh) if callable(each) else None for each in told)
 
 
 def revision(dataset: Any) -> tuple[Any, ...]:
-    """What each dataset that is read says of the state of its data, which others may change between epochs."""
+    """The revision of the data of each dataset that is read; others may change the data between epochs."""
     told = (getattr(each, "revision", None) for each in _leaves(dataset))
     return tuple(each() if callable(each) else None for each in told)
 
 
 def _leaves(dataset: Any) -> Iterator[Any]:
-    """Those that are read: that of which a dataset is a part, those of which it consists, or for which it stands."""
+    """The datasets that are read: that of which a dataset is a part, those of which it consists, or for which it
+    stands.
+    """
     if isinstance(dataset, (Subset, StandingDataset)):
         yield from _leaves(dataset.dataset)
     elif isinstance(dataset, (ConcatDataset, StackDataset)):
@@ -200,7 +203,7 @@ def _leaves(dataset: Any) -> Iterator[Any]:
 
 
 def _several(dataset: Any) -> list[Any]:
-    """Those of which it consists."""
+    """The datasets of which it consists."""
     found = dataset.datasets
     return list(found.values() if isinstance(found, dict) else found)
 
@@ -236,7 +239,7 @@ def _subset(whole: Stages, part: Any) -> Stages:
 
 
 def _concatenated(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages:
-    """One after the other. What is kept of a sample says of which of them it is."""
+    """The stages of datasets one after the other. What is kept of a sample says of which of them it is."""
     before = [0, *accumulate(part.samples for part in parts)]
 
     def origin(index: int) -> int:
@@ -290,7 +293,7 @@ def _stacked(dataset: Any, parts: list[Stages], scopes: Scopes | None) -> Stages
 
 
 def _together(parts: list[Stages], how: Any) -> Scopes:
-    """What several are told by, form by form."""
+    """The fingerprints of several datasets together, form by form."""
     by_form = zip(*(part.scopes for part in parts), strict=True)
     encoded, decoded, augmented = (fingerprint(how, *scopes) for scopes in by_form)
     return encoded, decoded, augmented
@@ -313,7 +316,7 @@ def _own_scopes(dataset: Any) -> Scopes:
 
 
 def _own_parts(dataset: Any) -> list[tuple[Any, ...]]:
-    """For each stage: the method, with all that it reaches, and what of the dataset it depends on."""
+    """The parts of each stage: the method, with all that it reaches, and what of the dataset it depends on."""
     known, own = _known(dataset), getattr(dataset, "__dict__", {})
     return [(Method(type(dataset), name), known.get(name), own.get(name)) for name in STAGES]
 
@@ -325,7 +328,7 @@ def _own(dataset: Any, scopes: Scopes, noted: Noted | None) -> Stages:
 
 
 def _known(dataset: Any) -> Mapping[str, Any]:
-    """What each stage depends on beside its code: what the dataset says, or else all that it holds.
+    """The values that each stage depends on beside its code: what the dataset says, or else all that it holds.
 
     ``cache_fingerprint()`` returns a mapping with an item for each stage, or one value for all of them.
     """

@@ -86,7 +86,7 @@ def _elements(token: bytes, value: torch.Tensor, parts: Parts) -> None:
 
 
 def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether each element has a place of its own, with none between them."""
+    """True if each element has a place of its own, with none between them."""
     unit = 1
     for step, length in sorted((step, length) for step, length in zip(strides, shape, strict=True) if length > 1):
         if step != unit:
@@ -105,7 +105,7 @@ def _bytes_of(value: torch.Tensor) -> Any:
 
 
 def _made(token: str, reading: Reading) -> Builder:
-    """Of what follows the letter and name of a token."""
+    """The builder of a tensor, made of what follows the letter and name of a token."""
     rank, name = token[1:].split(" ")
     order, ndim, dtype = token[0], int(rank), _DTYPES[name]
     if order not in "CDG":
@@ -132,7 +132,9 @@ def _made(token: str, reading: Reading) -> Builder:
 
 
 def _over(piece: memoryview, dtype: torch.dtype) -> torch.Tensor:
-    """Without torch's warning about read-only memory, which is the cache's rule and not the user's mistake."""
+    """The tensor over a piece, without torch's warning about read-only memory, which is the cache's rule and not
+    the user's mistake.
+    """
     if not piece:
         return torch.empty(0, dtype=dtype)
     if not piece.readonly:
@@ -151,7 +153,7 @@ class _Writable:
 
 
 def _scattered(piece: memoryview, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """In memory of its own, with gaps (or overlaps) as before."""
+    """The tensor in memory of its own, with gaps (or overlaps) as before."""
     if not piece:
         return torch.empty(0, dtype=dtype).as_strided(shape, strides)
     unit = dtype.itemsize

@@ -17,7 +17,7 @@ class Watcher(Protocol):
 
 
 class WatchedLists:
-    """Those of one kind, told by who they are."""
+    """The watched lists of one kind, told apart by identity."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Any, list[Watcher]]] = {}
@@ -39,7 +39,7 @@ class WatchedLists:
         return undo
 
     def watchers(self, which: Any) -> Sequence[Watcher]:
-        """Who looks at this one."""
+        """The watchers of this list."""
         found = self._held.get(id(which))
         return () if found is None else found[1]
 
@@ -62,6 +62,6 @@ class Watched:
         return self._last
 
     def close(self) -> None:
-        """Of an operation that raised, too."""
+        """Close the watchers, which ends the last operation, also one that raised."""
         for each in reversed(self._each):
             each.close()

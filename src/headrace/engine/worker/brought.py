@@ -29,7 +29,7 @@ class Networked(Protocol):
     """The key of each sample, by its index."""
 
     def made_of(self, index: Any, row: Row) -> Any:
-        """What ``self[index]`` is, given its row."""
+        """The sample ``self[index]``, made of its row."""
 
 
 class Rows:
@@ -43,7 +43,7 @@ class Rows:
 
     @classmethod
     def of(cls, dataset: Any) -> "Rows | None":
-        """Those of ``dataset``, or of the dataset it is a ``Subset`` of; None where samples are read one by one."""
+        """The rows of ``dataset``, or of the dataset it is a ``Subset`` of; None if samples are read one by one."""
         indices = None
         while type(dataset) is Subset and is_own(dataset, Subset):
             indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
@@ -55,7 +55,7 @@ class Rows:
         return cls(dataset, indices) if speaks and in_bulk(read) is None else None
 
     def orders(self, prefetch: Prefetch, batch: int | None) -> Orders:
-        """For a fetcher that brings them. ``batch``: rows in a batch, if there are batches."""
+        """The orders for a fetcher that brings these rows. ``batch``: rows in a batch, if there are batches."""
         return StoreOrders(store=self.store, prefetch=prefetch, retry=self.retry, batch=batch or 1)
 
     def key(self, index: Any) -> str:
@@ -74,16 +74,16 @@ class Rows:
 
     @property
     def staged(self) -> bool:
-        """Whether the dataset can go on from a row with ``decode``, as from what it fetches itself."""
+        """True if the dataset can go on from a row with ``decode``, as from what it fetches itself."""
         return isinstance(self._dataset, StandingDataset) or speaks_of_encoded(self._dataset)
 
     @property
     def composed(self) -> bool:
-        """Whether the sample is what the stages make of ``encoded``."""
+        """True if the sample is what the stages make of ``encoded``."""
         return self.staged and is_ours(self._dataset, "made_of")
 
     def encoded(self, index: Any, row: Row) -> Any:
-        """What the dataset's ``fetch`` gives, made of its row."""
+        """The result of the dataset's ``fetch``, made of its row."""
         return self._dataset.encoded_of(self._inner(index), row)  # type: ignore[attr-defined]  # asked for by ``staged``
 
     def _inner(self, index: Any) -> Any:
@@ -115,11 +115,11 @@ class Brought:
         self._stages = observer.stages() if self._rows is not None and self._rows.composed else None
 
     def reads(self, body: memoryview, count: int) -> list[Arrived | None]:
-        """What was written for ``count`` samples: see ``Group.notes``."""
+        """The places that were written for ``count`` samples: see ``Group.notes``."""
         return wire.read_places(body, count)
 
     def settle(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is kept."""
 
     def __call__(self, index: Any) -> Any:
         """The sample. A row that could not be read raises the store's error."""

@@ -23,20 +23,22 @@ log = logging.getLogger("headrace.cache")
 
 
 class SpotChecks:
-    """One worker's. What it has checked and spent is counted beyond its own end, by the worker that comes after it."""
+    """The spot checks of one worker. Their number and cost are counted beyond its own end, by the worker that comes
+    after it.
+    """
 
     def __init__(self, counter: Counter, codec: Codec, *, here: bool = False) -> None:
-        """Nothing is checked yet. ``here``: this is the trainer's own process."""
+        """Start with nothing checked. ``here``: this is the trainer's own process."""
         self._counter, self._codec, self._here = counter, codec, here
 
     def due(self, form: int) -> bool:
-        """Whether a hit in this form is to be made anew: one that should always be the same."""
+        """True if a hit in this form is to be made anew: one that should always be the same."""
         if form not in {W.ENCODED, W.DECODED}:
             return False
         return self._counter.checked(form) < FEW or self._counter.credit > self._counter.cost
 
     def passed(self, took: int) -> None:
-        """So many nanoseconds went by with a sample, without those for checks."""
+        """Note the nanoseconds that went by with a sample, without those for checks."""
         self._counter.credit += int(SHARE * took)
 
     def make(self, form: int, value: Any, make: Callable[[], Any]) -> tuple[Any, bool]:
@@ -91,7 +93,7 @@ def _body(described: Described) -> bytes:
 
 
 def _unordered(value: Any) -> bool:
-    """Whether there is a set in it, whose order may be another each time."""
+    """True if there is a set in the value, whose order may be another each time."""
     if isinstance(value, dict):
         return any(map(_unordered, value.values()))
     if isinstance(value, (list, tuple)):

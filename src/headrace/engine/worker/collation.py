@@ -25,7 +25,7 @@ _STANDARD = dict(torch_collate.default_collate_fn_map)
 
 
 def is_standard(collate_fn: Any) -> bool:
-    """Whether ``collate_fn`` is torch's default and nobody changed what that does."""
+    """True if ``collate_fn`` is torch's default and nobody changed what that does."""
     known = torch_collate.default_collate_fn_map
     same = all(known.get(kind) in (function, _stack) for kind, function in _STANDARD.items())
     return collate_fn is default_collate and same and len(known) == len(_STANDARD)
@@ -54,7 +54,7 @@ def allocated(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor | None:
 
 
 def is_there(tensor: torch.Tensor) -> bool:
-    """Whether it lies where the batch being collated will be sent from, and so need not be copied."""
+    """True if the tensor lies where the batch being collated will be sent from, and so need not be copied."""
     return _locate(tensor) is not None
 
 

@@ -28,7 +28,7 @@ def pack(error: BaseException, where: str, *, fatal: bool = False) -> bytes:
 
 
 def no_room(where: str) -> bytes:
-    """What stands for the errors of a batch in which more samples failed than there is room for."""
+    """The packed error that stands for those of a batch in which more samples failed than there is room for."""
     message = f"A sample failed {where}, as so many others of its batch that there was no room left for its error"
     return _joined(message, fatal=False, kind=b"", original=b"")
 
@@ -46,7 +46,7 @@ def within(packed: bytes, limit: int) -> bytes:
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most ``limit`` bytes of text: its beginning, and its end, where a traceback says what happened."""
+    """The text cut to ``limit`` bytes: its beginning, and its end, where a traceback says what happened."""
     encoded = text.encode("utf-8", "surrogatepass")
     if len(encoded) <= limit:
         return text
@@ -76,7 +76,7 @@ def summary(packed: bytes) -> str:
 
 
 def is_a(packed: bytes, kind: Any) -> bool:
-    """Whether a packed error is of just this type; nothing of the user's is unpickled."""
+    """True if a packed error is of just this type; nothing of the user's is unpickled."""
     return bool(pickle.loads(packed)[2] == _class(kind))  # noqa: S301  (as above)
 
 
@@ -94,7 +94,7 @@ def rebuilt(kind: type[BaseException], message: str) -> BaseException:
 
 
 def footprint(error: BaseException) -> int | None:
-    """About how many bytes an exception holds; None when they are more than ``MOST``."""
+    """The approximate number of bytes that an exception holds; None when they are more than ``MOST``."""
     stream = _Bounded()
     try:
         pickle.Pickler(stream).dump(error)
@@ -106,7 +106,7 @@ def footprint(error: BaseException) -> int | None:
 
 
 def stand_in(error: BaseException) -> RuntimeError:
-    """What is said of an exception that holds too much to be kept."""
+    """The error that stands for an exception that holds too much to be kept."""
     return RuntimeError(shortened(_text(error).rstrip(), LEAST))
 
 
@@ -141,7 +141,7 @@ def _travels(value: Any) -> bytes | None:
 
 
 class _TooLarge(Exception):
-    """More than ``MOST`` bytes."""
+    """The error for more than ``MOST`` bytes."""
 
 
 class _Bounded:

@@ -99,7 +99,9 @@ def _refused(collate_fn: Callable[[Any], Any], samples: Sequence[Any], error: Ex
 
 
 def _failing(collate_fn: Callable[[Any], Any], samples: list[Any]) -> str | None:
-    """Why these cannot be collated, in words: the error itself would keep the memory they lie in."""
+    """The reason why these samples cannot be collated, in words: the error itself would keep the memory they lie
+    in.
+    """
     try:
         collate_fn(_spared(samples))
     except Exception as error:  # noqa: BLE001  (the user's function)
@@ -123,7 +125,7 @@ def _cannot(error: Exception) -> str:
 
 
 def _raised(error: Exception, why: str) -> BaseException:
-    """What is said of a sample that was left out. Of the error's type where that can be had in any process."""
+    """The error for a sample that was left out. It is of the error's type where that can be had in any process."""
     return failure.rebuilt(type(error) if type(error).__module__ == "builtins" else RuntimeError, why)
 
 
@@ -143,7 +145,7 @@ def unfit(samples: Any) -> dict[int, str]:
 
 
 def described(sample: Any) -> str:
-    """What matters to collation: types, element types, shapes."""
+    """The properties of a sample that matter to collation: types, element types, shapes."""
     if isinstance(sample, torch.Tensor) and sample.layout is torch.strided and not sample.is_nested:
         return f"{type(sample).__name__} of {str(sample.dtype).removeprefix('torch.')} {tuple(sample.shape)}"
     if isinstance(sample, np.ndarray):

@@ -57,7 +57,7 @@ class _ForkServer:
         self._children: dict[int, BaseProcess] = {}
 
     def run(self) -> bool:
-        """Whether it was the trainer that ended."""
+        """Serve requests until told to end or the trainer ends; True if it was the trainer that ended."""
         try:
             trainer = os.pidfd_open(self._job.parent)
         except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What is to be kept of the samples that a lane has in hand: copied at once, written together.
+"""The samples that a lane has in hand and is to keep: copied at once, written together.
 
 The next stage may change a sample, so what is kept is copied before it runs. All that comes after is done for the
 samples of a chunk one right after the other: small ones were measured to take a quarter to a third less so.
@@ -19,7 +19,7 @@ MOST = 64
 
 
 class Gathered:
-    """One thread's."""
+    """The gathered samples of one thread."""
 
     def __init__(self) -> None:
         self._room: Bytes | None = None  # made with the first sample, and used again

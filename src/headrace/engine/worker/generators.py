@@ -25,7 +25,7 @@ end. A process that nobody seeds has 64 bits of the system's entropy: one in eig
 
 
 def are_seeded() -> bool:
-    """Whether the user seeded torch's generator: to a number that one would choose, or since this was imported.
+    """True if the user seeded torch's generator: to a number that one would choose, or since this was imported.
 
     A state that was restored counts, and so does ``torch.seed()``, which cannot be told from a large number.
     """
@@ -82,7 +82,7 @@ def unpacked(text: str) -> bytes:
 
 
 def is_valid(state: bytes) -> bool:
-    """Whether ``restore`` would take it, found out without touching the generators."""
+    """True if ``restore`` would take the state, found out without touching the generators."""
     if len(state) != SIZE:
         return False
     try:
@@ -104,7 +104,7 @@ class SeedWatch:
         self._python, self._numpy = random.getstate(), np.random.get_state()
 
     def seeded(self) -> bool:
-        """Whether any of them was set to numbers that drawing would not have led to."""
+        """True if any of them was set to numbers that drawing would not have led to."""
         if torch.initial_seed() != self._torch:
             return True
         python, numpy = random.Random(), np.random.RandomState()
@@ -125,7 +125,7 @@ def _numpy_words(generator: Any) -> Any:
 
 
 def _reached(now: Any, words: Callable[[], Any], turn: Callable[[], Any]) -> bool:
-    """Whether a twister with these ``words`` comes to ``now`` by turning."""
+    """True if a twister with these ``words`` comes to ``now`` by turning."""
     for _ in range(_TWISTS):
         if words() == now:
             return True

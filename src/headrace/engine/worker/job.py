@@ -1,4 +1,4 @@
-"""What a worker is told when it starts. Everything in it crosses the process boundary once."""
+"""The orders that a worker is given when it starts. Everything in them crosses the process boundary once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from headrace.trace.file import Recording
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What all processes of a run share."""
+    """The memory, lock and bell that all processes of a run share."""
 
     memory: Reservation
     lock: Lock | Mutex
@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One worker's assignment."""
+    """The assignment of one worker."""
 
     lane: int
     lanes: int

@@ -67,7 +67,7 @@ class _HolderShown:
 
 
 class _Loops:
-    """What of the libraries is exchanged in this process, and for which objects."""
+    """The library loops that are exchanged in this process, and the objects for which they are exchanged."""
 
     def __init__(self) -> None:
         self.lists = WatchedLists()
@@ -163,7 +163,7 @@ class _Loops:
 
 
 def is_library_call(operation: Any) -> bool:
-    """Whether what an operation does is written in torch's or torchvision's own class."""
+    """True if what an operation does is written in torch's or torchvision's own class."""
     return _called(operation)[0].__module__.startswith(("torchvision.", "torch.nn.")) and is_bare(operation)
 
 

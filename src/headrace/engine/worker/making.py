@@ -57,7 +57,7 @@ class SampleMaker:
         self._whole: tuple[Any, list[Any]] = ([], [])  # the samples of a batch made alone, and their indices
 
     def run(self) -> None:
-        """Until the stop flag is set."""
+        """Run until the stop flag is set."""
         doing: dict[type[L.LaneCommand], Callable[[Any], None]] = {
             L.RingConsumer: lambda _: self._memory.consumer.ring(),
             L.Sleep: self._sleep,

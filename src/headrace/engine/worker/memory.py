@@ -36,7 +36,7 @@ VIEWS = 1024
 
 
 class WorkerMemory:
-    """One worker's access to the run's memory."""
+    """The access of one worker to the run's memory."""
 
     def __init__(self, job: Job) -> None:
         """Maps nothing new: the reservation came with the job."""
@@ -60,7 +60,7 @@ class WorkerMemory:
         return StreamLaneMachine(memory.words, memory.dims, self.number, self.lock, resume=resume, story=self.story())
 
     def story(self) -> LaneStory | None:
-        """Who is told what this worker does, if anybody."""
+        """The story to which this worker tells what it does, if one is kept."""
         memory = self.reservation
         return LaneStory(memory.words, memory.dims, self.number, time.monotonic_ns) if memory.dims.told else None
 
@@ -129,7 +129,7 @@ class WorkerMemory:
         return offset, encoded.size
 
     def filing(self, group: int, packed: bytes) -> File:
-        """How an error of a group's sample is filed, later and with the lock held; it is cut to size now."""
+        """A function that files an error of a group's sample, later and with the lock held; it is cut to size now."""
         return partial(self._file_error, group, failure.within(packed, self._error_room(group)))
 
     def _error_room(self, group: int) -> int:
@@ -139,7 +139,7 @@ class WorkerMemory:
         return max(failure.LEAST, HALF // max(1, self.facts.group(group).count) - 8)
 
     def _file_error(self, group: int, packed: bytes) -> int:
-        """Where an error stands in its group's blob, now."""
+        """File an error in its group's blob now, and return where it stands."""
         packed = failure.within(packed, self._error_room(group))  # others may have filed theirs meanwhile
         blob, offset = self.reservation.blob(group), self.facts.blob_used(group)
         size = 8 + len(packed)
@@ -180,7 +180,8 @@ class WorkerMemory:
 
     @contextmanager
     def collating(self, slot: int) -> Iterator[None]:
-        """While open, ``allocate`` and ``locate`` speak of this slot; nothing of it must be referred to afterwards.
+        """A block in which ``allocate`` and ``locate`` speak of this slot; nothing of it must be referred to
+        afterwards.
 
         If user code does keep something, the slot rests until it is let go, and what follows gets memory of its own.
         """
@@ -213,7 +214,7 @@ class WorkerMemory:
         return torch.frombuffer(self._view[offset : offset + size], dtype=dtype).view(shape)
 
     def locate(self, tensor: torch.Tensor) -> int | None:
-        """Where a tensor lies in the slot being collated, if it does."""
+        """The offset of a tensor in the slot being collated, if it lies there."""
         if tensor.layout is not torch.strided:
             return None
         offset = tensor.data_ptr() - self._base - self.reservation.slot(self._collating)

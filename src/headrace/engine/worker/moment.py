@@ -26,7 +26,7 @@ _handed: list[list[Any]] = []
 
 
 class TaskAtMoment:
-    """In place of a task, where a process is told of it: arrives as the task, as it was when this was made."""
+    """The stand-in for a task where a process is told of it: arrives as the task, as it was when this was made."""
 
     def __init__(self, task: Task) -> None:
         """Raises what pickling raises. Takes as much memory as the pickle does, as long as workers may be started."""
@@ -59,7 +59,7 @@ class _MomentPickler(ForkingPickler):
 
 
 def _is_little(value: torch.Tensor) -> bool:
-    """Whether it is memory that nobody shares yet, and little of it."""
+    """True if the tensor is memory that nobody shares yet, and little of it."""
     if value.layout is not torch.strided or value.device.type != "cpu" or value.is_quantized or not value.is_leaf:
         return False
     plain = value.is_contiguous() and not (value.is_conj() or value.is_neg() or value.untyped_storage().is_shared())
@@ -73,7 +73,7 @@ def _copied(kind: Any, content: bytes, dtype: torch.dtype, shape: tuple[int, ...
 
 
 def _nothing(_: Any) -> None:
-    """In the place of the user's ``collate_fn``."""
+    """The placeholder for the user's ``collate_fn``."""
 
 
 def _task(rest: Task, taken: bytes, live: list[Any]) -> Task:

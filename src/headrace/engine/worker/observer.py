@@ -1,4 +1,4 @@
-"""What is noted of the samples a process makes: for the estimate of their costs, and for the trace."""
+"""Notes on the samples a process makes: for the estimate of their costs, and for the trace."""
 
 import time
 from array import array
@@ -82,7 +82,7 @@ class Observer:
 
     @property
     def noted(self) -> Noted | None:
-        """Who looks at a dataset's stages, if anybody does."""
+        """The function that looks at a dataset's stages, if anybody does."""
         return None if self._operations is None else self._operations.noted
 
     def samples(self, get: Get) -> Get:
@@ -148,7 +148,9 @@ class Observer:
             self.stream.span(F.NETWORK, began, took)
 
     def tell(self, samples: int, size: int) -> None:
-        """So many samples of about that many bytes were made; the account is brought up to date now and then."""
+        """Note that so many samples of about that many bytes were made; the account is brought up to date now and
+        then.
+        """
         account, pending = self._account, self._pending
         if size:  # of the first sample it is not known yet
             operations.count(account, 0, size, samples)

@@ -33,7 +33,7 @@ _PLAIN = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
 class _ListWatch:
-    """Of one list: which operation of the dataset's each member is."""
+    """The watcher of one list: it knows which operation of the dataset's each member is."""
 
     def __init__(self, listed: Sequence[Any], numbers: Sequence[int]) -> None:
         self._listed, self._numbers = listed, numbers
@@ -56,7 +56,7 @@ class _ListWatch:
 
 
 class _HolderWatch:
-    """Of an object that holds operations as attributes: which each is."""
+    """The watcher of an object that holds operations as attributes: it knows which each is."""
 
     def __init__(self, numbers: dict[str, tuple[Any, int]], reading: str) -> None:
         self._numbers, self._reading = numbers, reading
@@ -72,7 +72,7 @@ class _HolderWatch:
 
 
 class _CallWatch:
-    """Of an operation that stands alone."""
+    """The watcher of an operation that stands alone."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -234,7 +234,7 @@ _installed: set[Undo] = set()
 
 
 def _after_fork() -> None:
-    """What the parent notes is not the child's business."""
+    """Undo all watching in a forked child, to which the parent's notes are of no use."""
     for undo in list(_installed):
         undo()
 
@@ -243,7 +243,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _flat(member: Member) -> Iterator[Member]:
-    """As ``steps`` gives them, each with its place."""
+    """The operations as ``steps`` gives them, each with its place."""
     listed = members(member.operation)
     if listed is None or type(member.operation).__name__ == "StandardTransform":
         yield member

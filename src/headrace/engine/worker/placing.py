@@ -19,7 +19,7 @@ Run = tuple[int, Sequence[Any]]
 
 
 class Placer:
-    """What one worker has made and not handed over yet."""
+    """The samples that one worker has made and not handed over yet."""
 
     def __init__(
         self, machine: LaneMachine, memory: WorkerMemory, stream: TraceStream | None, where: str, *, standard: bool
@@ -36,7 +36,9 @@ class Placer:
         self._odd = 0  # so many of the first samples have a layout and do not fit it
 
     def take(self, runs: Iterable[Run]) -> None:
-        """These were made, in the order of their positions. Whatever was there is of an epoch that was given up."""
+        """Take runs that were made, in the order of their positions. Whatever was there is of an epoch that was
+        given up.
+        """
         self._runs, self._columns, self._encoded, self._odd = deque(runs), None, None, 0
 
     def place(self) -> None:
@@ -56,7 +58,7 @@ class Placer:
         self._machine.place(start, count, number, lambda rows: layout.plan(rows)[1])
 
     def _alike(self, samples: Sequence[Any]) -> tuple[int, list[Sequence[Any]] | None]:
-        """How many samples at the beginning share the first one's layout, and their columns."""
+        """The number of samples at the beginning that share the first one's layout, and their columns."""
         known = self._memory.layouts.of(samples[0])
         if known is None:
             return 1, None

@@ -73,13 +73,13 @@ def main(job: Job) -> None:
 
 
 def set_name(name: str) -> None:
-    """What ``ps`` shows for this process."""
+    """Set the name that ``ps`` shows for this process."""
     if hasattr(torch.multiprocessing, "_set_thread_name"):
         torch.multiprocessing._set_thread_name(name)  # noqa: SLF001  (by which torch does so too)
 
 
 def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
-    """Why this worker can make no sample: ``worker_init_fn`` raised."""
+    """The packed error that says why this worker can make no sample: ``worker_init_fn`` raised."""
     try:
         if init is not None:
             init(job.lane)
@@ -91,7 +91,9 @@ def _refusal(job: Job, init: Callable[[int], Any] | None) -> bytes | None:
 
 
 def _changed(job: Job, told: str | None) -> bytes | None:
-    """Why this worker must not use the cache: ``worker_init_fn`` made another dataset of the one it was told of."""
+    """The packed error that says why this worker must not use the cache: ``worker_init_fn`` made another dataset of
+    the one it was told of.
+    """
     if told is None:
         return None
     error = CacheError(

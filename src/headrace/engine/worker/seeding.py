@@ -16,7 +16,7 @@ _MASK = (1 << 64) - 1
 
 @lru_cache(maxsize=64)
 def _base(seed: int, epoch: int, salt: int) -> int:
-    """What the samples of an epoch share."""
+    """The number that the seeds of all samples of an epoch start from."""
     return _spread(_spread(_spread(seed) + epoch) + salt)
 
 

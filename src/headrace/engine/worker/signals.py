@@ -10,7 +10,7 @@ FATAL = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 
 def disown(mask: Iterable[int]) -> None:
-    """In a new process: forget the handlers of the one it was forked from, then let signals in as ``mask`` says.
+    """Forget, in a new process, the handlers of the one it was forked from, then let signals in as ``mask`` says.
 
     The trainer decides about what is sent to the whole group, as it does about Ctrl-C, so what it handles is ignored
     here; SIGTERM ends the process. Signals must have been held since before the fork.

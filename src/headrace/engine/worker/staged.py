@@ -76,7 +76,7 @@ class Staged:
         """The plan of the next sample, and where its row lies."""
 
     def reads(self, body: memoryview, count: int) -> list[Place]:
-        """What was written for ``count`` samples: see ``Group.notes``."""
+        """The plans and places that were written for ``count`` samples: see ``Group.notes``."""
         if self._rows is None:
             return [(plan, None) for plan in read_plans(body, count)]
         places = wire.read_places(body, count)
@@ -215,7 +215,7 @@ class Staged:
         return self._stages.run(index, self._brought(index, row), W.ENCODED)
 
     def _brought(self, index: Any, row: Arrived) -> Any:
-        """What is stored, as it was brought. A row that could not be read raises the store's error."""
+        """The stored form of a sample, as it was brought. A row that could not be read raises the store's error."""
         assert self._arena is not None
         assert self._rows is not None
         if self._observer is not None:
@@ -237,7 +237,7 @@ class Staged:
         return self._share
 
     def _found(self, share: Share, index: Any, plan: Plan) -> tuple[int, Any]:
-        """What the cache has of a sample: the form and the value; ``NOWHERE`` and the index, where it has nothing."""
+        """The form and value that the cache has of a sample; ``NOWHERE`` and the index, if it has nothing."""
         if not plan.word:
             return W.NOWHERE, index
         began, used = clock(), cpu_clock()
@@ -290,5 +290,5 @@ class Staged:
 
 
 def _waits() -> int:
-    """How often this thread has waited for anything but a core."""
+    """The number of times this thread has waited for anything but a core."""
     return getrusage(RUSAGE_THREAD).ru_nvcsw

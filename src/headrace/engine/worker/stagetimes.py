@@ -1,4 +1,4 @@
-"""What the stages of samples cost in one process, told to the cache now and then: what its division is planned from."""
+"""The costs of samples' stages in one process, told to the cache now and then: its division is planned from them."""
 
 import time
 from contextlib import suppress
@@ -21,7 +21,7 @@ NEVER = 1 << 50
 
 
 class _StageNames(NamedTuple):
-    """Of the sums that are kept of a stage, beside the time it took, which has the stage's name."""
+    """The names of the sums kept of a stage, beside the time it took, which has the stage's name."""
 
     runs: str
     cpu: str
@@ -66,20 +66,20 @@ class StageTimes:
         self.aside(used)
 
     def aside(self, used: int) -> None:
-        """So much CPU time is no cost of samples."""
+        """Note CPU time that is no cost of samples."""
         self._used += used
 
     def rarely(self) -> bool:
-        """Whether a stage that is left to a device is run to see what it makes."""
+        """True if a stage that is left to a device is run to see what it makes."""
         return self._made <= FIRST or self._made % RARELY == 0
 
     def due(self) -> bool:
-        """Whether the sizes of the forms of this sample, which is made from the store, are wanted."""
+        """True if the sizes of the forms of this sample, which is made from the store, are wanted."""
         self._made += 1
         return self._made <= FIRST or self._made % SIZED == 0
 
     def size(self, stage: Stage, value: Any, share: Share) -> None:
-        """How much room an entry of what the stage made would take."""
+        """Note the room that an entry of what the stage made would take."""
         size = NEVER
         if stage.keeps:
             with suppress(NotKept):
@@ -91,7 +91,7 @@ class StageTimes:
         return self._sizes.get(form, 0)
 
     def never(self, stage: Stage) -> None:
-        """What the stage makes cannot be kept."""
+        """Note that what the stage makes cannot be kept."""
         self._sized(stage, NEVER)
 
     def _sized(self, stage: Stage, size: int) -> None:

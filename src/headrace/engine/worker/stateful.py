@@ -11,16 +11,16 @@ class Stateful(Protocol):
     """A sampler, dataset or iterator that knows where it stands."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands."""
+        """The position of the object."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
 
 
 def is_stateful(thing: Any) -> TypeGuard[Stateful]:
-    """Whether it follows the convention, and its state tells all that is left.
+    """True if the object follows the convention, and its state tells all that is left.
 
-    That of Hugging Face's datasets leaves out what their shuffle buffers hold: such a dataset is read again.
+    The state of Hugging Face's datasets leaves out what their shuffle buffers hold: such a dataset is read again.
     """
     follows = callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
     return follows and not shuffles(thing)

@@ -11,7 +11,7 @@ from headrace.sched.resume import Resume
 
 
 class Stream:
-    """One pass over the dataset. Starting may read what was delivered before: from a state, or again."""
+    """A single pass over the dataset. Starting may read what was delivered before: from a state, or again."""
 
     def __init__(
         self,
@@ -77,7 +77,8 @@ class Stream:
         return None if not items or (short and self._drop_last) else items
 
     def state(self) -> dict[str, Any] | None:
-        """Where a stateful dataset or iterator stands; None when neither is. A dataset that is its own iterator is one.
+        """The state of a stateful dataset or iterator; None when neither is. A dataset that is its own iterator is
+        one.
 
         That matters on the way back: a dataset is loaded before ``iter``, an iterator after it.
         """

@@ -32,7 +32,7 @@ class StreamMaker:
         self._fresh, self._noted = generators.captured(), False
 
     def run(self) -> None:
-        """Until the stop flag is set."""
+        """Run until the stop flag is set."""
         memory, machine, stream = self._memory, self._machine, self._observer.stream
         while (command := machine.next()) is not STOP:
             if command is RING:

@@ -1,4 +1,6 @@
-"""Whether a dataset, and what it reads, still are what they were told by: what changed is neither kept nor served."""
+"""Checks that a dataset, and what it reads, are still as they were when told: what changed is neither kept nor
+served.
+"""
 
 import logging
 from typing import Any
@@ -26,7 +28,7 @@ class ToldDataset:
         return "" if self._remembered is None else quick(self._dataset, self._remembered)
 
     def is_same(self) -> bool:
-        """Whether the dataset is. Takes most of a millisecond, whatever its size."""
+        """True if the dataset is the same. Takes most of a millisecond, whatever its size."""
         try:
             same = self._look() == self._was
         except CacheError:  # something is in it now that cannot be told
@@ -40,7 +42,7 @@ class ToldDataset:
         return same
 
     def holds(self) -> bool:
-        """Whether the data are, too: asked before anything that was made of them can be found."""
+        """True if the dataset and the data are the same: asked before anything that was made of them can be found."""
         if not self.is_same():
             return False
         try:
@@ -53,7 +55,7 @@ class ToldDataset:
 
 
 def say(what: str) -> None:
-    """Once in a process."""
+    """Log a warning once in a process."""
     if what not in _said:
         _said.add(what)
         log.warning("%s", what)

@@ -105,12 +105,12 @@ def create_state(tables: Tables) -> str:
 
 
 def write_revision(tables: Tables) -> str:
-    """Another one."""
+    """The query that writes another revision."""
     return f"INSERT INTO {state_table(tables)} (name, value) VALUES ('revision', ?)"
 
 
 def read_revision(tables: Tables) -> str:
-    """The present one."""
+    """The query that reads the present revision."""
     return f"SELECT value FROM {state_table(tables)} WHERE name = 'revision'"
 
 

@@ -15,7 +15,8 @@ from headrace.store.provenance import next_revision
 
 
 class CassandraWriter:
-    """Inserting a row again is the same row, so what failed in passing is tried again.
+    """Writer of rows into the tables. Inserting a row again is the same row, so what failed in passing is tried
+    again.
 
     A row counts as written when most of its replicas have it, unless the URL names a consistency.
     """
@@ -53,8 +54,9 @@ class CassandraWriter:
         await self._advance()  # who read the first one may have read rows of before
 
     async def _advance(self) -> None:
-        """Before rows are written, so that a death in between is noticed too, and after. Any text but the one that is
-        there will do: nothing is read first, and of writers at one time the last one's stands.
+        """Write another revision: before rows are written, so that a death in between is noticed too, and after.
+        Any text but the one that is there will do: nothing is read first, and of writers at one time the last
+        one's stands.
         """
         if self._revision is not None:
             await self._run(None, self._revision, [next_revision("")])

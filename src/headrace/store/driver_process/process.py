@@ -16,7 +16,7 @@ DEATHS_ALLOWED = 3
 
 
 class _Died(Exception):
-    """With its exit code."""
+    """The death of a process, with its exit code."""
 
 
 class _Process:

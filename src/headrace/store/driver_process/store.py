@@ -92,7 +92,7 @@ async def _opened(store: ServedStore, opening: str) -> DriverProcess:
 
 
 async def _closed(process: DriverProcess) -> None:
-    """In its event loop: that looks at the socket which is closed."""
+    """Close a process in its event loop: that looks at the socket which is closed."""
     process.close()
 
 

@@ -1,4 +1,4 @@
-"""From folders, manifests, shards and datasets into a store: once, however often it is interrupted."""
+"""Ingest from folders, manifests, shards and datasets into a store: once, however often it is interrupted."""
 
 from headrace.store.ingest.options import ReadOptions
 from headrace.store.ingest.outcome import IngestFailure, Outcome

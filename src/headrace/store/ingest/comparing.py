@@ -1,4 +1,4 @@
-"""What an ingest brings, compared with what the store has already."""
+"""Comparison of what an ingest brings with what the store has already."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,9 @@ from headrace.store.origin import ComparingWriter, Origin, RememberingWriter, St
 
 
 class Comparison:
-    """For the items of one chunk, as far as the store can say what it has; else only keys are compared."""
+    """A comparison for the items of one chunk, as far as the store can say what it has; else only keys are
+    compared.
+    """
 
     def __init__(self, writer: Writer, run: str, tally: IngestTally, *, again: bool) -> None:
         """``again``: what this run has stored already may have been stored for these very items."""
@@ -30,7 +32,7 @@ class Comparison:
             self._there.update(dict.fromkeys(self._writer.present(keys)))
 
     def met(self, key: str, label: Any, size: int | None, metadata: Mapping[str, Scalar], origin: Origin) -> bool:
-        """Whether the store has that key, as far as was looked; what that means is in the tally."""
+        """True if the store has that key, as far as was looked; what that means is in the tally."""
         if key not in self._there:
             return False
         stored = self._there[key]

@@ -19,7 +19,7 @@ NO_TEXT = (bytes, list, dict)
 
 
 class FieldShape:
-    """What the fields hold, from one look at those of all samples."""
+    """The shape of the fields, from one look at those of all samples."""
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class FieldShape:
         return SourceShape(self.labels, self._kinds, self.classes, self.count)
 
     def item(self, ident: str, place: Any, fields: Mapping[str, Any]) -> Item:
-        """One sample. Raises ``ValueError`` where it has no label or key, or a value is not of its field's kind."""
+        """The item of one sample. Raises ``ValueError`` where it has no label or key, or a value is not of its
+        field's kind.
+        """
         metadata: dict[str, Scalar] = {
             name: converted(text_of(fields.get(name)), kind)
             for name, kind in self._kinds.items()
@@ -85,7 +87,7 @@ class FieldShape:
 
 
 def text_of(value: Any) -> str:
-    """As a CSV file would have it, so that all fields are judged alike."""
+    """The text of a value as a CSV file would have it, so that all fields are judged alike."""
     if plain(value) is None:
         return ""
     if isinstance(value, (dt.date, dt.time)):

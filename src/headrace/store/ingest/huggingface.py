@@ -83,7 +83,7 @@ class Saved(IngestSource):
         return Loaded(_content(row[self._payload]), None if files is None else _content(row[files]))
 
     def close(self) -> None:
-        """Its files are mapped, and go with it."""
+        """Let go of the splits and of the copy: its files are mapped, and go with it."""
         self._splits = None
         if self._copy is not None:
             self._copy.cleanup()

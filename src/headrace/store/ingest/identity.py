@@ -16,7 +16,7 @@ def key(ident: str, content: Any, tag: str) -> str:
 
 
 def digest(contents: Iterable[Any]) -> bytes:
-    """Of contents alone, wherever they lie."""
+    """The digest of contents alone, wherever they lie."""
     whole = hashlib.sha256()  # processors have instructions for it
     for content in contents:
         _feed(whole, _parts(content))
@@ -32,7 +32,9 @@ def _feed(whole: Any, parts: list[Any]) -> None:
 
 
 def _parts(content: Any) -> list[Any]:
-    """Of pictures and arrays the values count, not a file made of them, which changes with the library."""
+    """The parts of a content that count: of pictures and arrays the values, not a file made of them, which changes
+    with the library.
+    """
     if isinstance(content, (bytes, bytearray, memoryview)):
         return [content]
     if hasattr(content, "mode") and hasattr(content, "tobytes"):

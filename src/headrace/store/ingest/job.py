@@ -47,7 +47,7 @@ class IngestJob:
 
     @property
     def copies(self) -> bool:
-        """Whether contents are stored as they are, and nothing is decoded on the way."""
+        """True if contents are stored as they are, and nothing is decoded on the way."""
         return not self.encoding.changes and self.reading.check is not Check.FULL
 
 
@@ -114,7 +114,9 @@ class Ingester:
             yield part
 
     def _each(self, items: Sequence[Item]) -> Iterator[_Ready | IngestFailure]:
-        """In their order; some more than was asked for, where threads read ahead."""
+        """Yield the items that were read, in their order; several more than was asked for are read, where threads
+        read ahead.
+        """
         if self._pool is None:
             yield from map(self._read, items)
             return
@@ -180,7 +182,9 @@ class Ingester:
         self._put(records, comparison)
 
     def _put(self, records: dict[str, Record], comparison: Comparison) -> None:
-        """All at once; where that is refused, one by one, to find the one that is at fault. Empties ``records``."""
+        """Put all records at once; where that is refused, one by one, to find the one that is at fault. Empties
+        ``records``.
+        """
         several = list(records.values())
         records.clear()
         self._write(several, comparison)
@@ -245,7 +249,7 @@ def _size(content: Any) -> int:
 
 
 def _told(error: Exception) -> str:
-    """One line for people; Python's own errors of files say the path themselves."""
+    """An error in one line for people; Python's own errors of files say the path themselves."""
     text = str(error).strip().partition("\n")[0]
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror

@@ -1,4 +1,4 @@
-"""What the texts of a CSV column are: integers, numbers, truth values, or texts. Pure."""
+"""Kinds of a CSV column's texts: integers, numbers, truth values, or texts. Pure."""
 
 import re
 
@@ -10,7 +10,9 @@ _TRUTH = {"true": True, "false": False}
 
 
 class Guess:
-    """What all values seen so far can be. Numbers with leading zeros, or too long for 64 bits, are texts: names."""
+    """The kinds that all values seen so far can be. Numbers with leading zeros, or too long for 64 bits, are texts:
+    names.
+    """
 
     def __init__(self) -> None:
         self.kinds = [Kind.INTEGER, Kind.NUMBER, Kind.TRUTH]

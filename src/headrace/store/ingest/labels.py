@@ -9,8 +9,8 @@ from headrace.store.wording import is_text
 def numbered(
     names: Collection[str], used: Mapping[str, int], order: Sequence[str] = (), own: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """The number of each class: what the store uses, what ``order`` says, what the source itself has (``own``) if that
-    is free, else free numbers in the order of the names.
+    """The number of each class: the store's, that in ``order``, the source's own (``own``) if that is free, else
+    free numbers in the order of the names.
 
     An ingest that was interrupted numbers the rest as it would have done: the free numbers are what was left over.
     """

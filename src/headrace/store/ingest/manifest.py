@@ -93,7 +93,9 @@ class Manifest(IngestSource):
             raise IngestError(f"{self.name}: cannot be read ({one_line(str(error))})") from error
 
     def _check_names(self, names: Sequence[str]) -> None:
-        """Of two columns with one name only one would be read; one with a blank in front is not the one meant."""
+        """Refuse column names that occur twice or have blanks around them. Of two columns with one name only one
+        would be read; one with a blank in front is not the one meant.
+        """
         for number, name in enumerate(names):
             if name in names[:number]:
                 raise IngestError(f"{self.name}: two columns are called {name!r}: rename one")

@@ -37,7 +37,8 @@ class Once:
                 self._again.append((first, item))
 
     def others(self, *, rewrite: bool) -> Iterator[Item]:
-        """Once the first ones are stored: with ``rewrite`` the last item of each key; else none that is a second one.
+        """The other items, once the first ones are stored: with ``rewrite`` the last item of each key; else none
+        that is a second one.
 
         Two items with one key that differ are a failure that names both, unless the last one counts.
         """
@@ -71,7 +72,7 @@ class Once:
         return found
 
     def _content(self, item: Item) -> bytes | None:
-        """None where it cannot be read: that is told when it is its turn."""
+        """The digest of an item's content; None where it cannot be read: that is told when it is its turn."""
         with suppress(Exception):
             loaded = self._source.load(item)
             return digest(content for content in loaded[:2] if content is not None and not isinstance(content, str))

@@ -1,4 +1,4 @@
-"""What a user can say about a source. Values."""
+"""A user's options for a source. Values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from headrace.store.pictures import Check
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a source is read.
+    """Options for reading a source.
 
     ``label``: the column of the labels, ``label`` or the dataset's own by default. ``label_files``: the column that has
     paths of files (masks, say) whose contents are the labels. ``key``: the column of the keys; by default a key is

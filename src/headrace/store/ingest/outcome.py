@@ -1,4 +1,4 @@
-"""What came of an ingest, part by part and in all. Values."""
+"""The outcome of an ingest, part by part and in all. Values."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -16,7 +16,7 @@ class IngestFailure(NamedTuple):
 
 @dataclass
 class Noted:
-    """How often something was seen, and some examples of it."""
+    """The number of times that something was seen, and examples of it."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
@@ -129,11 +129,11 @@ class Outcome:
 
     @property
     def whole(self) -> bool:
-        """Whether the store now has every sample of the source as the source has it."""
+        """True if the store now has every sample of the source as the source has it."""
         return not self.tally.failures and not self.tally.differ
 
     def concerns(self) -> Iterator[str]:
-        """What the numbers alone do not say, in sentences."""
+        """Yield what the numbers alone do not say, in sentences."""
         for what, noted in self.tally.differing.items():
             yield f"{noted.count} differ in {what} from what is stored, and were left: --rewrite ({noted.told()})"
         for what, noted in self.tally.doubled.items():

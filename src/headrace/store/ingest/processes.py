@@ -63,7 +63,7 @@ class _Workers:
         self._again: deque[_Chunk] = deque()
 
     def start(self) -> None:
-        """One more process, at work."""
+        """Start one more process, and set it to work."""
         # A pipe for each: a queue's lock would stay locked when the process that holds it is killed.
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(self._job, theirs), name="headrace-ingest", daemon=True)
@@ -73,7 +73,7 @@ class _Workers:
         self._send_next(self._all[-1])
 
     def tallies(self, number: int) -> Iterator[IngestTally]:
-        """Until nothing is left to do."""
+        """Yield tallies until nothing is left to do."""
         deaths = 0
         while busy := [worker for worker in self._all if worker.chunk is not None]:
             ready = set(wait([worker.pipe for worker in busy]))
@@ -151,7 +151,9 @@ def _work(job: IngestJob, pipe: Connection) -> None:
 
 
 def _follow() -> None:
-    """Into death, also out of a long read: what is stored is stored, and nobody waits for the rest."""
+    """Follow the parent into death, also out of a long read: what is stored is stored, and nobody waits for the
+    rest.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

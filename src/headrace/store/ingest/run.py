@@ -32,10 +32,10 @@ COPIED = 512
 
 @dataclass(frozen=True)
 class Working:
-    """Who does it: this process, ``workers`` processes, or the Spark cluster at ``spark``.
+    """The choice of who does the work: this process, ``workers`` processes, or the Spark cluster at ``spark``.
 
-    Where files are only copied, ``workers`` are threads of this process that read: to start processes would take
-    longer than they save, and a database file has one writer at a time.
+    Where files are only copied, ``workers`` are threads of this process that read: to start processes would take longer
+    than they save, and a database file has one writer at a time.
     """
 
     workers: int = 0
@@ -95,7 +95,7 @@ def ingest(
 
 
 def _settled(store: WritableStore) -> bool:
-    """Whether the store's file has all of it; also at the end of an ingest that was interrupted, or failed."""
+    """True if the store's file has all of it; also at the end of an ingest that was interrupted, or failed."""
     try:
         return not isinstance(store, SettlingStore) or store.settle()
     except StoreError:

@@ -19,7 +19,7 @@ class ShardFolder:
     scheme: str
 
     def told(self, text: str) -> str:
-        """What a user who named the folder ``text`` may have meant, as an error says it."""
+        """The URLs that a user who named the folder ``text`` may have meant, as an error says it."""
         where = quote(str(self.place.resolve()))
         inside = "" if self.place.resolve() == Path(text).resolve() else f" ({self.place.name})"
         files = f"file://{quote(str(Path(text).resolve()))}?labels=none for the files themselves as samples"
@@ -28,7 +28,7 @@ class ShardFolder:
 
 
 def kind_of(folder: Path) -> ShardFolder | None:
-    """Which shards lie in a folder, or in one of its folders; None for samples in files of their own."""
+    """The shards that lie in a folder, or in one of its folders; None for samples in files of their own."""
     for each in _places(folder):
         index = each / "index.json"
         entries = _entries(index)

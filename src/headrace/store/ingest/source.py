@@ -1,4 +1,4 @@
-"""What can be ingested: a list of items, cheap to make and to send, and their contents on demand."""
+"""Sources of an ingest: a list of items, cheap to make and to send, and their contents on demand."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ Content = Any
 
 
 class Item(NamedTuple):
-    """One sample of a source, before it is read."""
+    """A sample of a source, before it is read."""
 
     ident: str
     """Names it within its source, whenever and wherever that is read."""
@@ -42,7 +42,7 @@ class Loaded(NamedTuple):
 
 
 class Where(NamedTuple):
-    """Which source it is, whatever it is called by today."""
+    """The identity of a source, whatever it is called by today."""
 
     name: str
     """Absolute; no credentials."""
@@ -54,7 +54,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceShape:
-    """What a source holds, known without reading contents."""
+    """The shape of a source's data, known without reading contents."""
 
     labels: LabelKind
     columns: Mapping[str, Kind] = field(default_factory=dict)
@@ -68,7 +68,9 @@ class SourceShape:
 
 
 class IngestSource(Protocol):
-    """Made cheaply in every process that reads items; ``shape`` and ``items`` are asked for in one of them."""
+    """A source, made cheaply in every process that reads items; ``shape`` and ``items`` are asked for in one of
+    them.
+    """
 
     name: str
     """For people; no credentials."""
@@ -81,7 +83,7 @@ class IngestSource(Protocol):
         ...
 
     def load(self, item: Item) -> Loaded:
-        """Its content. Whatever is raised is this item's fault alone."""
+        """The content of an item. Whatever is raised is this item's fault alone."""
         ...
 
     def left_out(self) -> list[str]:

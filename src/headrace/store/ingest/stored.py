@@ -1,4 +1,4 @@
-"""What lies in another store: class folders, WebDataset tars, MDS shards, a database that is to be copied."""
+"""Sources that lie in another store: class folders, WebDataset tars, MDS shards, a database that is to be copied."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -29,7 +29,7 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 @dataclass
 class _TarSample:
-    """One sample: where each of its members begins, and how long it is, by extension."""
+    """A sample: where each of its members begins, and how long it is, by extension."""
 
     shard: Path
     key: str
@@ -88,7 +88,7 @@ class Tars(IngestSource):
             return Item(ident, None, problem=str(error))
 
     def _places(self, group: _TarSample) -> tuple[tuple[int, int, str], tuple[int, int] | None]:
-        """Where the sample and a label that is a file are. Raises ``ValueError`` where one is not there."""
+        """The places of the sample and of a label that is a file. Raises ``ValueError`` where one is not there."""
         files = self._reading.label_files
         apart = {JSON, TEXT, CLS, self._label, files}
         wanted = self._reading.payload or next((each for each in group.members if each not in apart), None)

@@ -72,7 +72,7 @@ class Bucket:
 
     @property
     def lists(self) -> bool:
-        """Whether such a place can be asked for the names of its objects."""
+        """True if such a place can be asked for the names of its objects."""
         return not self._web
 
     async def get(self, path: str) -> tuple[memoryview, dict[str, str]] | None:
@@ -207,7 +207,7 @@ class Bucket:
         return HTTPStore.from_url(bare, client_options=self._client(bare), **common)
 
     def _options(self, endpoint: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What any bucket is opened with, and those of its own that were given."""
+        """The options that any bucket is opened with, and those of its own that were given."""
         own = {name: value for name, value in given.items() if value is not None}
         if "anonymous" in self._url.options:
             own["skip_signature"] = True
@@ -222,7 +222,7 @@ class Bucket:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """What the client raises is raised in our words."""
+        """Raise in our words what the client raises."""
         try:
             yield
         except (FileNotFoundError, exceptions.BaseError) as error:
@@ -240,7 +240,7 @@ class Bucket:
 
 
 def _said(error: Exception) -> str:
-    """In one line, and without what stands behind a ``?`` in an address: it may be a signature."""
+    """The error in one line, and without what stands behind a ``?`` in an address: it may be a signature."""
     return _QUERY.sub("", " ".join(str(error).split("\n\nDebug source")[0].split()))[:500]
 
 

@@ -21,7 +21,9 @@ AT_ONCE = 16
 
 
 def last_number(names: Sequence[str]) -> int:
-    """Of the parts: the time of each, or one more than that of the part before it where a clock was set back."""
+    """The number of the last part. Parts are numbered by the time of each, or one more than that of the part before
+    it where a clock was set back.
+    """
     found = names[-1].rpartition("/")[2].partition("-")[0] if names else ""
     return int(found) if found.isdecimal() else 0
 

@@ -56,7 +56,8 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
         return describe(self.name, columns, schema.labels, schema.columns)
 
     def provenance(self) -> Provenance:
-        """What was given to it when it was made, and the parts of its metadata: every write by a writer adds one.
+        """The identity that the store was given when it was made, and the parts of its metadata: every write by a
+        writer adds one.
 
         Payloads that others exchange, without a part of the metadata, are not noticed.
         """
@@ -114,7 +115,7 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
         return found
 
     async def _about(self) -> "_StoreSays":
-        """What the store says of itself."""
+        """The store's description of itself."""
         found = await self._bucket.get(ABOUT)
         if found is None:
             return _StoreSays(None, None)
@@ -235,7 +236,7 @@ class ObjectWriter:
         await self._append([{"key": key, metadata.REMOVED: None} for key in keys])
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
-        """One more part of the metadata."""
+        """Add one more part to the metadata."""
         self._last = max(time.time_ns(), self._last + 1)  # names are sorted as texts, and the last part counts
         part = f"{metadata.FOLDER}/{self._last:020}-{uuid.uuid4().hex[:8]}.jsonl"
         await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
@@ -261,7 +262,7 @@ class ObjectWriter:
 
 
 def path_of(folder: str, key: str) -> str:
-    """Where an object lies. Any text is a key, so what has a meaning in paths is escaped."""
+    """The path of an object. Any text is a key, so what has a meaning in paths is escaped."""
     escaped = quote(key, safe="", errors="surrogatepass")
     # Clients resolve . and .. in a path, and quote() leaves them as they are.
     return f"{folder}/{escaped if key.strip('.') else escaped.replace('.', '%2E')}"

@@ -22,7 +22,7 @@ def expanded(text: str) -> list[str]:
 
 
 def is_list(text: str) -> bool:
-    """Whether it stands for several names, or for those that are like it."""
+    """True if the text stands for several names, or for those that are like it."""
     return any(mark in text for mark in "{*?")
 
 

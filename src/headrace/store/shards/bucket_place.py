@@ -53,7 +53,7 @@ class BucketPlace:
 
 
 class _Running:
-    """One run, whose requests share their turns."""
+    """A run, whose requests share their turns."""
 
     def __init__(self, bucket: Bucket, again: Perseverance, kept: KeptIndices | None) -> None:
         self._bucket, self._again, self._kept = bucket, again, kept
@@ -116,7 +116,9 @@ class _Running:
 
 
 def together(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Fewer and larger requests for the same bytes, and some between them. Pieces of one are never cut apart."""
+    """The pieces as fewer and larger requests for the same bytes, and for bytes between them. Pieces of one are
+    never cut apart.
+    """
     merged: list[Wanted] = []
     for each in sorted(set(wanted)):
         last = merged[-1] if merged else None

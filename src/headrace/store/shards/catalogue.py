@@ -1,4 +1,4 @@
-"""What stores over shards have in common, whatever the format and wherever they lie: keys, metadata, state."""
+"""The common part of stores over shards, whatever the format and wherever they lie: keys, metadata, state."""
 
 import os
 from abc import abstractmethod
@@ -24,7 +24,7 @@ FAULTS = (DamagedShard, OSError, LookupError, ValueError)
 
 
 class ShardPlace(Protocol):
-    """Where shards lie."""
+    """A place where shards lie."""
 
     @property
     def identity(self) -> str:
@@ -97,7 +97,7 @@ class ShardCatalogue(UrlNamed):
 
     @abstractmethod
     def _ran(self, steps: Steps[T]) -> T:
-        """What the parser returns, run where the shards are."""
+        """The result of the parser, which is run where the shards are."""
 
 
 def missing(store: str, key: str) -> MissingKey:

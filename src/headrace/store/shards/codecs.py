@@ -31,7 +31,7 @@ def unpacked(packed: bytes | memoryview, algorithm: str, size: int) -> bytes | m
 
 
 def zstd_size(packed: bytes | memoryview) -> int:
-    """How large a zstd frame becomes, as its head says. Raises ``DamagedShard`` where it does not."""
+    """The size that a zstd frame unpacks to, as its head says. Raises ``DamagedShard`` where it does not."""
     head = bytes(packed[:18])
     if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
         raise DamagedShard(f"{head[:4]!r} begins no zstd frame")

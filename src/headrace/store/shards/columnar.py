@@ -20,7 +20,7 @@ PADDING = 100
 
 
 class Footer:
-    """What a file says of itself: its columns, and where each row group's part of each lies."""
+    """A file's description of itself: its columns, and where each row group's part of each lies."""
 
     def __init__(self, raw: bytes, size: int) -> None:
         """``raw``: the end of a file of ``size`` bytes, from where its metadata begin. Raises ``DamagedShard``."""
@@ -45,7 +45,7 @@ class Footer:
         return counts
 
     def kinds(self) -> dict[str, Kind | None]:
-        """What each column holds; None where that is no metadata."""
+        """The kind of each column; None where that is no metadata."""
         return {field.name: _kind(field.type) for field in self.schema}
 
     def blobs(self) -> Iterator[str]:
@@ -61,7 +61,7 @@ class Footer:
         return [at for at, each in enumerate(self._paths) if each == path or each.startswith(f"{path}.")]
 
     def range(self, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """Where the columns of a row group lie, one range for each part. Raises ``DamagedShard``."""
+        """The ranges in which the columns of a row group lie, one for each part. Raises ``DamagedShard``."""
         ranges = []
         with _translated():
             of = self.metadata.row_group(group)

@@ -1,4 +1,4 @@
-"""What MDS columns hold, by their encoding: metadata, or a payload. Nothing is unpickled."""
+"""Contents of MDS columns, by their encoding: metadata, or a payload. Nothing is unpickled."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -32,14 +32,14 @@ _NAMES = {np.dtype(dtype).name: dtype for dtype in _DTYPES.values()}
 
 
 def kind_of(encoding: str) -> Kind | None:
-    """What a column holds, if that is metadata."""
+    """The kind of a column, if that is metadata; else None."""
     if encoding in NUMBERS:
         return Kind.NUMBER if encoding.startswith("float") else Kind.INTEGER
     return TEXTS[encoding][0] if encoding in TEXTS else None
 
 
 def is_blob(encoding: str) -> bool:
-    """Whether a column may be a payload by itself, without being asked for."""
+    """True if a column may be a payload by itself, without being asked for."""
     return kind_of(encoding) is None and encoding != "pkl"
 
 

@@ -1,4 +1,4 @@
-"""What a format is to the stores: it finds shards and reads samples, and does no I/O."""
+"""The protocol of a format towards the stores: it finds shards and reads samples, and does no I/O."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -39,15 +39,15 @@ class OpenedShards(Protocol):
         ...
 
     def piece(self, shard: int, position: int, table: Any) -> Wanted:
-        """Where the sample's bytes are. Raises ``DamagedShard``."""
+        """The place of the sample's bytes. Raises ``DamagedShard``."""
         ...
 
     def is_block(self, shard: int) -> bool:
-        """Whether a piece holds more samples than one, and is worth keeping."""
+        """True if a piece holds more samples than one, and is worth keeping."""
         ...
 
     def is_whole(self, shard: int) -> bool:
-        """Whether all samples of the shard lie in the same piece."""
+        """True if all samples of the shard lie in the same piece."""
         ...
 
     def room(self, shard: int) -> int:

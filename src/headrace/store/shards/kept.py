@@ -11,7 +11,7 @@ WAIT_SECONDS = 5.0
 
 
 def usual_place() -> Path:
-    """Where it is if nobody says otherwise."""
+    """The place of the file if nobody says otherwise."""
     return Path.home() / ".cache" / "headrace" / "shards.sqlite"
 
 
@@ -23,7 +23,7 @@ class KeptIndices:
         self._path, self._place = path, place
 
     def get(self, listed: Listed) -> bytes | None:
-        """What was kept of that object, in that state."""
+        """The index that was kept of that object, in that state; None where there is none."""
         with suppress(sqlite3.Error, OSError), self._opened() as database:
             row = database.execute(
                 "SELECT made FROM indices WHERE place = ? AND object = ? AND size = ? AND etag = ?",

@@ -1,4 +1,4 @@
-"""What the leaves of LitData's samples hold, by their data format: metadata, or a payload. Nothing is unpickled."""
+"""Contents of the leaves of LitData's samples, by their data format: metadata, or a payload. Nothing is unpickled."""
 
 import json
 import struct
@@ -26,7 +26,7 @@ DEEPEST = 64
 
 
 def kind_of(data_format: str) -> Kind | None:
-    """What a leaf holds, if that is metadata."""
+    """The kind of a leaf, if that is metadata; else None."""
     return KINDS.get(data_format)
 
 

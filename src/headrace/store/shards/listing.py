@@ -1,4 +1,4 @@
-"""Which files a URL's last part means: one, a brace list, a pattern, or all of a folder."""
+"""The files that a URL's last part means: one, a brace list, a pattern, or all of a folder."""
 
 import fnmatch
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def found_files(names: str, usual: str, called: str) -> Steps[list[Listed]]:
 
 
 def looked_at(names: Sequence[str], called: str) -> Steps[list[Listed]]:
-    """These very files."""
+    """List these very files."""
     found = yield [Look(name) for name in names]
     missing = [name for name, listed in zip(names, found, strict=True) if listed is None]
     if missing:

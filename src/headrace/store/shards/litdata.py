@@ -32,9 +32,10 @@ AT_ONCE = 1 << 22
 
 
 class LitDataFormat:
-    """``?data=image`` and ``?label=class`` name parts of a sample, with dots between them where they are nested; else
-    the payload is the first that is neither number nor text, and the label ``label``. Numbers and texts are metadata.
-    ``?block=2049`` is the number of tokens of a sample, for datasets of tokens.
+    """The LitData format, with the options of a URL. ``?data=image`` and ``?label=class`` name parts of a sample,
+    with dots between them where they are nested; else the payload is the first that is neither number nor text,
+    and the label ``label``. Numbers and texts are metadata. ``?block=2049`` is the number of tokens of a sample,
+    for datasets of tokens.
     """
 
     def __init__(self, url: StoreUrl) -> None:
@@ -71,7 +72,7 @@ class LitChunk(NamedTuple):
 
 @dataclass
 class LitIndex:
-    """What an index says."""
+    """The contents of an index."""
 
     chunks: list[LitChunk]
     formats: list[str]
@@ -179,7 +180,7 @@ class Chunks:
         return payload, value
 
     def _places(self, head: bytes | memoryview, length: int) -> dict[str, tuple[int, int]]:
-        """Where each leaf of an item is, counted from its beginning."""
+        """The place of each leaf of an item, counted from the item's beginning."""
         count = len(self._holds)
         if min(len(head), length) < 4 * count:
             raise DamagedShard("it ends within its sizes")
@@ -209,7 +210,7 @@ class Chunks:
             raise DamagedShard(f"{chunk.name!r:.80} is too short for {chunk.samples} samples")
 
     def _cut(self, shard: int) -> "array[int]":
-        """Where samples of tokens lie, behind the chunk's table."""
+        """The offsets of samples of tokens, behind the chunk's table."""
         about = self.about.chunks[shard]
         first, step = 4 * (about.items + 2), self.about.tokens * leaves.dtype_of(self.about.formats[0]).itemsize
         return array("Q", range(first, first + step * about.samples + 1, step))
@@ -296,7 +297,7 @@ def _table(raw: bytes | memoryview, about: LitChunk) -> Any:
 
 
 def read_index(text: bytes, block: int) -> LitIndex:
-    """What the index says. Raises ``DamagedShard``."""
+    """The contents of the index. Raises ``DamagedShard``."""
     try:
         found = json.loads(text)
         return _read(found["chunks"], found["config"], block)

@@ -81,7 +81,7 @@ class MdsShard(NamedTuple):
     sizes: tuple[int | None, ...]
 
     def kinds(self) -> Iterator[tuple[str, Kind | None]]:
-        """What each column holds; None where that is no metadata."""
+        """The kind of each column; None where that is no metadata."""
         return zip(self.names, map(encodings.kind_of, self.encodings), strict=True)
 
     @property
@@ -90,7 +90,7 @@ class MdsShard(NamedTuple):
         return 4 * sum(size is None for size in self.sizes)
 
     def places(self, head: bytes | memoryview, length: int) -> dict[str, tuple[int, int]]:
-        """Where each column of a sample is, counted from its beginning."""
+        """The place of each column of a sample, counted from the sample's beginning."""
         if len(head) < self.head or length < self.head:
             raise DamagedShard("it ends within its sizes")
         varying = iter(struct.unpack_from(f"<{self.head // 4}I", head))
@@ -222,7 +222,7 @@ class MdsShards:
         return _table(raw, about)
 
     def _columns(self, shard: int, sources: Mapping[str, str]) -> Steps[dict[str, list[Any]]]:
-        """Some samples at once; of large ones first the sizes, then what is wanted."""
+        """Read the columns, several samples at once; of large ones first the sizes, then what is wanted."""
         about, of = self.described[shard], self.shards[shard]
         found: dict[str, list[Any]] = {name: [] for name in sources}
         position = 0
@@ -381,7 +381,7 @@ def _chosen(each: MdsShard, root: str, there: Mapping[str, Listed]) -> tuple[Mds
 
 
 def _elsewhere(root: str) -> Steps[str]:
-    """What to say where there is no index: which folders have one."""
+    """The text of the error where there is no index: which folders have one."""
     (names,) = yield [Below(root)]
     folders = [
         name.object.removeprefix(root).removesuffix(f"/{INDEX}")

@@ -22,7 +22,7 @@ _CODED = {
 
 
 class MdsWritten:
-    """How samples with one schema are written."""
+    """Writer of samples with one schema as MDS."""
 
     def __init__(self, schema: Schema, store: str) -> None:
         if KEY in schema.columns:
@@ -78,7 +78,7 @@ class MdsWritten:
         return len(self._entries(target))
 
     def key_of(self, key: str) -> str:
-        """What a key is called in ``finished``."""
+        """The name of a key in ``finished``."""
         return key
 
     def finished(self, reading: Any) -> Iterator[str]:

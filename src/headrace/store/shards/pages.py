@@ -34,7 +34,7 @@ def without_statistics(footer: bytes) -> bytes:
 
 
 class PagePlaces(NamedTuple):
-    """Where the pages of a column are in one row group."""
+    """The places of the pages of a column in one row group."""
 
     offsets: list[int]
     sizes: list[int]
@@ -48,7 +48,7 @@ class PagePlaces(NamedTuple):
         return bisect_right(self.first_rows, row) - 1
 
     def range(self, row: int) -> tuple[int, int]:
-        """Where the page that has a row lies."""
+        """The range in which the page that has a row lies."""
         page = self.page(row)
         return self.offsets[page], self.offsets[page] + self.sizes[page]
 
@@ -70,13 +70,13 @@ class PagedColumn:
         self._path = path.split(".")
 
     def index(self, group: int) -> tuple[int, int]:
-        """Where the index of its pages is in a row group."""
+        """The range of the index of its pages in a row group."""
         chunk = self._chunk(group)
         begin, length = _number(chunk, 4), _number(chunk, 5)
         return begin, begin + length
 
     def places(self, group: int, index: bytes | memoryview, rows: int, size: int) -> PagePlaces:
-        """What the index says, checked against the size of the file."""
+        """The places that the index gives, checked against the size of the file."""
         listed = _list(ThriftReader(index).struct(), 1)
         offsets, sizes, firsts = ([_number(each, number) for each in listed] for number in (1, 2, 3))
         about = self._about(group)
@@ -151,7 +151,7 @@ class PagedColumn:
 
 
 def _page(page: bytes | memoryview) -> tuple[int, int]:
-    """How many values a page has, and how many bytes it is, header included and not compressed."""
+    """The number of values of a page, and of its bytes, header included and not compressed."""
     reader = ThriftReader(page)
     head = reader.struct()
     about = next((_struct(head, number) for number in (5, 8, 7) if number in head), {})

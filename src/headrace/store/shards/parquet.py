@@ -78,7 +78,7 @@ class RowGroup(NamedTuple):
 
 
 class GroupTable(NamedTuple):
-    """What has to be known of a row group before its rows can be read."""
+    """The facts that have to be known of a row group before its rows can be read."""
 
     labels: Any
     places: PagePlaces | None

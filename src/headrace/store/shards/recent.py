@@ -1,4 +1,4 @@
-"""What was used last, within a bound of bytes: tables of offsets, and blocks that many samples lie in."""
+"""The most recently used tables of offsets, and blocks that many samples lie in, within a bound of bytes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable

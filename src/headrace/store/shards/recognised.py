@@ -1,4 +1,4 @@
-"""What a folder or a bucket holds, told from the names of its objects: so that an error says how to read it."""
+"""The contents of a folder or a bucket, told from the names of its objects: so that an error says how to read it."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,9 @@ def format_told(index: bytes) -> str | None:
 
 
 def told(names: Sequence[str], index: bytes | None, url: str) -> str:
-    """How the objects are read. ``url``: without what they are. ``index``: the content of ``index.json``, if any."""
+    """Advice on how the objects are read. ``url``: without what they are. ``index``: the content of ``index.json``,
+    if any.
+    """
     what = format_told(index) if index is not None else None
     folder = ""
     if what is None:

@@ -123,7 +123,7 @@ class ShardSession:
         return found
 
     def _piece(self, shard: int, position: int, table: Any) -> Wanted | None:
-        """Where a neighbour is; None where it is damaged."""
+        """The place of a neighbour; None where it is damaged."""
         try:
             return self._opened.piece(shard, position, table)
         except FAULTS:

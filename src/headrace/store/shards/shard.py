@@ -77,7 +77,7 @@ Offsets: TypeAlias = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One object with samples in it, and where each of them lies."""
+    """An object with samples in it, and where each of them lies."""
 
     object: str
     size: int

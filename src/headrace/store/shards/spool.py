@@ -22,7 +22,7 @@ SHARD_BYTES = 1 << 26
 
 
 class WrittenFormat(Protocol):
-    """How samples of one schema are laid out in shards."""
+    """A layout of samples of one schema in shards."""
 
     def sample(self, record: Record) -> bytes:
         """A sample as it lies in a shard. Raises ``StoreError``."""
@@ -31,7 +31,7 @@ class WrittenFormat(Protocol):
     def shard(self, samples: Sequence[bytes]) -> bytes: ...
 
     def name(self, number: int) -> str:
-        """What the shard with that number is called."""
+        """The name of the shard with that number."""
         ...
 
     def keep(self, target: ShardTarget, made: Sequence[tuple[str, int, int]]) -> None:
@@ -43,7 +43,7 @@ class WrittenFormat(Protocol):
         ...
 
     def key_of(self, key: str) -> str:
-        """What ``finished`` says for a sample with that key."""
+        """The name in ``finished`` of a sample with that key."""
         ...
 
     def finished(self, reading: Any) -> Iterator[str]:
@@ -151,7 +151,7 @@ def schema_text(schema: Schema) -> bytes:
 
 
 def schema_of(text: bytes, store: str) -> Schema:
-    """What ``schema_text`` made. Raises ``StoreRefused``."""
+    """The schema that ``schema_text`` made a text of. Raises ``StoreRefused``."""
     try:
         found = json.loads(text)
         return Schema(LabelKind(found["labels"]), {str(name): Kind(kind) for name, kind in found["columns"].items()})

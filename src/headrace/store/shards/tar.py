@@ -106,7 +106,7 @@ def walk(length: int) -> Walk:
 
 
 class _TarHeader:
-    """What headers said that continue another: for the next one, or for all that follow."""
+    """Facts from headers that continue another: for the next one, or for all that follow."""
 
     def __init__(self) -> None:
         self.following: dict[str, str] = {}
@@ -134,8 +134,8 @@ class _TarHeader:
 
 
 def _behind_end(rest: bytes, at: int, length: int) -> int:
-    """Where another tar begins, behind the zeros at ``at`` that end one: files that were joined are read to their end.
-    The file's length where none does. ``rest``: what begins there.
+    """The offset of another tar, behind the zeros at ``at`` that end one: files that were joined are read to their
+    end. The file's length where none begins. ``rest``: what begins at ``at``.
     """
     zeros = (len(rest) - len(rest.lstrip(b"\0"))) // BLOCK * BLOCK
     return at + zeros if rest[zeros + 257 :].startswith(b"ustar") else length
@@ -174,7 +174,7 @@ def _octal(field: bytes) -> int | None:
 
 
 def _size(field: bytes, at: int) -> int:
-    """In octal digits; where they are too few, in binary behind a mark."""
+    """The size in a header: in octal digits; where they are too few, in binary behind a mark."""
     size = int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field)
     if size is None:
         raise BadTar(f"the header at {at} gives no size")
@@ -182,7 +182,9 @@ def _size(field: bytes, at: int) -> int:
 
 
 def _records(more: bytes, at: int) -> dict[str, str]:
-    """Of a POSIX header: each is its own length, a space, a name, an equals sign, a value and the end of the line."""
+    """The records of a POSIX header: each is its own length, a space, a name, an equals sign, a value and the end
+    of the line.
+    """
     found = {}
     while more.strip(b"\0"):
         length, space, _ = more[:20].partition(b" ")

@@ -1,4 +1,4 @@
-"""Where the files of all samples lie, in a few arrays: kept by every process that reads, so it is small."""
+"""The places of the files of all samples, in a few arrays: kept by every process that reads, so it is small."""
 
 import json
 import zlib
@@ -23,7 +23,7 @@ LONGEST_TOLD = 1 << 16
 
 
 class TarPiece(NamedTuple):
-    """Where a file of a sample lies, in its shard."""
+    """The place of a file of a sample, in its shard."""
 
     offset: int
     size: int
@@ -84,7 +84,7 @@ def _walked(listed: Listed, *, remembered: bool) -> Steps[ShardMembers]:
 
 
 def _ahead(found: ShardMembers, at: int) -> int:
-    """How much to read behind ``at``: headers that are far apart are read singly, once that is known."""
+    """Bytes to read behind ``at``: headers that are far apart are read singly, once that is known."""
     return NEAR if found.members and at // len(found.members) >= AHEAD else PART
 
 
@@ -94,7 +94,7 @@ def _written(found: ShardMembers) -> bytes:
 
 
 def _read(kept: bytes, size: int) -> ShardMembers | None:
-    """What was kept; None where it makes no sense."""
+    """The members that were kept; None where that makes no sense."""
     try:
         values: Any = json.loads(zlib.decompressobj().decompress(kept, 1 << 30))
         members = [TarMember(str(key), str(kind), int(at), int(size)) for key, kind, at, size in values["members"]]
@@ -152,7 +152,7 @@ class TarIndex:
         """The number of the sample with each key: samples are numbered as they lie in the shards."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without contents: who reads rows in another process has no use for them."""
+        """The state without contents: who reads rows in another process has no use for them."""
         return {**self.__dict__, "_told": [{} for _ in self._told]}
 
     def find(self, key: str) -> int | None:

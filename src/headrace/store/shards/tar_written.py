@@ -16,7 +16,7 @@ END = bytes(1024)
 
 
 class TarsWritten:
-    """How samples are written."""
+    """Writer of samples as tars."""
 
     def __init__(self, schema: Schema, store: str) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Where shards are written to: a folder, or a bucket. Blocking; an object is there whole, or not at all."""
+"""Targets that shards are written to: a folder, or a bucket. Blocking; an object is there whole, or not at all."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -87,7 +87,7 @@ class BucketTarget:
 
 
 class BucketToWrite(Protocol):
-    """What is needed of a bucket."""
+    """The part of a bucket that is needed to write to it."""
 
     async def get(self, path: str) -> tuple[memoryview, dict[str, str]] | None: ...
 

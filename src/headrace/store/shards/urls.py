@@ -54,7 +54,7 @@ def open_shards(url: StoreUrl) -> Store:
 
 
 def place_of(url: StoreUrl) -> tuple[str, str, KnownFormat]:
-    """What the shards are, where they are, and how they are read."""
+    """The name of the shards' format, the place where they are, and the format that reads them."""
     what, _, where = url.scheme.partition("+")
     if where and where not in PLACES:
         raise BadStoreUrl.at(url.redacted, f"shards are read from {', '.join(PLACES)}, and not from {where!r}")

@@ -177,7 +177,7 @@ class TarShards:
         return None if extension is None else files[extension]
 
     def _span(self, number: int) -> tuple[int | None, int]:
-        """From the beginning of payload and label to the end of both; None where one is missing."""
+        """The span from the beginning of payload and label to the end of both; None where one is missing."""
         files = self.index.files(number)
         names = [self._payload(files), *([] if self._label is None else [self._label])]
         found = [files[name] for name in names if name in files]
@@ -194,7 +194,7 @@ class TarShards:
         return found
 
     def _metadata(self) -> Steps[tuple[dict[str, Kind], dict[str, list[object]]]]:
-        """What the samples' JSON says, in the order of the keys; read once."""
+        """The kinds and values of the samples' JSON, in the order of the keys; read once."""
         if self._told is None:
             contents: dict[int, bytes] = {}
             if "json" in self.index.extensions and "json" not in (self.data, self.label):

@@ -108,7 +108,7 @@ class WrittenShards(Forwarded, SettlingStore):
         return known
 
     def _has_shards(self) -> bool:
-        """Whether there is something to read."""
+        """True if there is something to read."""
         if self._what == "mds":
             return self._target.get("index.json") is not None
         return any(name.endswith(".tar") for name in self._target.names(""))

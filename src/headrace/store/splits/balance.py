@@ -21,7 +21,9 @@ Weights = tuple[Fraction, ...] | None
 
 
 def wanted(balance: Balance, parts: Sequence[str], classes: Sequence[str]) -> list[Weights]:
-    """What each part is to have. Raises ``SplitError`` for what is neither a rule nor the name of a part or class."""
+    """The weights that each part is to have. Raises ``SplitError`` for what is neither a rule nor the name of a
+    part or class.
+    """
     if isinstance(balance, Mapping) and any(isinstance(rule, (str, Mapping)) for rule in balance.values()):
         unknown = [name for name in balance if name not in parts]
         if unknown:
@@ -57,7 +59,9 @@ def _some(names: Sequence[str]) -> str:
 
 
 def kept(counts: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
-    """How many of each class stay: as many as possible in the given proportions. Absent classes ask for nothing."""
+    """The number of each class that stays: as many as possible in the given proportions. Absent classes ask for
+    nothing.
+    """
     scales = [Fraction(count) / weight for count, weight in zip(counts, weights, strict=True) if count and weight]
     scale = min(scales, default=Fraction(0))
     return [min(count, int(scale * weight)) for count, weight in zip(counts, weights, strict=True)]

@@ -14,7 +14,7 @@ MISSING = "(none)"
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """One code per row and one name per code; names are in the order of the values."""
+    """Codes, one per row, and one name per code; names are in the order of the values."""
 
     codes: Ints
     names: tuple[str, ...]

@@ -35,7 +35,9 @@ def cut(sizes: Ints, kinds: Ints, ranks: Ranks, kind_ranks: Ranks, shares: Share
 
 
 def _roundings(number: Ints, kind_ranks: Ranks) -> npt.NDArray[np.float64]:
-    """How much of a thing makes a whole one, by kind: spread evenly from 0 to 1 over kinds of equally many things."""
+    """The part of a thing that makes a whole one, by kind: spread evenly from 0 to 1 over kinds of equally many
+    things.
+    """
     order = np.lexsort((kind_ranks, number))
     _, first, many = np.unique(number[order], return_index=True, return_counts=True)
     found = np.empty(len(number))

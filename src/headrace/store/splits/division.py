@@ -140,7 +140,7 @@ class _Table:
         return assigned(cells, order, class_ranks, shares, of_groups(fixed, groups, named))[groups]
 
     def balanced(self, parts: Ints) -> Ints:
-        """The same, -1 for rows that the wanted ratios of the classes leave out; kept ones stay."""
+        """The part of each row, -1 for rows that the wanted ratios of the classes leave out; kept ones stay."""
         result = parts.copy()
         groups = np.zeros_like(parts) if self.groups is None else self.groups.codes
         for part, weights in enumerate(self.wanted):

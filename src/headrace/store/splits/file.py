@@ -60,7 +60,7 @@ def write(splits: Splits, path: str | os.PathLike[str], *, force: bool = False) 
 
 
 def _against(path: Path, splits: Splits) -> str:
-    """What replacing a file would change, in words: a training may be going by it."""
+    """The changes that replacing a file would bring, in words: a training may be going by it."""
     try:
         found = changes(read(path), splits)
     except SplitError:
@@ -72,7 +72,7 @@ def _against(path: Path, splits: Splits) -> str:
 
 
 def _digest(keys: list[str], parts: list[Any], folds: list[Any]) -> str:
-    """Of which sample is where: what was damaged, or cut off and still has its form, is noticed by it."""
+    """The digest of which sample is where: what was damaged, or cut off and still has its form, is noticed by it."""
     text = json.dumps([keys, parts, folds], separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -92,7 +92,7 @@ def read(path: str | os.PathLike[str]) -> Splits:
 
 
 class _NoSplitFile(ValueError):
-    """Why it is none."""
+    """The reason why a file is no split file."""
 
 
 def _from_parquet(path: Path) -> tuple[dict[str, Any], Mapping[str, list[Any]]]:

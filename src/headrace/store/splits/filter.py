@@ -1,4 +1,5 @@
-"""Which rows a condition holds for. SQLite answers, from a table in memory that has the columns the condition names.
+"""The rows that a condition holds for. SQLite answers, from a table in memory that has the columns the condition
+names.
 
 The condition comes from a user, and from scripts that were handed one. SQLite is asked to compile it first, and told of
 every step what it may do: read that table's columns, compare, call the functions below. No other table, no SELECT, no
@@ -35,7 +36,8 @@ _UNKNOWN = re.compile(r"no such column: (.*)", re.DOTALL)
 
 
 def holds(condition: str, frame: Frame) -> Bools:
-    """One boolean per row; where a value is missing and the answer therefore unknown, it is no.
+    """The answer to a condition, a boolean per row; where a value is missing and the answer therefore unknown, it
+    is no.
 
     Raises ``FilterError``, one line that names the condition, for what is no condition over these columns.
     """
@@ -82,7 +84,9 @@ def _answered(condition: str, frame: Frame) -> Bools:
 
 
 def _check_quotes(condition: str, frame: Frame) -> None:
-    """What SQLite lets pass: a column in double quotes that is not there counts as a text, and nothing equals NULL."""
+    """Refuse what SQLite lets pass: a column in double quotes that is not there counts as a text, and nothing
+    equals NULL.
+    """
     for found in _QUOTED.finditer(condition):
         name = found[1]
         if name is not None and name.replace('""', '"').lower() not in map(str.lower, frame.columns):
@@ -183,7 +187,7 @@ def _fill(table: sqlite3.Connection, columns: Sequence[Column], rows: int) -> No
 
 
 def _stored(column: Column) -> Iterable[object]:
-    """What SQLite can hold. A value that cannot be compared is there, and equals nothing."""
+    """The values as SQLite can hold them. A value that cannot be compared is there, and equals nothing."""
     if column.kind == OTHER:
         return [None if value is None else value if isinstance(value, bytes) else b"" for value in column.listed()]
     if column.kind == TEXT:  # names of files may hold what has no UTF-8

@@ -88,7 +88,7 @@ def _named(data: Any) -> Iterable[tuple[str, Any]]:
 
 
 def column(name: str, values: Any) -> Column:
-    """One column out of a list, a numpy array, a pandas Series or a pyarrow array."""
+    """Make a column out of a list, a numpy array, a pandas Series or a pyarrow array."""
     if hasattr(values, "null_count"):  # pyarrow
         values = values.to_pylist() if values.null_count or not _numeric(str(values.type)) else values.to_numpy()
     elif hasattr(values, "isna"):  # pandas
@@ -160,7 +160,7 @@ def _text(value: Any) -> str:
 
 
 def _not_itself(value: Any) -> bool:
-    """NaN, and what pandas has for nothing."""
+    """True for NaN, and for what pandas has for nothing."""
     return (isinstance(value, (float, np.floating)) and bool(value != value)) or (  # noqa: PLR0124  (only NaN is not)
         type(value).__name__ in {"NAType", "NaTType"}
     )

@@ -25,7 +25,7 @@ ENOUGH = 1e-9
 
 @dataclass(frozen=True)
 class Cells:
-    """How many rows of each class each group has: those of group g are ``classes[starts[g]:starts[g + 1]]``."""
+    """The number of rows of each class in each group: those of group g are ``classes[starts[g]:starts[g + 1]]``."""
 
     starts: Ints
     classes: Ints
@@ -51,11 +51,11 @@ class Cells:
         return self.classes[order[self.starts[:-1]]]
 
     def hardness(self) -> Ints:
-        """How much harm a group can do."""
+        """The harm that each group can do."""
         return np.add.reduceat(self._alone(), self.starts[:-1])
 
     def _alone(self) -> Ints:
-        """The same by class, in whole numbers, so that the order is the same on any machine."""
+        """The harm by class, in whole numbers, so that the order is the same on any machine."""
         return np.floor(self.counts * (self.counts / self.totals[self.classes]) * 65536).astype(np.int64)
 
 
@@ -93,7 +93,7 @@ class Search:
             self._weight.append([1 / max(want, 1.0) / kinds for want in wanted[:-1]] + [1 / max(wanted[-1], 1.0)])
 
     def harm(self) -> float:
-        """How far the parts are from their shares."""
+        """The distance of the parts from their shares."""
         return math.fsum(  # exact: what sum() rounds to depends on the Python
             off * off * weight
             for part in self._open
@@ -128,7 +128,8 @@ class Search:
         return [*zip(self._cells.classes[first:end].tolist(), counts, strict=True), (self._size, sum(counts))]
 
     def _change(self, row: list[tuple[int, int]], part: int, sign: int) -> float:
-        """How much harm a group does by coming into a part (1) or leaving it (-1), and what that would have to save.
+        """The harm that a group does by coming into a part (1) or leaving it (-1), and what that would have to
+        save.
 
         The harm is the squares' difference alone. To be saved is as much as a group does alone, a usual one at most.
         """

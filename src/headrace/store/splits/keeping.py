@@ -19,7 +19,7 @@ MOST_MOVES = 4
 
 @dataclass(frozen=True)
 class Changes:
-    """How one division of samples differs from an earlier one."""
+    """The differences between one division of samples and an earlier one."""
 
     both: int
     """Samples that are in both."""
@@ -39,7 +39,7 @@ class Changes:
 
 
 def changes(before: Splits, now: Splits) -> Changes:
-    """What has changed for each sample."""
+    """The changes between two divisions, sample by sample."""
     was = {key: before.names[part] for key, part in zip(before.every, before.parts.tolist(), strict=True)}
     moved: Counter[tuple[str, str]] = Counter()
     both = 0
@@ -64,7 +64,9 @@ class KeptPlaces:
 
     @classmethod
     def of(cls, before: Splits | None, keys: Sequence[str], names: Sequence[str], folds: int | None) -> "KeptPlaces":
-        """What is kept of a division for the rows with these keys. Raises ``SplitError`` where that cannot be."""
+        """The places that are kept of a division for the rows with these keys. Raises ``SplitError`` where that
+        cannot be.
+        """
         nowhere = np.full(len(keys), FREE, np.int64)
         if before is None:
             return cls(nowhere, nowhere, [])
@@ -83,7 +85,7 @@ class KeptPlaces:
         return cls(parts, fold, list(place))
 
     def facts(self) -> dict[str, Any]:
-        """How many rows were kept and are new, and those that went: JSON."""
+        """The numbers of rows that were kept and are new, and those that went: JSON."""
         rows = int((self.parts >= 0).sum())
         return {"kept": rows, "new": len(self.parts) - rows, "went": self.went}
 

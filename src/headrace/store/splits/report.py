@@ -1,4 +1,4 @@
-"""What came of a division: rows, groups and classes by part, wanted and got. Pure."""
+"""Report on a division: rows, groups and classes by part, wanted and got. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -57,7 +57,7 @@ def empty(counts: Mapping[str, Any]) -> list[str]:
 
 
 def concerns(facts: Mapping[str, Any]) -> list[str]:
-    """What a user should know before training on it, in words."""
+    """Warnings that a user should know before training on the division, in words."""
     counts = facts["counts"]
     found = empty(counts)
     whole = sum(part["rows"] for part in counts["splits"].values())

@@ -1,4 +1,4 @@
-"""How rows are to be divided: what the user said, and for the rest what an earlier division was told. Pure."""
+"""Requests for a division of rows: what the user said, and for the rest what an earlier division was told. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _FOLD = re.compile(r"fold\d*")
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """What a division is to be, every value checked."""
+    """The request for a division, every value checked."""
 
     fractions: dict[str, float]
     group_by: str | None

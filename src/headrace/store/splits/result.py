@@ -50,13 +50,15 @@ class Splits:
         return [self.every[place] for place in np.flatnonzero(self._in(name)).tolist()]
 
     def rows(self, name: str) -> Ints:
-        """Where the samples of a part stand in the frame that was divided: ``frame.iloc[splits.rows("train")]``."""
+        """The rows of the samples of a part in the frame that was divided: ``frame.iloc[splits.rows("train")]``."""
         if self.origin is None:
             raise SplitError("a split file does not know the frame it was made from; use keys()")
         return self.origin[self._in(name)]
 
     def concerns(self) -> list[str]:
-        """What came out other than was asked for, one sentence each: an empty part, a class that is missing in one."""
+        """Warnings on what came out other than was asked for, one sentence each: an empty part, a class that is
+        missing in one.
+        """
         return concerns(self.facts)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:

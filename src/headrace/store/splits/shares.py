@@ -17,7 +17,7 @@ class Shares:
 
     @classmethod
     def of(cls, fractions: Sequence[float]) -> "Shares":
-        """One part per fraction, and a last one for what they leave."""
+        """Make a share for each fraction, and a last one for what they leave."""
         exact = [Fraction(repr(float(fraction))) for fraction in fractions]
         rest = 1 - sum(exact, Fraction())
         if abs(rest) < Fraction(1, 10**9):  # thirds and the like
@@ -31,7 +31,7 @@ class Shares:
 
     @classmethod
     def even(cls, parts: int) -> "Shares":
-        """Equal parts."""
+        """The shares of equal parts."""
         return cls((1,) * parts, parts)
 
     def __len__(self) -> int:

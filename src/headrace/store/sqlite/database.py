@@ -88,7 +88,7 @@ class Database(UrlNamed):
             return self._prepared(connection)
 
     def _prepared(self, connection: sqlite3.Connection) -> sqlite3.Connection:
-        """Ready to be written through; closed where it is no store's."""
+        """Make a connection ready to be written through; it is closed where it is no store's."""
         try:
             # Both are asked before anything is set: a stranger's database must not be changed, not even its log.
             # The tables first: another process may make them, and its mark with them, in between.
@@ -231,7 +231,7 @@ class Database(UrlNamed):
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it is there in the end, or none."""
+    """Run a transaction: all of it is there in the end, or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

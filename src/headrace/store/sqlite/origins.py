@@ -13,7 +13,7 @@ _JOINED = f"SELECT d.key, {_FIELDS} FROM origins o JOIN sources s ON s.id = o.so
 
 
 def make_tables(connection: sqlite3.Connection) -> None:
-    """Within a transaction; nothing happens where they are there."""
+    """Make the tables, within a transaction; nothing happens where they are there."""
     connection.execute("CREATE TABLE IF NOT EXISTS sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL, root TEXT)")
     connection.execute(
         "CREATE TABLE IF NOT EXISTS origins (id INTEGER PRIMARY KEY, source INTEGER NOT NULL, "
@@ -36,7 +36,7 @@ class Origins:
         self._numbers: dict[tuple[str, str | None], int] = {}
 
     def put(self, rows: Sequence[tuple[str, Origin | None]]) -> None:
-        """Within a transaction; a row without an origin loses the one that it had."""
+        """Put the origins of rows, within a transaction; a row without an origin loses the one that it had."""
         known = [(key, origin) for key, origin in rows if origin is not None]
         self.remove([key for key, origin in rows if origin is None])
         values = [(key, self._number(o.source, o.root), o.place, o.content, o.made, o.run) for key, o in known]
@@ -44,7 +44,7 @@ class Origins:
         self._connection.executemany(query, values)
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Within a transaction, before the samples themselves are gone."""
+        """Remove the origins of rows, within a transaction, before the samples themselves are gone."""
         query = "DELETE FROM origins WHERE id = (SELECT id FROM samples WHERE key = ?)"
         self._connection.executemany(query, [(key,) for key in keys])
 
@@ -84,16 +84,16 @@ class Origins:
         return self._numbers[name, root]
 
     def forget_numbers(self) -> None:
-        """After a transaction that was undone."""
+        """Forget the sources' numbers, after a transaction that was undone."""
         self._numbers.clear()
 
 
 def listed(connection: sqlite3.Connection) -> Iterator[tuple[str, Origin]]:
-    """All of them."""
+    """Yield every key with its origin."""
     for key, *fields in connection.execute(f"{_JOINED} ORDER BY o.id"):
         yield key, Origin(*fields)
 
 
 def name_classes(connection: sqlite3.Connection, numbers: Mapping[str, int]) -> None:
-    """Within a transaction. One that is there keeps its number."""
+    """Name classes, within a transaction. One that is there keeps its number."""
     connection.executemany("INSERT OR IGNORE INTO classes VALUES (?, ?)", numbers.items())

@@ -44,7 +44,7 @@ USUAL = (
 
 @dataclass(frozen=True)
 class Event:
-    """Something the kernel can count."""
+    """An event that the kernel can count."""
 
     name: str
     type: int

@@ -55,7 +55,9 @@ class FunctionEntry:
 
 @dataclass(frozen=True)
 class OperationProfile:
-    """Everything seen in one operation. Names in parentheses are no operations: they are the time around them."""
+    """The profile of one operation: all that was seen in it. Names in parentheses are no operations: they are the
+    time around them.
+    """
 
     name: str
     calls: int

@@ -55,7 +55,7 @@ SAMPLES = np.dtype(
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """Something happened to an address space."""
+    """A change of an address space."""
 
     time: int
     kind: str

@@ -1,1 +1,1 @@
-"""Which indices an epoch draws, in which order, and how another process goes on from there."""
+"""Order of an epoch: which indices it draws, in which order, and how another process goes on from there."""

@@ -1,4 +1,6 @@
-"""What can be known of an epoch before it begins: its samples, and its order, as if it were drawn when it begins."""
+"""Facts of an epoch that can be known before it begins: its samples, and its order, as if it were drawn when it
+begins.
+"""
 
 from typing import Any
 
@@ -11,7 +13,7 @@ from headrace.engine.consumer.ordering.order import Order
 
 
 def is_foreseeable(index_sampler: Any) -> bool:
-    """Whether drawing an order early can be undone: torch's own samplers, which draw from nobody's generator."""
+    """True if drawing an order early can be undone: torch's own samplers, which draw from nobody's generator."""
     inner = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
     return type(inner) is SequentialSampler or (type(inner) is RandomSampler and inner.generator is None)
 
@@ -44,7 +46,8 @@ def _array(indices: Any) -> Array | None:
 
 
 class EarlyOrder(Order):
-    """The next epoch's, drawn while the last samples of this one are made. Leaves the global generator as it was.
+    """The order of the next epoch, drawn while the last samples of this one are made. Leaves the global generator
+    as it was.
 
     ``confirm`` says whether the order is the one that would be drawn then.
     """

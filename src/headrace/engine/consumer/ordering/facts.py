@@ -1,4 +1,4 @@
-"""What a state says of the loader it was taken from, and whether another loader may go on from there."""
+"""Facts that a state holds of the loader it was taken from, and whether another loader may go on from there."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ _TRAITS: dict[type, tuple[str, ...]] = {
     DistributedSampler: ("num_replicas", "rank", "shuffle", "seed", "drop_last"),
     BatchSampler: ("batch_size",),
 }
-"""What decides about the order that torch's samplers draw, beside their length."""
+"""Traits that decide about the order that torch's samplers draw, beside their length."""
 
 
 KINDS = {True: "iterable", False: "map-style"}
@@ -32,7 +32,7 @@ KINDS = {True: "iterable", False: "map-style"}
 def of_loader(
     dataset: Any, index_sampler: Any, batch_size: int | None, *, iterable: bool, workers: int
 ) -> dict[str, Any]:
-    """What must be the same where a state is taken and where it is loaded, for an epoch to go on."""
+    """The facts that must be the same where a state is taken and where it is loaded, for an epoch to go on."""
     return {
         "kind": KINDS[iterable],
         "length": None if iterable else length(dataset),
@@ -59,7 +59,9 @@ def compare(here: Mapping[str, Any], state: Mapping[str, Any]) -> None:
 
 
 def length(thing: Any) -> int | None:
-    """None where it does not say; samplers written for older releases of torch say so by ``NotImplementedError``."""
+    """The length of a thing; None where it does not say; samplers written for older releases of torch say so by
+    ``NotImplementedError``.
+    """
     try:
         return len(thing)
     except (TypeError, NotImplementedError):
@@ -67,7 +69,7 @@ def length(thing: Any) -> int | None:
 
 
 def _described(sampler: Any) -> list[Any]:
-    """From the outermost to the one that draws."""
+    """The samplers described, from the outermost to the one that draws."""
     described: list[Any] = []
     while sampler is not None and len(described) < 16:
         traits: dict[str, Any] = {"type": type(sampler).__qualname__}
@@ -90,5 +92,5 @@ _REASONS = {
 
 
 def mismatch(why: str) -> StateMismatch:
-    """What ``load_state_dict`` raises."""
+    """The error that ``load_state_dict`` raises."""
     return StateMismatch(f"load_state_dict(state): {why}")

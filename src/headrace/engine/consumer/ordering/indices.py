@@ -30,7 +30,9 @@ def plain(index: Any) -> Any:
 
 
 def name(index: Any) -> int | str | None:
-    """What it is known by among others, also when it was rebuilt; None for kinds that are not known here."""
+    """The name by which an index is known among others, also when it was rebuilt; None for kinds that are not known
+    here.
+    """
     if isinstance(index, (int, str)):
         return index
     known = (float, bytes, tuple, list, dict, np.generic, torch.Tensor, type(None))

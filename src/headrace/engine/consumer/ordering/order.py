@@ -17,7 +17,7 @@ from headrace.engine.worker.stateful import is_stateful, load
 
 
 class Order:
-    """One epoch's pass over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``.
+    """A pass of one epoch over a sampler or batch sampler. A lazy sampler draws nothing before the first ``next``.
 
     Where an epoch goes on and the sampler has no state of its own, what was drawn is drawn again at once.
     """
@@ -81,7 +81,7 @@ class Order:
         return self._last[1]
 
     def _is_given(self) -> bool:
-        """Whether the sampler gave the item after the last one noted, and it was not noted yet."""
+        """True if the sampler gave the item after the last one noted, and it was not noted yet."""
         return bool(self._given) and self._given[0][0] > self._last[0].count
 
     def _ask(self) -> None:
@@ -127,7 +127,7 @@ class Order:
         self._started = True
 
     def _is_short(self, item: Any) -> bool:
-        """Whether it was the last one, as its length says."""
+        """True if the item was the last one, as its length says."""
         return bool(self._full) and item is not None and len(item) < self._full
 
     def _live(self) -> tuple[str, Any] | None:
@@ -139,7 +139,7 @@ class Order:
         return None
 
     def _further(self, count: int) -> Iterator[Any]:
-        """So many items at most. ``iter()`` was called once, and is not called again, as ``for`` would."""
+        """The next items, so many at most. ``iter()`` was called once, and is not called again, as ``for`` would."""
         return map(next, repeat(self._iterator, count))
 
     def _pass(self, count: int) -> None:
@@ -171,7 +171,7 @@ class Order:
         return list(self._further(and_one))
 
     def _find(self, item: Any) -> None:
-        """What was drawn may be pending: an index, or those of a batch."""
+        """Strike what was drawn off the pending indices: an index, or those of a batch."""
         if not self._owed:
             return
         for index in (item, *item) if isinstance(item, (list, tuple)) else (item,):
@@ -182,7 +182,9 @@ class Order:
                     del self._owed[name]
 
     def _recover(self) -> None:
-        """An interrupt came while the sampler drew; where it stands is unknown, so it draws again what it had drawn."""
+        """Recover from an interrupt that came while the sampler drew; where it stands is unknown, so it draws again
+        what it had drawn.
+        """
         if not self._started:
             if self._saved.get("sampler") is not None and is_stateful(self._inner):
                 load(self._inner, self._saved["sampler"], "sampler")
@@ -201,7 +203,7 @@ class Order:
         self._pass(drawn.count - before.count)
 
     def state(self) -> dict[str, Any]:
-        """Where the draw stands; JSON-serialisable unless a sampler's own state is not."""
+        """The state of the draw; JSON-serialisable unless a sampler's own state is not."""
         if not self._started and self._saved:
             return dict(self._saved)
         drawn = self._last[0]
@@ -228,7 +230,7 @@ class Order:
 
 
 class _Drawn(NamedTuple):
-    """So many items, and what they were."""
+    """A number of items, and what they were."""
 
     count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody needs here
     digest: int
@@ -252,7 +254,7 @@ def _innermost(sampler: Any) -> Any:
 
 
 def _repeats(sampler: Any, inner: Any) -> bool:
-    """Whether it may be begun again to draw what it drew: torch's own, a list, or one with a state.
+    """True if the sampler may be begun again to draw what it drew: torch's own, a list, or one with a state.
 
     Any other may be fed by a queue: it would not give again what it gave, and what it gave instead would be lost.
     """

@@ -27,7 +27,7 @@ LARGE = 1 << 18
 
 
 def plain(progress: dict[str, Any]) -> dict[str, Any]:
-    """What a run says of itself, as JSON can hold it."""
+    """The progress that a run reports, as JSON can hold it."""
     if "pending" in progress:
         progress["pending"] = [[indices.plain(index) for index in group] for group in progress["pending"]]
     for stream in progress.get("streams", ()):
@@ -37,14 +37,16 @@ def plain(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def pending(state: Mapping[str, Any], *, drawn: bool = False) -> list[list[Any]]:
-    """What is to be delivered; ``drawn``: of that, what the order itself gave, and no cache in exchange."""
+    """The indices to be delivered, by group; ``drawn``: of those, what the order itself gave, and no cache in
+    exchange.
+    """
     if drawn and "exchanged" in state:
         return []
     return [[indices.rebuilt(index) for index in group] for group in state["pending"]]
 
 
 def is_over(state: Mapping[str, Any], index_sampler: Any) -> bool:
-    """Whether all batches of a map-style epoch were delivered, as far as the sampler's length tells."""
+    """True if all batches of a map-style epoch were delivered, as far as the sampler's length tells."""
     if any(pending(state, drawn=True)):
         return False
     known = length(index_sampler)
@@ -77,7 +79,9 @@ def sealed(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what a wrapper put beside it, under names with an underscore: Accelerate adds ``_iterator_finished``."""
+    """The state without what a wrapper put beside it, under names with an underscore: Accelerate adds
+    ``_iterator_finished``.
+    """
     return {name: value for name, value in state.items() if not str(name).startswith("_")}
 
 
@@ -88,7 +92,7 @@ def _checksum(state: Mapping[str, Any]) -> str:
 
 
 def _feed(digest: Any, value: Any) -> None:
-    """What JSON makes alike counts as alike: tuples and lists, keys and their text."""
+    """Feed a value to a digest. What JSON makes alike counts as alike: tuples and lists, keys and their text."""
     if isinstance(value, Mapping):
         digest.update(b"{%d" % len(value))
         for key in sorted(value, key=str):
@@ -150,7 +154,9 @@ def _checked(state: Any) -> dict[str, Any]:
 
 
 def check_exchanged(state: Mapping[str, Any]) -> None:
-    """Of a state that was compared with its loader: it is unpacked into as much as the loader's dataset has samples."""
+    """Check the exchanged samples of a state that was compared with its loader: they are unpacked into as much as
+    the loader's dataset has samples.
+    """
     if not state["finished"] and state["loader"]["kind"] == KINDS[False] and "exchanged" in state:
         members_of(state["exchanged"], state["loader"]["length"])
 
@@ -206,7 +212,7 @@ def _number(state: Mapping[str, Any], name: str, limit: int) -> None:
 
 
 def _is_torch_state(text: str) -> bool:
-    """Whether it is the text of a torch generator's state."""
+    """True if it is the text of a torch generator's state."""
     try:
         torch.Generator().set_state(unpack_random(text))
     except (RuntimeError, ValueError):
@@ -215,5 +221,5 @@ def _is_torch_state(text: str) -> bool:
 
 
 def _is_random(text: Any) -> bool:
-    """Whether it is the text of a sampler's source of random numbers, of either kind."""
+    """True if it is the text of a sampler's source of random numbers, of either kind."""
     return isinstance(text, str) and (_is_torch_state(text) or generators.is_valid(generators.unpacked(text)))

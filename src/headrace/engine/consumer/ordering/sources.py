@@ -1,4 +1,4 @@
-"""Where a sampler takes its random numbers from, so that it can be made to take the same ones again."""
+"""Sources of a sampler's random numbers, so that it can be made to take the same ones again."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -21,10 +21,10 @@ class RandomSource:
     """The generators that one sampler uses."""
 
     read: Callable[[], str | None]
-    """Where they stand, as text; None when there are none."""
+    """The state of the generators, as text; None when there are none."""
     write: Callable[[str], None]
     shared: bool
-    """They are everybody's: they stand where they stood once the sampler has drawn."""
+    """True if the generators are everybody's: they stand where they stood once the sampler has drawn."""
     at_iter: bool
     """The sampler may draw as soon as its iterator is made."""
 
@@ -51,7 +51,7 @@ class RandomSource:
 
 
 def source(index_sampler: Any, inner: Any) -> RandomSource:
-    """That of ``inner``, the sampler that draws, under ``index_sampler``."""
+    """The random source of ``inner``, the sampler that draws, under ``index_sampler``."""
     if hasattr(inner, "generator"):
         own = inner.generator if isinstance(inner.generator, torch.Generator) else torch.default_generator
         return RandomSource(

@@ -21,12 +21,13 @@ ANSWER_SECONDS = 30.0
 
 
 one_fork = threading.Lock()
-"""One at a time, whatever thread asks for it: libraries that guard their locks and descriptors across forks may refuse
-a second one that begins meanwhile, as filelock does, which comes with torch."""
+"""Lock for one fork at a time, whatever thread asks for it. Libraries that guard their locks and descriptors across
+forks may refuse a second one that begins meanwhile, as filelock does, which comes with torch.
+"""
 
 
 def _renew() -> None:
-    """In a new process: there it is nobody's."""
+    """Renew the lock in a new process: there it is nobody's."""
     global one_fork  # noqa: PLW0603  (one process, one lock)
     one_fork = threading.Lock()
 
@@ -35,7 +36,7 @@ os.register_at_fork(after_in_child=_renew)
 
 
 class ForkerGone(Exception):
-    """It was killed, or does not answer. Its workers go on, but how they end can no longer be told."""
+    """The forker was killed, or does not answer. Its workers go on, but how they end can no longer be told."""
 
 
 class Forker:
@@ -108,7 +109,7 @@ class Forker:
                 raise ForkerGone from error
 
     def _answer(self) -> tuple[int, list[int]]:
-        """To the last request; one that was interrupted may have left its answer before it."""
+        """The answer to the last request; one that was interrupted may have left its answer before it."""
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(self._watch, select.POLLIN)
@@ -139,7 +140,7 @@ class Forker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether somebody killed it, which nobody notices who asks it nothing."""
+        """True if somebody killed the forker, which nobody notices who asks it nothing."""
         return self._ends(0.0)
 
     def _ends(self, seconds: float) -> bool:
@@ -170,7 +171,7 @@ class Forker:
 
 
 def _serve(channel: socket.socket, context: BaseContext, job: Job, workers: list[int]) -> None:
-    """What the new process does; does not return."""
+    """Run the forker in the new process; does not return."""
     try:
         forking.serve(channel, context, job, workers)
     finally:

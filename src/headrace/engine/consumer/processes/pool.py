@@ -25,7 +25,7 @@ from headrace.sched.roster import LaneStates
 from headrace.sched.story import Story
 
 GRACE_SECONDS = 1.0
-"""How long a worker may go on with the sample it is making once the loader has ended."""
+"""The time that a worker may go on with the sample it is making once the loader has ended."""
 START_SECONDS, SAMPLE_SECONDS = 60.0, 600.0
 """After which a worker is overdue. Starting takes a second or two, with imports over a network perhaps ten."""
 
@@ -71,7 +71,7 @@ class Pool:
         self._watched: dict[int, int] = {}
         self._dead: set[int] = set()
         self.section = Section(self._wiring.lock)
-        """The run's critical section, entered by the consumer: ``with pool.section:``."""
+        """The run's critical section, entered by the trainer: ``with pool.section:``."""
         self._owner = os.getpid()
         self.closed = self._dismissed = False
         self._bell_lock = threading.Lock()  # of the consumer's bell: nobody rings what is being closed
@@ -133,18 +133,18 @@ class Pool:
             )
 
     def ledger(self) -> ConsumerLedger:
-        """The consumer's view of the ledger, for one epoch."""
+        """The trainer's view of the ledger, for one epoch."""
         kind = twin.NativeConsumer if isinstance(self._wiring.lock, Mutex) else ConsumerLedger
         ledger = kind(self.memory.words, self.memory.dims, self.section)
         ledger.story = self.story
         return ledger
 
     def gauges(self) -> Gauges:
-        """What the workers measure."""
+        """The gauges of what the workers measure."""
         return Gauges(self.memory.words, self.memory.dims)
 
     def dismiss(self) -> None:
-        """Whoever waits, or will, raises ``LoaderClosed``. May be called by any thread, at any time."""
+        """Have whoever waits, or will, raise ``LoaderClosed``. May be called by any thread, at any time."""
         self._dismissed = True
         with self._bell_lock:
             if self._wiring.consumer.fd >= 0:
@@ -176,7 +176,7 @@ class Pool:
         return sorted(self._dead)
 
     def told(self) -> str:
-        """How the story ends, to be added to a message; empty where none is kept."""
+        """The end of the story, to be added to a message; empty where none is kept."""
         if self.story is None:
             return ""
         self.story.gather()
@@ -232,9 +232,9 @@ class Pool:
 
 
 class Overdue:
-    """Workers that never come to work, and samples that never end, while the consumer waits for them.
+    """Workers that never come to work, and samples that never end, while the trainer waits for them.
 
-    Each is complained of once; the consumer decides how long it waits (``timeout``).
+    Each is complained of once; the trainer decides how long it waits (``timeout``).
     """
 
     def __init__(self, roster: LaneStates) -> None:
@@ -247,11 +247,11 @@ class Overdue:
         self._since[lane] = pid, time.monotonic()
 
     def late(self) -> list[str]:
-        """Of each worker that is not at work yet: which, and where it is."""
+        """The workers that are not at work yet: of each, which, and where it is."""
         return [self._where(lane) for lane in self._since if not self._roster.is_at_work(lane)]
 
     def warn(self) -> None:
-        """Warn about whoever keeps the consumer waiting for too long."""
+        """Warn about whoever keeps the trainer waiting for too long."""
         now, reports = time.monotonic(), []
         for lane, (pid, since) in self._since.items():
             begun = self._roster.begun(lane)

@@ -40,7 +40,9 @@ _started: "weakref.WeakSet[BaseProcess]" = weakref.WeakSet()
 
 
 def _disown() -> None:
-    """In a process that the user forked: multiprocessing would end these when it exits, as if they were its own."""
+    """Disown processes in one that the user forked: multiprocessing would end these when it exits, as if they were
+    its own.
+    """
     known: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
     for process in _started:
         known.discard(process)
@@ -50,7 +52,7 @@ os.register_at_fork(after_in_child=_disown)
 
 
 class Own:
-    """Forked or spawned by the trainer through ``multiprocessing``."""
+    """A process forked or spawned by the trainer through ``multiprocessing``."""
 
     def __init__(self, process: BaseProcess) -> None:
         assert process.pid is not None
@@ -67,7 +69,7 @@ class Own:
             raise
 
     def exit_code(self) -> int | None:
-        """Of a process that has ended (negative: the signal); None when it cannot be told. Reaps it."""
+        """The exit code of a process that has ended (negative: the signal); None when it cannot be told. Reaps it."""
         if self.watch >= 0:
             self._process.join()
             self._code = self._process.exitcode
@@ -89,7 +91,7 @@ class Own:
 
 
 class Forked:
-    """Forked by the forker, whose child it is."""
+    """A process forked by the forker, whose child it is."""
 
     def __init__(self, forker: Forker, pid: int, watch: int) -> None:
         """``watch``: its pidfd, which it owns from now on."""
@@ -98,7 +100,7 @@ class Forked:
         self._reaped = False
 
     def exit_code(self) -> int | None:
-        """As that of an ``Own``."""
+        """The exit code, as that of an ``Own``."""
         if not self._reaped:
             self._reaped = True
             try:
@@ -116,7 +118,7 @@ class Forked:
         return os.waitstatus_to_exitcode(status)
 
     def close(self) -> None:
-        """As that of an ``Own``."""
+        """Let go of a process that has ended, as an ``Own`` does."""
         if self.watch >= 0:
             self.exit_code()
             os.close(self.watch)
@@ -124,17 +126,17 @@ class Forked:
 
 
 Child = Own | Forked
-"""One worker. ``watch`` is readable once its process has ended."""
+"""A worker. ``watch`` is readable once its process has ended."""
 
 
 def kill(child: Child) -> None:
-    """SIGKILL, whoever its parent is."""
+    """Send SIGKILL to a process, whoever its parent is."""
     with suppress(OSError):  # it has ended
         signal.pidfd_send_signal(child.watch, signal.SIGKILL)
 
 
 def ending(child: Child) -> str:
-    """How a worker ended that did; reaps it."""
+    """Description of how a worker ended that did; reaps it."""
     code = child.exit_code()
     if code is None:
         return "exited unexpectedly (how cannot be told: somebody else waited for it)"
@@ -150,7 +152,9 @@ def ending(child: Child) -> str:
 
 
 def unimportable(task: Task, method: str) -> str:
-    """Why processes that import the program anew may end before they make anything; empty where they are forked."""
+    """The reason why processes that import the program anew may end before they make anything; empty where they are
+    forked.
+    """
     if method == "fork":
         return ""
     program = sys.modules["__main__"]
@@ -170,7 +174,7 @@ def unimportable(task: Task, method: str) -> str:
 
 
 def await_end(running: dict[int, Child], seconds: float | None) -> None:
-    """Until all have ended, or time is up; those that have are taken out."""
+    """Wait until all have ended, or time is up; those that have are taken out."""
     poll = select.poll()
     for watch in running:
         poll.register(watch, select.POLLIN)
@@ -186,7 +190,7 @@ def await_end(running: dict[int, Child], seconds: float | None) -> None:
 
 
 class Starter:
-    """One pool's. Whom it starts, it does not keep."""
+    """The starter of one pool's workers. Whom it starts, it does not keep."""
 
     def __init__(self, context: BaseContext, task: Task, wiring: Wiring, workers: int, base_seed: int) -> None:
         """``workers``: what each is told of their number. Starts nothing yet."""
@@ -199,7 +203,7 @@ class Starter:
 
     @property
     def has_forker(self) -> bool:
-        """Whether the forker starts whoever comes now."""
+        """True if the forker starts whoever comes now."""
         return self._forker is not None
 
     def start_forker(self, workers: list[int]) -> None:
@@ -210,7 +214,9 @@ class Starter:
                 self._forker = Forker(self._context, replace(self._job(0, Resume()), mask=frozenset(mask)), workers)
 
     def make_helpers(self) -> None:
-        """Those that multiprocessing starts by the way, and keeps, shall not inherit the signals held then."""
+        """Start the helpers that multiprocessing starts by the way, and keeps: they shall not inherit the signals
+        held then.
+        """
         if not self._forks:
             multiprocessing.resource_tracker.ensure_running()
         if self._context.get_start_method() == "forkserver":
@@ -218,7 +224,7 @@ class Starter:
             multiprocessing.forkserver.ensure_running()
 
     def signals_held(self) -> AbstractContextManager[set[int]]:
-        """Nothing comes between starting a process and noting that."""
+        """A context in which nothing comes between starting a process and noting that."""
         return held(ALL if self._forks else {signal.SIGINT})
 
     def start(self, lane: int, bell: Bell, resume: Resume, mask: set[int]) -> Child:
@@ -278,7 +284,7 @@ class Starter:
         )
 
     def dismiss(self) -> None:
-        """Nobody will be started any more."""
+        """Dismiss the forker: nobody will be started any more."""
         if self._forker is not None:
             self._forker.dismiss()
 
@@ -296,7 +302,9 @@ def _preload(module: str) -> None:
 
 
 def _have_descriptors() -> None:
-    """OSError where there are too few to start a process: multiprocessing would keep those that it could have."""
+    """Raise OSError where there are too few descriptors to start a process: multiprocessing would keep those that
+    it could have.
+    """
     with ExitStack() as spare:
         for _ in range(NEEDED):
             spare.callback(os.close, os.eventfd(0, os.EFD_CLOEXEC))

@@ -1,1 +1,1 @@
-"""What an epoch is supplied with: rows of a store, entries of a cache."""
+"""Supply of an epoch: rows of a store, entries of a cache."""

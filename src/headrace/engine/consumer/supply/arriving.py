@@ -17,7 +17,7 @@ from headrace.sched.hand import NOT_YET, NotYet
 from headrace.sched.source import Group, Source
 
 AHEAD = 2
-"""Of samples that a cache has, so many times what the fetcher would like to be asked for are drawn, at most."""
+"""Samples that a cache has are drawn ahead up to so many times what the fetcher would like to be asked for."""
 
 
 class ArrivingGroups:
@@ -50,7 +50,7 @@ class ArrivingGroups:
 
     @property
     def _asks_for_more(self) -> bool:
-        """Whether the fetcher would like to be asked for more; what a cache has is not drawn much further ahead."""
+        """True if the fetcher would like to be asked for more; what a cache has is not drawn much further ahead."""
         missing, most = self._arrivals.missing, self._fetcher.ask_for
         return missing < most and (not self._plans or len(self._plans) - missing < AHEAD * most)
 
@@ -93,7 +93,7 @@ class ArrivingGroups:
             self._fetcher.free([place])
 
     def _settle(self, places: Sequence[Arrived | None], positions: Iterable[int]) -> None:
-        """These samples of a group were delivered or given up. Saying it again changes nothing."""
+        """Free the payloads of samples of a group that were delivered or given up. Saying it again changes nothing."""
         settled = [place for position in positions if (place := places[position]) is not None]
         # Those that are not live were forgotten, and what lies there now is another's.
         freed = [place for place in settled if self._live.get(place.offset) is place]
@@ -130,5 +130,5 @@ class ArrivingGroups:
 
 
 def _packed(plans: Sequence[Plan], places: Sequence[Arrived | None]) -> bytes:
-    """For a worker: the places, and then the plans."""
+    """The bytes for a worker: the places, and then the plans."""
     return wire.places(places) + (pack_plans(plans) if plans else b"")

@@ -37,7 +37,7 @@ class Speed(NamedTuple):
 
 
 LOCAL, REMOTE = Speed(3e-5, 1e-10), Speed(3e-4, 1e-9)
-"""Until enough was read to know: of shared memory, and of a server."""
+"""Speeds until enough was read to know: of shared memory, and of a server."""
 
 
 def pause(ranks: int) -> float:
@@ -81,7 +81,7 @@ class Divider:
         return True
 
     def facts(self) -> DivisionFacts:
-        """What a division is planned from."""
+        """The facts that a division is planned from."""
         share = self._serving.share
         share.company.look()
         division = self._backend.division() or DivisionRecord(0, START, fixed=False, before=START)
@@ -174,7 +174,8 @@ def of_device(use: DeviceUse) -> tuple[float, float]:
 
 
 def device_stages(ranks: Sequence[tuple[str, Rank]]) -> DeviceStages | None:
-    """What the busiest device takes for a sample, of those that all jobs are served. None where no device does pixels.
+    """The times that the busiest device takes for a sample, of those that all jobs are served. None where no device
+    does pixels.
 
     Each rank has one, which is busy for the rank's part of the samples.
     """
@@ -185,7 +186,9 @@ def device_stages(ranks: Sequence[tuple[str, Rank]]) -> DeviceStages | None:
 
 
 def measured(facts: DivisionFacts, speed: Speed) -> Measured | None:
-    """What the planner is given; None while too little is known. ``speed``: of a tier that nobody else uses."""
+    """The figures that the planner is given; None while too little is known. ``speed``: of a tier that nobody else
+    uses.
+    """
     sums, speeds = facts.sums, speeds_of(facts.ranks)
     if not _suffices(sums) or not speeds or facts.room <= 0:
         return None
@@ -244,7 +247,7 @@ def _host() -> int:
 
 
 def told(division: DivisionRecord) -> str:
-    """Why a cache is divided as it is, in a sentence."""
+    """The reason why a cache is divided as it is, in a sentence."""
     if division.fixed:
         return "fixed by the user"
     if not division.promised:

@@ -19,19 +19,19 @@ from headrace.sched.source import Group, Source
 
 
 class Unshared:
-    """In place of a membership, for an epoch that was begun with a cache and goes on without: the rest of it, as asked
-    as far as possible.
+    """Substitute for a membership, for an epoch that was begun with a cache and goes on without: the rest of it, as
+    asked as far as possible.
     """
 
     def begin(self, outside: Array | None) -> None:
-        """Nobody is told."""
+        """Do nothing: nobody is told."""
 
     def request(self, asked: Array, remaining: Remaining | None) -> Answer:
-        """Of what remains."""
+        """The answer for the samples asked for, of what remains."""
         return unanswered(asked, remaining)
 
     def saw(self, samples: Array) -> None:
-        """Nobody is told."""
+        """Do nothing: nobody is told."""
 
 
 class Numbering(NamedTuple):
@@ -48,12 +48,12 @@ class Numbering(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether the epoch is of all that the cache has numbers for."""
+        """True if the epoch is of all that the cache has numbers for."""
         return isinstance(self.members, range) and self.origins is None and len(self.members) == self.total
 
     @property
     def is_plain(self) -> bool:
-        """Whether each index has a number of its own: a subset may have a sample twice."""
+        """True if each index has a number of its own: a subset may have a sample twice."""
         return self.origins is None or len(np.unique(self.origins)) == len(self.origins)
 
     def known(self) -> Array:
@@ -63,11 +63,11 @@ class Numbering(NamedTuple):
         return found
 
     def knows(self, indices: list[Any]) -> bool:
-        """Whether the cache has numbers for all of these."""
+        """True if the cache has numbers for all of these."""
         return all(type(index) is int and 0 <= index < self.length for index in indices)
 
     def samples(self, indices: Array) -> Array:
-        """What the cache calls them."""
+        """The numbers that the cache has for these indices."""
         found: Array = indices if self.origins is None else self.origins[indices]
         return found
 
@@ -154,7 +154,7 @@ class ExchangedGroups:
         return np.flatnonzero(seen)
 
     def _so_far(self) -> Array:
-        """All that was served."""
+        """All that was served so far."""
         found: Array = np.concatenate([self._done, self._served[: self._count].astype(np.int64)])
         return found
 
@@ -223,7 +223,7 @@ class ExchangedGroups:
         return found | ({"exchanged": bitmap(self._delivered(owed))} if strayed else {})
 
     def wakes(self) -> tuple[int, int]:
-        """Nothing announces itself."""
+        """No descriptor: nothing announces itself."""
         return self._groups.wakes()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One process that fetches, as the training process sees it: it is started, spoken with, found to hang, and ended.
+"""A process that fetches, as the trainer sees it: it is started, spoken with, found to hang, and ended.
 
 It is a fresh interpreter, so nothing is forked while somebody holds a lock, and it imports no torch. One that hangs is
 killed: a driver may wait for its threads while it holds the interpreter's lock, and one of them for that.
@@ -34,7 +34,7 @@ class Pulse:
         self._count, self._looked, self.silent = count, now, 0.0
 
     def look(self, count: int, now: float) -> float:
-        """Where the counter stands ``now``; for how long it has stood there while it was looked at."""
+        """Note where the counter stands ``now``; return for how long it has stood there while it was looked at."""
         if count != self._count:
             self._count, self.silent = count, 0.0
         else:
@@ -44,10 +44,12 @@ class Pulse:
 
 
 class FetcherProcess:
-    """Used by one thread at a time. Only ``end`` waits; it and the constructor are called with signals held."""
+    """A fetcher process, used by one thread at a time. Only ``end`` waits; it and the constructor are called with
+    signals held.
+    """
 
     def __init__(self, arena: Arena, first: bytes) -> None:
-        """Starts it. ``first``: what it is told before anything else."""
+        """Start the process. ``first``: what it is told before anything else."""
         ours, theirs = socket.socketpair()
         try:
             self._process = started(_BOOT, theirs.fileno(), arena.fd)
@@ -61,20 +63,20 @@ class FetcherProcess:
         self._first_pulse = arena.pulse
         self._pulse = Pulse(self._first_pulse, time.monotonic())
         self.outbox = bytearray(first)
-        """What it is to be told and was not yet sent."""
+        """The bytes that it is to be told and that were not yet sent."""
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def send(self) -> None:
-        """As much as goes without waiting. Raises ``ConnectionError`` if the process is gone."""
+        """Send as much as goes without waiting. Raises ``ConnectionError`` if the process is gone."""
         with suppress(BlockingIOError, InterruptedError):
             while self.outbox:
                 del self.outbox[: self._socket.send(self.outbox)]
 
     def received(self) -> Iterator[tuple[MessageKind, bytes]]:
-        """What has come, without waiting. Raises ``ConnectionError`` if the process is gone."""
+        """Messages that have come, without waiting. Raises ``ConnectionError`` if the process is gone."""
         with suppress(BlockingIOError, InterruptedError):
             while data := self._socket.recv(1 << 18):
                 yield from self._frames.feed(data)
@@ -85,17 +87,17 @@ class FetcherProcess:
         return self._socket.fileno(), select.POLLIN | (select.POLLOUT if self.outbox else 0)
 
     def hangs(self) -> bool:
-        """Whether it shows no pulse, by now for too long."""
+        """True if the process shows no pulse, by now for too long."""
         pulse = self._arena.pulse
         allowed = START_SECONDS if pulse == self._first_pulse else SILENT_SECONDS
         return self._pulse.look(pulse, time.monotonic()) > allowed
 
     def kill(self) -> None:
-        """It is ended with ``end`` all the same."""
+        """Kill the process; it is ended with ``end`` all the same."""
         self._process.kill()
 
     def end(self) -> int:
-        """Its exit code, if need be that of having been killed."""
+        """End the process and return its exit code, if need be that of having been killed."""
         with suppress(OSError):  # forked processes may have it open, too
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -1,4 +1,4 @@
-"""The fetcher as the training process sees it: a process of its own that has rows of a store brought into the arena.
+"""The fetcher as the trainer sees it: a process of its own that has rows of a store brought into the arena.
 
 It may be killed at any moment: what it had brought stays where it lies, what it had not is asked for again.
 """
@@ -30,7 +30,7 @@ may take more than the memory. Only what is written to takes any."""
 
 
 class Fetcher:
-    """One store's fetcher, over epochs. Used by one thread at a time; never waits."""
+    """A store's fetcher, over epochs. Used by one thread at a time; never waits."""
 
     def __init__(self, orders: Orders, before: Network = Network()) -> None:  # noqa: B008
         """Reserves the arena; the process starts when something is asked for, or with ``begin``.
@@ -49,20 +49,22 @@ class Fetcher:
         self._group = 1
         self.network = self._before = before
         self.facts: dict[str, Any] = {}
-        """What the process said of itself last."""
+        """The facts that the process told of itself last."""
         self.ask_for = 2 * self.batch
-        """How many rows the fetcher would like to have been asked for and not to have brought, at this moment."""
+        """The number of rows the fetcher would like to have been asked for and not to have brought, at this moment."""
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
     def serves(self, orders: Orders) -> bool:
-        """Whether it does what these say: the store may be the same object, and have been changed."""
+        """True if the fetcher does what these orders say: the store may be the same object, and have been changed."""
         return self._told == pickle.dumps(orders)
 
     def works(self) -> bool:
-        """False where it could not connect: whoever asks now may have better luck, or should hear of it anew."""
+        """True unless the fetcher could not connect: whoever asks now may have better luck, or should hear of it
+        anew.
+        """
         try:
             self.pump()
         except StoreError:
@@ -76,7 +78,9 @@ class Fetcher:
             process.send()
 
     def rest(self) -> bool:
-        """Nobody needs anything of it for now; the connections stay. False when it cannot be used again."""
+        """Rest while nobody needs anything of the fetcher; the connections stay. False when it cannot be used
+        again.
+        """
         if isinstance(self._refused, LoaderClosed):
             self._refused = None  # whoever waited has heard of it
         if self._refused is not None:
@@ -108,11 +112,13 @@ class Fetcher:
             self._process.outbox += wire.asks(unasked.items(), len(keys))
 
     def free(self, places: Iterable[Arrived]) -> None:
-        """Nobody needs these payloads any more: they count as consumed."""
+        """Free payloads that nobody needs any more: they count as consumed."""
         self._free([place.offset for place in places])
 
     def forget(self, by: Sink | None = None) -> None:
-        """Whoever asked with this sink, or anybody, needs nothing of that any more: what came, and what did not."""
+        """Forget what was asked for with this sink, or with any, which nobody needs any more: what came, and what
+        did not.
+        """
         self.drop([number for number, (_, sink) in self._asked.items() if by in (None, sink)])
         self._free([offset for offset, (_, sink) in self._live.items() if by in (None, sink)])
 
@@ -123,25 +129,25 @@ class Fetcher:
             self._waits = False
 
     def waits(self) -> None:
-        """There is nothing to work on. It is told once for what is freed at once."""
+        """Tell that there is nothing to work on. It is told once for what is freed at once."""
         if self._process is not None and not self._waits:
             self._process.outbox += wire.frame(MessageKind.WAITS, b"")
             self._waits = True
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Nobody waits for these any more; what comes nevertheless is freed."""
+        """Drop numbers that nobody waits for any more; what comes nevertheless is freed."""
         dropped = [number for number in numbers if self._asked.pop(number, None) is not None]
         if dropped and self._process is not None:
             self._process.outbox += wire.numbers(MessageKind.DROP, dropped)
 
     def taken(self, places: Iterable[Arrived]) -> None:
-        """These are being worked on."""
+        """Note that these payloads are being worked on."""
         offsets = [place.offset for place in places]
         if offsets and self._process is not None:
             self._process.outbox += wire.numbers(MessageKind.TAKEN, offsets)
 
     def dismiss(self) -> None:
-        """Whoever waits for rows raises ``LoaderClosed``. May be called by any thread, at any time."""
+        """Have whoever waits for rows raise ``LoaderClosed``. May be called by any thread, at any time."""
         self._refused = LoaderClosed()
 
     def pump(self) -> None:
@@ -210,7 +216,9 @@ class Fetcher:
         self._replace()
 
     def _replace(self) -> None:
-        """By one that is told what is needed: what is held here of what was brought, and what was not."""
+        """Replace the process by one that is told what is needed: what is held here of what was brought, and what
+        was not.
+        """
         self._end()
         self._before = replace(self.network, restarts=self.network.restarts + 1, in_flight=0)
         self.network = self._before
@@ -231,7 +239,7 @@ class Fetcher:
 
 
 def _added(before: Network, facts: dict[str, Any]) -> Network:
-    """What a process says it has done, added to what was done before it."""
+    """The figures that a process reports, added to what was done before it."""
     sums = ("rows", "bytes", "seconds", "retries", "failures", "connections")
     added = {name: getattr(before, name) + facts[name] for name in sums}
     return replace(before, **added, in_flight=facts["in_flight"], window=facts["window"])

@@ -28,7 +28,7 @@ from headrace.engine.worker.brought import Rows
 from headrace.plan.splitting import LEFT_TO_DEVICE
 
 _places: set[tuple[int, str, int]] = set()
-"""Those that loaders of this process have: process, dataset and number."""
+"""The places that loaders of this process have: process, dataset and number."""
 
 
 class Hits:
@@ -42,7 +42,7 @@ class Hits:
         self._room, self._division = RoomUse(), Division()
 
     def learn(self, room: RoomUse, division: Division) -> None:
-        """What the cache holds of this data, for all jobs, and how it is divided."""
+        """Note what the cache holds of this data, for all jobs, and how it is divided."""
         self._room, self._division = room, division
         self.show()
 
@@ -84,10 +84,10 @@ class Hits:
 
 
 class Membership:
-    """One place: a share in the cache, and what this rank is served."""
+    """A place in a cache: a share in it, and what this rank is served."""
 
     def __init__(self, caching: Caching, hits: Hits, counters: LoaderCounters) -> None:
-        """``CacheError`` where the cache cannot be had."""
+        """Raises ``CacheError`` where the cache cannot be had."""
         self._pid, self._open, self._hits = os.getpid(), True, hits
         self._before = 0  # samples that were made when the epoch began
         self._place = _taken(f"{caching.options.url} {title(caching.scopes, caching.samples)}")
@@ -107,7 +107,7 @@ class Membership:
         self.count()
 
     def _agree(self, options: Cache) -> None:
-        """Whoever comes first says how the room is divided, or who asks for a division."""
+        """Agree on how the room is divided, or who asks for a division: whoever comes first says it."""
         backend = self.share.backend
         alone = not backend.reports()
         if alone:
@@ -144,7 +144,7 @@ class Membership:
             self._hits.learn(backend.room(), shown(self._divider.facts()))
 
     def is_for(self, caching: Caching) -> bool:
-        """Whether it is this process's, of this job, and for that data."""
+        """True if the membership is this process's, of this job, and for that data."""
         own = self.caching
         if self._pid != os.getpid():
             return False
@@ -165,7 +165,9 @@ class Membership:
 
 
 def _warn_of_size(options: Cache) -> None:
-    """Of a cache that this host's shared memory cannot hold: it would end up smaller, or take what training needs."""
+    """Warn of a cache that this host's shared memory cannot hold: it would end up smaller, or take what training
+    needs.
+    """
     if not options.url.startswith("shm:"):
         return
     with suppress(OSError):
@@ -187,7 +189,9 @@ def _taken(dataset: str) -> tuple[int, str, int]:
 
 
 def caching(options: Cache, dataset: Any) -> tuple[Caching, Stages]:
-    """What is kept of a dataset, as it is now; ``CacheError`` if it has no stages, or cannot be told from others."""
+    """The caching of a dataset, as it is now, and its stages; ``CacheError`` if it has no stages, or cannot be told
+    from others.
+    """
     now = standing(dataset, afresh=True)  # before it is told apart: of what changes in between nothing is kept
     stages = staged(dataset)
     there = any(stage.to_keep is not None for stage in stages.steps)
