@@ -119,7 +119,7 @@ def test_a_global_shuffle_reads_samples_one_by_one(web, monkeypatch):
         assert sorted(labels_of(loader)) == list(range(COUNT))
         assert loader.stats().network.order == "samples one by one"
         requests, _ = asked(web)
-        assert requests == COUNT
+        assert COUNT <= requests <= 1.1 * COUNT  # those that are late are made again, within a part of the bytes
 
 
 def test_a_few_samples_of_many_are_read_one_by_one(web, monkeypatch):

@@ -62,13 +62,14 @@ def test_a_resume_after_every_death(tmp_path):
 
 @pytest.mark.scaled
 def test_streams_with_random_deaths(workers):
-    for stream in (Numbers, StatefulNumbers):
+    for stream, repeats in ((Numbers, True), (StatefulNumbers, False)):
         for in_order in (True, False):
             for seed in range(scaled(2, 20)):
                 dataset = stream(240)
                 dataset.seconds = 0.0002
                 found: list[int] = []
-                loader = headrace.DataLoader(dataset, 4, num_workers=2, in_order=in_order)
+                loading = headrace.Loading(repeats=repeats)
+                loader = headrace.DataLoader(dataset, 4, num_workers=2, in_order=in_order, loading=loading)
                 with Killer(workers, times=3, seed=seed) as killer:
                     for batch in loader:
                         found += batch.tolist()

@@ -128,6 +128,8 @@ class LoaderCounters(Counters):
         )
 
 
+NAMED = "headrace: sample "
+"""The beginning of the note that says which sample failed."""
 PROBATION = 100
 """The least number of samples that a share is taken of where the length of an epoch is unknown."""
 
@@ -155,9 +157,7 @@ class Errors:
     def judged(self, index: Any, raised: BaseException, original: BaseException | None) -> BaseException | None:
         """A sample failed: what is to be raised, which says which it is, or None where it is only counted."""
         shown = original if self.skips and original is not None else raised
-        note = f"headrace: {told(self._dataset, index)}"
-        if note not in getattr(shown, "__notes__", ()):
-            shown.add_note(note)
+        _name(shown, told(self._dataset, index))
         if not isinstance(self._policy, Skip):
             return raised
         self._skipped += 1
@@ -196,3 +196,12 @@ def summary(memory: Reservation, names: Sequence[str]) -> tuple[float, tuple[Ope
             )
         )
     return costs.mean(costs.of(account, 0)), tuple(found)
+
+
+def _name(error: BaseException, sample: str) -> None:
+    """Note which sample it was, in the place of another that the same exception was raised for before."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    notes[:] = [note for note in notes if not (note.startswith(NAMED) and "\n" not in note)]
+    error.add_note(f"{NAMED}{sample.removeprefix('sample ')}")
+    notes = error.__notes__
+    notes.insert(0, notes.pop())

@@ -166,10 +166,10 @@ class InlineRun:
                         self._placed.place = place
                     samples.append(self._sample(self._get, index, index))
                     made.append(index)
-                except Exception as error:
-                    if not self.errors.skips:
-                        raise
+                except Exception as error:  # noqa: BLE001  (the user's dataset)
                     failed.append((index, error))
+                    if not self.errors.skips:
+                        return [], []
             if self._placed is not None:
                 self._placed.settle()
         return samples, made
