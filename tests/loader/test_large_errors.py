@@ -306,7 +306,7 @@ class TestKept:
         loader = loading(Pairs(50, hook=Raises(lambda: error, *range(50))), num_workers=0, on_error=headrace.Skip(1.0))
         assert list(loader) == []
         name, trace = error.__notes__
-        assert (name, "Raises" in trace) == ("headrace: sample 49", True)
+        assert (name, "data.py" in trace) == ("headrace: sample 49", True)
 
 
 class _Local:

@@ -74,7 +74,7 @@ def deal(plan: BlockPlan, whole: Remainder, world: int, rest: Rest = Rest.KEEP) 
     hands = []
     for rank in range(world):
         tail = Progression(whole.tail.begin + (rank - first) % world, world, whole.tail.end)
-        hands.append(_Hand(plan, shares[rank], whole.reads[rank::world], tail))
+        hands.append(_Deal(plan, shares[rank], whole.reads[rank::world], tail))
     totals = _totals(plan, hands, whole)
     total = int(totals.sum())
     least, over = divmod(total, world)
@@ -91,7 +91,7 @@ def deal(plan: BlockPlan, whole: Remainder, world: int, rest: Rest = Rest.KEEP) 
     return found
 
 
-def _moved(hands: "Sequence[_Hand]", surplus: Array) -> Array:
+def _moved(hands: "Sequence[_Deal]", surplus: Array) -> Array:
     """The samples that nobody lacks, after those with too many gave to those with too few."""
     moved = np.concatenate(
         [nothing(), *(hand.cut(n) for hand, n in zip(hands, surplus.tolist(), strict=True) if n > 0)]
@@ -117,7 +117,7 @@ def _begun(plan: BlockPlan, loose: Array, world: int) -> list[Array]:
     return [np.concatenate(each) if each else nothing() for each in given]
 
 
-def _totals(plan: BlockPlan, hands: Sequence["_Hand"], whole: Remainder) -> Array:
+def _totals(plan: BlockPlan, hands: Sequence["_Deal"], whole: Remainder) -> Array:
     """The number of samples of each rank, before anything is moved."""
     world = len(hands)
     own = np.array([len(hand.loose) + int(plan.sizes(hand.reads).sum()) for hand in hands], np.int64)
@@ -127,7 +127,7 @@ def _totals(plan: BlockPlan, hands: Sequence["_Hand"], whole: Remainder) -> Arra
     return np.asarray(own + np.roll(counted, len(whole.reads) % world))
 
 
-class _Hand:
+class _Deal:
     """The part of one rank while the samples are dealt."""
 
     def __init__(self, plan: BlockPlan, loose: Array, reads: Array, tail: Progression) -> None:

@@ -97,7 +97,7 @@ class Crew:
         self._token = messages.new_token()
         self._numbers = itertools.count()
         self._hosts: dict[int, CrewHost] = {}  # by lane
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, _WatchedHost] = {}
         self.links: dict[int, CrewLink] = {}
         """Of lanes that are ready."""
         self.carried = False
@@ -169,7 +169,7 @@ class Crew:
         failures = 0
         while failures < FAILURES:
             lane = next(self._numbers)
-            watch = _Watched(self._boss, made)
+            watch = _WatchedHost(self._boss, made)
             self._hosts[lane] = host
             try:
                 link = await self._linked(driver, host, lane, number, watch)
@@ -204,7 +204,7 @@ class Crew:
             failures = 0 if watch.made else failures + 1
         host.end("its lanes end, one after the other")
 
-    async def _linked(self, driver: Driver, host: CrewHost, lane: int, number: int, watch: "_Watched") -> CrewLink:
+    async def _linked(self, driver: Driver, host: CrewHost, lane: int, number: int, watch: "_WatchedHost") -> CrewLink:
         started = host.started
         if not host.carried:
             try:
@@ -236,7 +236,7 @@ class _Count:
     count: int = 0
 
 
-class _Watched:
+class _WatchedHost:
     """The record of what one lane has come to; everything else is passed on."""
 
     def __init__(self, boss: Boss, made: _Count) -> None:

@@ -36,7 +36,7 @@ def main(channel: int) -> None:
         with listener:
             _say(actor, {"port": listener.getsockname()[1], "pid": os.getpid()})
             gc.freeze()  # lanes share it
-            _Host(listener, actor, work, orders.lanes + SPARE).run()
+            _LaneHost(listener, actor, work, orders.lanes + SPARE).run()
 
 
 def _unpacked(orders: HostOrders) -> LaneWork:
@@ -58,7 +58,7 @@ def _say(channel: socket.socket, what: dict[str, Any]) -> None:
     channel.sendall(json.dumps(what).encode() + b"\n")
 
 
-class _Host:
+class _LaneHost:
     """The listener and the lanes."""
 
     def __init__(self, listener: socket.socket, actor: socket.socket, work: LaneWork, most: int) -> None:

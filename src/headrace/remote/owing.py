@@ -26,7 +26,7 @@ class AskedGroup(NamedTuple, Generic[T]):
 
 
 @dataclass
-class _Lane:
+class _OwingLane:
     owes: "deque[int]" = field(default_factory=deque)
     """In the order asked, in which it makes them."""
     silent: float = 0.0
@@ -34,7 +34,7 @@ class _Lane:
 
 
 @dataclass
-class _Group(Generic[T]):
+class _OwedGroup(Generic[T]):
     samples: tuple[T, ...]
     """As they are asked for."""
     gone: set[T] = field(default_factory=set)
@@ -51,9 +51,9 @@ class Owing(Generic[T]):
 
     def __init__(self) -> None:
         """Start with nothing asked and nobody there."""
-        self._groups: dict[int, _Group[T]] = {}  # waiting or asked
+        self._groups: dict[int, _OwedGroup[T]] = {}  # waiting or asked
         self._waiting: deque[int] = deque()
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, _OwingLane] = {}
         self._numbers = 0
 
     @property
@@ -85,13 +85,13 @@ class Owing(Generic[T]):
     def want(self, samples: Iterable[T]) -> int:
         """Add one more group, and return its number."""
         number, self._numbers = self._numbers, self._numbers + 1
-        self._groups[number] = _Group(tuple(samples))
+        self._groups[number] = _OwedGroup(tuple(samples))
         self._waiting.append(number)
         return number
 
     def join(self, lane: int, now: float) -> None:
         """A lane is there. Its number was nobody's before."""
-        self._lanes[lane] = _Lane(looked=now)
+        self._lanes[lane] = _OwingLane(looked=now)
 
     def next(self, lane: int, now: float, depth: int = 2) -> AskedGroup[T] | None:
         """The group to ask this lane for now; None while it owes ``depth`` of them, or nothing waits.
@@ -174,7 +174,7 @@ class Owing(Generic[T]):
             group.deaths += 1
             if len(group.samples) > 1:
                 del self._groups[number]
-                singles = [_Group((sample,)) for sample in group.samples]
+                singles = [_OwedGroup((sample,)) for sample in group.samples]
                 numbers = range(self._numbers, self._numbers + len(singles))
                 self._numbers = numbers.stop
                 self._groups.update(zip(numbers, singles, strict=True))

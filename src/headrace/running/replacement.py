@@ -71,7 +71,7 @@ _left: dict[type, str] = {}
 """Classes that were left alone, none of which was made yet, and why."""
 
 
-class _Counted:
+class _CountedLoader:
     """Base of both stand-ins: counts the loader, and has its batches timed where that was asked for.
 
     No constructor of its own: frameworks read the arguments of a loader's and build another like it.
@@ -87,7 +87,7 @@ class _Counted:
         return _meter.timed(self._begun, self)
 
 
-class Replaced(_Counted, HeadraceLoader[T_co], Generic[T_co], metaclass=_Stands):
+class Replaced(_CountedLoader, HeadraceLoader[T_co], Generic[T_co], metaclass=_Stands):
     """headrace's loader under the name of torch's."""
 
     stands_in = True
@@ -105,7 +105,7 @@ class Replaced(_Counted, HeadraceLoader[T_co], Generic[T_co], metaclass=_Stands)
             self.prefetch_factor = 2 if self.prefetch_factor is None else self.prefetch_factor
 
 
-class Recorded(_Counted, TorchLoader[T_co], Generic[T_co], metaclass=_Stands):  # type: ignore[misc]
+class Recorded(_CountedLoader, TorchLoader[T_co], Generic[T_co], metaclass=_Stands):  # type: ignore[misc]
     """torch's own loader, recorded where a trace was asked for."""
 
     stands_in = True

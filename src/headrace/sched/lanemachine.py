@@ -161,9 +161,7 @@ class LaneMachine:
         self._facts.expect(now + int(self._pace.cost * 1e9) * (self.tickets.end - 1))
 
     def made_whole(self, made: list[int], failed: Failures, elapsed: int, *, collate: bool) -> None:
-        """Note that of a batch, positions ``made`` were made. ``collate``: as they are; else they are placed as
-        others are.
-        """
+        """Note that positions ``made`` of a batch were made. ``collate``: as they are; else they are placed."""
         self._facts.end(self.tickets.end)
         self._note(elapsed, self.tickets.end, 0)
         self._failures = failed

@@ -47,7 +47,7 @@ class SlowSample:
     operation_seconds: float
 
 
-class _Part(NamedTuple):
+class _TracePart(NamedTuple):
     name: str
     kind: str
     calls: Table
@@ -113,7 +113,7 @@ def _keys(trace: Trace) -> dict[str, str]:
     }
 
 
-def _parts(trace: Trace) -> Iterator[_Part]:
+def _parts(trace: Trace) -> Iterator[_TracePart]:
     samples, calls = trace.samples, trace.operations
     inside, computing = (np.zeros(len(samples), np.int64) for _ in range(2))
     np.add.at(inside, calls["sample"], calls["elapsed"])
@@ -122,7 +122,7 @@ def _parts(trace: Trace) -> Iterator[_Part]:
     unknown[calls["sample"][calls["cpu"] < 0]] = True
     for number in _in_order(calls):
         mine = calls[calls["name"] == number]
-        yield _Part(trace.names[number], "operation", mine, mine["sample"])
+        yield _TracePart(trace.names[number], "operation", mine, mine["sample"])
     rest = samples.copy()
     rest["elapsed"] = np.maximum(0, samples["elapsed"] - inside)
     rest["cpu"] = np.where(unknown, -1, np.maximum(0, samples["cpu"] - computing))
@@ -130,10 +130,10 @@ def _parts(trace: Trace) -> Iterator[_Part]:
     for name, which in ((WHOLE, ~listed), (OTHER, listed)):
         at = np.flatnonzero(which)
         if len(at):
-            yield _Part(name, "operation", rest[at], at)
+            yield _TracePart(name, "operation", rest[at], at)
     for name, table in ((WRITE, trace.rows), (COLLATE, trace.collations)):
         if table["elapsed"].any():  # else it only says where samples went
-            yield _Part(name, "loader", table, None)
+            yield _TracePart(name, "loader", table, None)
 
 
 def _in_order(calls: Table) -> list[int]:
@@ -143,7 +143,7 @@ def _in_order(calls: Table) -> list[int]:
     return [int(names[at]) for at in np.argsort(places, kind="stable")]
 
 
-def _row(part: _Part, total: int) -> OperationFigures:
+def _row(part: _TracePart, total: int) -> OperationFigures:
     elapsed = part.calls["elapsed"]
     return OperationFigures(
         name=part.name,

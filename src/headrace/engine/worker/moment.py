@@ -16,8 +16,10 @@ import torch
 
 from headrace.engine.worker.job import Task
 
-SMALL = 1 << 20
-"""Bytes of a tensor that is copied. A larger one is put into shared memory, as torch does: there it is as it is now."""
+SMALL = 32 << 10
+"""Bytes of tensors that are copied, in all: a pipe holds so much, and a trainer that writes more waits until a worker
+reads, which has to import torch first. The others are put into shared memory, as torch does.
+"""
 _PURE = frozenset({MethodType, BuiltinMethodType, MethodDescriptorType, WrapperDescriptorType, partial})
 """Kinds that multiprocessing only says how to pickle."""
 _registered: dict[Any, Any] = vars(ForkingPickler)["_extra_reducers"]
@@ -46,24 +48,31 @@ class _MomentPickler(ForkingPickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.live: list[Any] = []
+        self._room = SMALL
 
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind in _PURE or not (kind in _registered or f"{kind.__module__}".startswith("multiprocessing.")):
             return NotImplemented
-        if kind in {torch.Tensor, torch.nn.Parameter} and _is_little(value):
+        if kind in {torch.Tensor, torch.nn.Parameter} and _is_alone(value) and self._fits(value):
             content = value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
             return _copied, (kind, content, value.dtype, tuple(value.shape), value.requires_grad)
         self.live.append(value)
         return _handed_over, (len(self.live) - 1,)
 
+    def _fits(self, value: torch.Tensor) -> bool:
+        size = value.untyped_storage().nbytes()
+        if size <= self._room:
+            self._room -= size
+            return True
+        return False
 
-def _is_little(value: torch.Tensor) -> bool:
-    """True if the tensor is memory that nobody shares yet, and little of it."""
+
+def _is_alone(value: torch.Tensor) -> bool:
+    """True if the tensor is memory that nobody shares yet."""
     if value.layout is not torch.strided or value.device.type != "cpu" or value.is_quantized or not value.is_leaf:
         return False
-    plain = value.is_contiguous() and not (value.is_conj() or value.is_neg() or value.untyped_storage().is_shared())
-    return plain and value.untyped_storage().nbytes() <= SMALL
+    return value.is_contiguous() and not (value.is_conj() or value.is_neg() or value.untyped_storage().is_shared())
 
 
 def _copied(kind: Any, content: bytes, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> Any:
