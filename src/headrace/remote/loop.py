@@ -13,6 +13,7 @@ from typing import Any
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.extents import Extents
+from headrace.engine.fetcher.outbox import Outbox
 from headrace.engine.fetcher.wire import NUMBER_LABEL, Arrived, MessageKind
 from headrace.remote import messages
 from headrace.remote.crew import Crew
@@ -53,9 +54,8 @@ class RemoteLoop:
         self._news: list[str] = []
         self._refused = self._gone = ""
         self._arrived: list[Arrived] = []
-        self._outbox = bytearray()
+        self._outbox = Outbox(connection)
         self._telling: asyncio.TimerHandle | None = None
-        self._sending: asyncio.Task[None] | None = None
         self._crew = Crew(orders.place, orders.cpus, orders.bundle, orders.own, self)
         self._main = asyncio.create_task(self._crew.run())  # kept: the loop refers to its tasks weakly
         asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
@@ -290,16 +290,4 @@ class RemoteLoop:
                 "news": self._news,
             },
         }
-        self._send(wire.rows(arrived) + wire.facts(MessageKind.FACTS, facts))
-
-    def _send(self, data: bytes) -> None:
-        self._outbox += data
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._flush())
-
-    async def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._outbox:
-            data, self._outbox = self._outbox, bytearray()
-            await loop.sock_sendall(self._connection, data)
-        self._sending = None
+        self._outbox.send(wire.rows(arrived) + wire.facts(MessageKind.FACTS, facts))

@@ -128,8 +128,6 @@ class LoaderCounters(Counters):
         )
 
 
-NAMED = "headrace: sample "
-"""The beginning of the note that says which sample failed."""
 PROBATION = 100
 """The least number of samples that a share is taken of where the length of an epoch is unknown."""
 
@@ -198,10 +196,13 @@ def summary(memory: Reservation, names: Sequence[str]) -> tuple[float, tuple[Ope
     return costs.mean(costs.of(account, 0)), tuple(found)
 
 
+class _SampleNote(str):
+    """A note that says which sample failed."""
+
+    __slots__ = ()
+
+
 def _name(error: BaseException, sample: str) -> None:
     """Note which sample it was, in the place of another that the same exception was raised for before."""
-    notes: list[str] = getattr(error, "__notes__", [])
-    notes[:] = [note for note in notes if not (note.startswith(NAMED) and "\n" not in note)]
-    error.add_note(f"{NAMED}{sample.removeprefix('sample ')}")
-    notes = error.__notes__
-    notes.insert(0, notes.pop())
+    others = [note for note in getattr(error, "__notes__", ()) if type(note) is not _SampleNote]
+    error.__notes__ = [_SampleNote(f"headrace: {sample}"), *others]

@@ -22,6 +22,7 @@ from headrace.core.options import Prefetch, Retry
 from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import PULSE, Arena
 from headrace.engine.fetcher.extents import Extents
+from headrace.engine.fetcher.outbox import Outbox
 from headrace.engine.fetcher.pool import BlockPool, Keeping, Waiting
 from headrace.engine.fetcher.room import Room
 from headrace.engine.fetcher.wire import Arrived, MessageKind
@@ -141,9 +142,8 @@ class FetchLoop:
         self._held: dict[int, int] = {}  # offsets of what arrived and is not said to be taken, and its numbers
         self._taken: dict[int, int] = {}  # and of what is, until it is said to be free
         self._arrived: list[Arrived] = []
-        self._outbox = bytearray()
+        self._outbox = Outbox(connection)
         self._telling: asyncio.TimerHandle | None = None
-        self._sending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._main = asyncio.create_task(self._run())  # kept: the loop refers to its tasks weakly
 
@@ -209,7 +209,7 @@ class FetchLoop:
         try:
             session = await self._store.connect()
         except Exception as error:  # noqa: BLE001  (raised again in the training process)
-            self._send(wire.facts(MessageKind.FATAL, failures.described(error)))
+            self._outbox.send(wire.facts(MessageKind.FATAL, failures.described(error)))
             return
         while True:
             self._wake.clear()
@@ -354,19 +354,7 @@ class FetchLoop:
             "window": size,
             "in_flight": len(self._flying),
         }
-        self._send(wire.rows(arrived) + wire.facts(MessageKind.FACTS, counts))
-
-    def _send(self, data: bytes) -> None:
-        self._outbox += data
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._flush())
-
-    async def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._outbox:
-            data, self._outbox = self._outbox, bytearray()
-            await loop.sock_sendall(self._connection, data)
-        self._sending = None
+        self._outbox.send(wire.rows(arrived) + wire.facts(MessageKind.FACTS, counts))
 
 
 def _label_of(row: Row) -> tuple[int, int, bytes]:

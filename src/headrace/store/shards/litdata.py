@@ -7,7 +7,6 @@ leaves, as uint32, followed by them. Chunks of tokens are one array each, cut in
 import json
 import struct
 from array import array
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +18,7 @@ import numpy as np
 from headrace.store.base import RESERVED, Kind, Label, LabelKind
 from headrace.store.shards import leaves
 from headrace.store.shards.codecs import DENSEST, unpacked, zstd_size
-from headrace.store.shards.numbered import numbered, position_of
+from headrace.store.shards.numbered import numbered, place_of
 from headrace.store.shards.recent import Unpacked
 from headrace.store.shards.shard import Below, DamagedShard, Each, Listed, Look, Shard, Steps, Wanted, borders, whole
 from headrace.store.url import StoreUrl
@@ -115,11 +114,7 @@ class Chunks:
         return numbered(self._starts[-1])
 
     def find(self, key: str) -> tuple[int, int] | None:
-        number = position_of(key, self._starts[-1])
-        if number is None:
-            return None
-        shard = bisect_right(self._starts, number) - 1
-        return shard, number - self._starts[shard]
+        return place_of(key, self._starts)
 
     def kinds(self) -> Steps[dict[str, Kind]]:
         yield from ()

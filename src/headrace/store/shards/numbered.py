@@ -1,5 +1,8 @@
 """Keys of samples that have no names: their numbers, with leading zeros."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 DIGITS = 9
 
 
@@ -13,3 +16,12 @@ def position_of(key: str, count: int) -> int | None:
     # "7" would be a second key of a sample.
     number = int(key) if key.isascii() and key.isdecimal() and len(key) == DIGITS else -1
     return number if 0 <= number < count else None
+
+
+def place_of(key: str, starts: Sequence[int]) -> tuple[int, int] | None:
+    """The shard and position of a key, where shard n begins with number ``starts[n]``; None for an unknown key."""
+    number = position_of(key, starts[-1])
+    if number is None:
+        return None
+    shard = bisect_right(starts, number) - 1
+    return shard, number - starts[shard]

@@ -3,7 +3,6 @@ index of pages, and a row group's part of it otherwise.
 """
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +14,7 @@ import numpy as np
 from headrace.store.base import RESERVED, Kind, Label, LabelKind
 from headrace.store.shards.columnar import MAGIC, Footer, listed, page_of, payload_at, size_of
 from headrace.store.shards.listing import found_files
-from headrace.store.shards.numbered import numbered, position_of
+from headrace.store.shards.numbered import numbered, place_of
 from headrace.store.shards.pages import PagedColumn, PagePlaces
 from headrace.store.shards.recent import Unpacked
 from headrace.store.shards.shard import DamagedShard, Each, Listed, Shard, Steps, Wanted
@@ -144,11 +143,7 @@ class RowGroups:
         return numbered(self._starts[-1])
 
     def find(self, key: str) -> tuple[int, int] | None:
-        number = position_of(key, self._starts[-1])
-        if number is None:
-            return None
-        shard = bisect_right(self._starts, number) - 1
-        return shard, number - self._starts[shard]
+        return place_of(key, self._starts)
 
     def kinds(self) -> Steps[dict[str, Kind]]:
         yield from ()
