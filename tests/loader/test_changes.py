@@ -138,6 +138,13 @@ def options(method):
     return {"multiprocessing_context": method, "num_workers": 1, "prefetch_factor": 1}
 
 
+def afterwards(rng, method):
+    """How the jobs after a change make samples. Processes that import all anew take seconds to start, and what they
+    keep all others are served: see ``test_what_one_start_method_keeps_others_are_served``.
+    """
+    return method if method in {None, "fork"} else rng.choice([None, "fork"])
+
+
 def changed(loader, change, at):
     """Its batches; ``change`` happens before that with the number ``at``."""
     iterator = iter(loader)
@@ -160,8 +167,9 @@ def code_case(rng, caches, method, kinds=CODE):
     for value in rng.sample([0, new], 2):
         dataset = Changing()
         dataset.set(what, value)
-        for _ in range(2 if method in {None, "fork"} else 1):
-            assert {sum(parts) for parts in epoch(dataset, cache, method).values()} == {value}, (what, at, value)
+        for _ in range(2):
+            later = epoch(dataset, cache, afterwards(rng, method))
+            assert {sum(parts) for parts in later.values()} == {value}, (what, at, value)
     dataset.set(what, 0)
     caches.clear()
 
@@ -180,6 +188,16 @@ def test_code_and_attributes_with_workers(caches, as_it_was, method):
     rng = random.Random(2)
     for _ in range(scaled(8 if method == "fork" else 1, 1500 if method == "fork" else 100)):
         code_case(rng, caches, method, CODE if method == "fork" else CODE[2:])  # others have modules of their own
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_what_one_start_method_keeps_others_are_served(caches, method):
+    cache, dataset = caches.new(), Changing()
+    epoch(dataset, cache, method)
+    for later in (None, "fork"):
+        with headrace.DataLoader(dataset, BATCH, cache=cache, **options(later)) as loader:
+            assert sum(len(batch[0]) for batch in loader) == SAMPLES
+            assert loader.stats().cache.decoded == SAMPLES, later
 
 
 def payload(index, version):
@@ -264,12 +282,12 @@ def store_case(rng, caches, method, kind, tmp_path):
     os.utime(folder)
     _saved(folder, saved)
     made(headrace.StoreDataset(url, decode=parsed), cache, method, lambda: write(folder, new), at)
-    later = made(headrace.StoreDataset(url, decode=parsed), cache, method)
+    later = made(headrace.StoreDataset(url, decode=parsed), cache, afterwards(rng, method))
     assert later == dict.fromkeys(range(SAMPLES), new), (kind, at)
     shutil.rmtree(folder)
     _saved(saved, folder)
     for _ in range(2):
-        restored = made(headrace.StoreDataset(url, decode=parsed), cache, method)
+        restored = made(headrace.StoreDataset(url, decode=parsed), cache, afterwards(rng, method))
         assert restored == dict.fromkeys(range(SAMPLES), 1), (kind, at)
     shutil.rmtree(folder)
     caches.clear()

@@ -16,6 +16,7 @@ from headrace.store.events import Attempted, Connected, Observer
 from headrace.store.forwarded import Forwarded
 from headrace.store.neighbours import NeighbourSession
 from headrace.store.perseverance import Perseverance
+from headrace.store.provenance import WatchedSession
 
 
 class Wrapper(Forwarded, RemoteStore):
@@ -32,6 +33,10 @@ class WrappedSession:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    async def revision(self) -> str | None:
+        """See ``WatchedSession``; None where the session within cannot say."""
+        return await self._session.revision() if isinstance(self._session, WatchedSession) else None
 
     def connections(self) -> int:
         return self._session.connections()
@@ -126,6 +131,9 @@ class _RetryingSession(WrappedSession):
 
     async def get(self, key: str) -> Row:
         return await self._policy.run(key, lambda: self._session.get(key))
+
+    async def revision(self) -> str | None:
+        return await self._policy.run(None, super().revision)
 
     async def around(self, key: str, before: int, after: int) -> Sequence[Row | None]:
         return await self._policy.run(key, lambda: cast(NeighbourSession, self._session).around(key, before, after))
