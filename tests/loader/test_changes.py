@@ -18,16 +18,14 @@ import torch
 import headrace
 from headrace.cache.backends.shm import remove
 from headrace.store import Kind, Record, Schema, open_writable
-from headrace.store.base import Row
-from headrace.store.provenance import Provenance
 from tests.cache import servers
 from tests.cache.servers import PASSWORD, USER
-from tests.engine.remote import RemoteNumbers, _Session
+from tests.loader.edited import SAMPLES, Edited, payload
 from tests.names import new_name
 from tests.selection import scaled
 from tests.store.test_shards import write_mds
 
-SAMPLES, BATCH = 24, 4
+BATCH = 4
 LEVEL = 0
 
 
@@ -200,10 +198,6 @@ def test_what_one_start_method_keeps_others_are_served(caches, method):
             assert loader.stats().cache.decoded == SAMPLES, later
 
 
-def payload(index, version):
-    return f"{index} {version} ".encode() + b"x" * version
-
-
 def parsed(content):
     index, version, _ = bytes(content).split(b" ")
     return np.array([int(index), int(version)])
@@ -319,24 +313,8 @@ def test_metadata_are_those_that_a_dataset_has_read(caches, workers, tmp_path):
     assert values(headrace.StoreDataset(url, **options)) == [{5}, {5}]
 
 
-class Edited(RemoteNumbers):
-    """A store behind a network whose rows say which version of it they are of."""
-
-    def __init__(self, path):
-        super().__init__(SAMPLES)
-        self.path = path
-
-    def provenance(self):
-        return Provenance("edited", self.path.read_text())
-
-    async def connect(self):
-        return EditedSession(self)
-
-
-class EditedSession(_Session):
-    async def get(self, key):
-        version = int(self.store.path.read_text())
-        return Row(key, payload(int(key), version), version)
+def versions(batches):
+    return [int(data[1]) for batch in batches for data, _ in batch]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -347,9 +325,6 @@ def test_a_store_behind_a_network_that_is_restored(caches, workers, tmp_path):
     options = {"cache": cache, "collate_fn": list, "num_workers": workers}
     if workers:
         options["prefetch_factor"] = 1
-
-    def versions(batches):
-        return [int(data[1]) for batch in batches for data, _ in batch]
 
     def loading():
         return headrace.DataLoader(headrace.StoreDataset(Edited(path), decode=parsed), BATCH, **options)

@@ -11,27 +11,16 @@ from headrace import store
 from headrace.core.errors import BadStoreUrl, StoreRefused, StoreUnavailable
 from headrace.store import Kind, LabelKind, Record, Schema
 from headrace.testing.stores import StoreConformance, WritableConformance, fill, reader, sample_records
-from tests.services.process import free_port
+from tests.services import objects
+from tests.services.objects import url_of
 
 pytestmark = pytest.mark.service
 
 
 @pytest.fixture(scope="module")
 def endpoint():
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", free_port(18800), verbose=False)
-    server.start()
-    address = "http://{}:{}".format(*server.get_host_and_port())
-    urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=10).close()
-    with pytest.raises(StoreRefused):
-        store.open_store(url_of(address, "")).keys()  # the client opens what it keeps for the life of a process
-    yield address
-    server.stop()
-
-
-def url_of(endpoint, prefix, login="key:secret@", bucket="bucket"):
-    return f"s3://{login}{bucket}/{prefix}?endpoint={endpoint}"
+    with objects.endpoint() as found:
+        yield found
 
 
 def put(place, content):

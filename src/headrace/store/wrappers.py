@@ -7,7 +7,7 @@ that pause, ``Retrying`` makes new ones.
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeGuard, cast
 
 from headrace.core.errors import StoreError
 from headrace.core.options import Retry
@@ -34,6 +34,11 @@ class WrappedSession:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @property
+    def within(self) -> Session:
+        """The session that is passed on."""
+        return self._session
+
     async def revision(self) -> str | None:
         """See ``WatchedSession``; None where the session within cannot say."""
         return await self._session.revision() if isinstance(self._session, WatchedSession) else None
@@ -43,6 +48,13 @@ class WrappedSession:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def says_revision(session: Session) -> TypeGuard[WatchedSession]:
+    """True if the session within all others can say in which state its store is."""
+    while isinstance(session, WrappedSession):
+        session = session.within
+    return isinstance(session, WatchedSession)
 
 
 class Observed(Wrapper):
