@@ -12,7 +12,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -20,7 +20,20 @@ from urllib.parse import quote
 from headrace.core.errors import BadRow, MissingKey, StoreError, StoreRefused
 from headrace.core.options import Retry
 from headrace.store.background import Background, run_here
-from headrace.store.base import Columns, Info, Kind, Label, LabelKind, Record, RemoteStore, Row, Schema, Session
+from headrace.store.base import (
+    Beginning,
+    Columns,
+    Info,
+    Kind,
+    Label,
+    LabelKind,
+    PartialCatalogue,
+    Record,
+    RemoteStore,
+    Row,
+    Schema,
+    Session,
+)
 from headrace.store.columns import check_kinds, check_labels, check_record, check_schema, chosen, column, describe
 from headrace.store.known_keys import KnownKeys
 from headrace.store.objects import metadata
@@ -37,7 +50,7 @@ LABEL = "headrace-label"
 REVISION = "revision"
 
 
-class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
+class ObjectStore(UrlNamed, RemoteStore, PartialCatalogue, RemovingStore):
     """``s3://[key_id:secret@]bucket/prefix[?endpoint=http://host:port]``."""
 
     def __init__(self, url: StoreUrl) -> None:
@@ -53,6 +66,15 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
 
     def columns(self, names: Sequence[str] | None = None) -> Columns:
         return run_here(self._columns(names))[0]
+
+    def facts(self, keys: Sequence[str]) -> Columns:
+        """The latest line on each; metadata is a log, and for one that was written first all of it is read."""
+        wanted = set(keys)
+        return run_here(self._latest(wanted, len(wanted)))
+
+    def beginning(self, most: int) -> Beginning:
+        """The rows that were written last."""
+        return Beginning(run_here(self._latest(None, most)), None)
 
     def info(self) -> Info:
         columns, schema = run_here(self._columns(None))
@@ -137,12 +159,19 @@ class ObjectStore(UrlNamed, RemoteStore, RemovingStore):
 
     async def _columns(self, names: Sequence[str] | None) -> tuple[Columns, Schema]:
         schema = await self._schema()
-        own = {"label": Kind.INTEGER} if schema.labels is LabelKind.INTEGER else {}
-        kinds = {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
+        kinds = _kinds(schema)
         wanted = chosen(names, kinds, self.name)
         values = await metadata.lists(self._bucket, self.name, wanted)
+        return self._made({name: values[name] for name in wanted}, kinds), schema
+
+    async def _latest(self, keys: Collection[str] | None, most: int) -> Columns:
+        kinds = _kinds(await self._schema())
+        rows = await metadata.latest(self._bucket, self.name, keys, most) if most else []
+        return self._made({name: [row.get(name) for row in rows] for name in kinds}, kinds)
+
+    def _made(self, values: Mapping[str, Sequence[Any]], kinds: Mapping[str, Kind]) -> Columns:
         try:
-            return {name: column(values[name], kinds[name]) for name in wanted}, schema
+            return {name: column(each, kinds[name]) for name, each in values.items()}
         except (ValueError, TypeError, OverflowError) as error:
             raise StoreRefused.at(self.name, f"a part of the metadata is damaged: {error}") from error
 
@@ -157,6 +186,12 @@ class _StoreSays(NamedTuple):
     identity: str | None
     schema: Schema | None
     """None where nothing was stored yet."""
+
+
+def _kinds(schema: Schema) -> dict[str, Kind]:
+    """The kinds of a store's columns, ``key`` first."""
+    own = {"label": Kind.INTEGER} if schema.labels is LabelKind.INTEGER else {}
+    return {"key": Kind.TEXT, **own, "bytes": Kind.INTEGER, **schema.columns}
 
 
 class ObjectSession:
