@@ -189,7 +189,7 @@ class Range:
                     going = rest.step()
             self.loader = before
         rest.rows, rest.failed = session.rows + rest.rows, session.failed + rest.failed
-        rest.check("failing" if "failing" in self.kind else "free")
+        rest.check(self.kind if "failing" in self.kind else "free")
         self.counts["resumed"] += 1
 
 
