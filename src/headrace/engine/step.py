@@ -75,13 +75,20 @@ class _HandlerGuard:
         """Whether it has, in this step."""
         self.raised = False
         """Whether a handler raised since the last window was opened."""
+        self._stands = False  # before all handlers: one may run while they are set, and look at an iteration itself
         self._standing: dict[int, _StandIn] = {}
         self._buffer = ctypes.create_string_buffer(256)  # larger than any sigaction
         self._at = ctypes.addressof(self._buffer)
         self._usual = b""  # what the system does where Python handles a signal
 
+    def keep_out(self) -> None:
+        """Have handlers wait, in a block that was counted."""
+        if self.depth == 1 or not self._stands:
+            self.stand_in()
+
     def stand_in(self) -> None:
         """Stand before every handler that it does not stand before yet."""
+        self._stands = False
         for kind in _KINDS:
             handler = _getsignal(kind)
             if callable(handler) and type(handler) is not _StandIn:
@@ -93,6 +100,7 @@ class _HandlerGuard:
                 elif not self._usual:
                     _sigaction(kind, None, self._at)
                     self._usual = self._buffer.raw
+        self._stands = True
 
     def let_in(self) -> None:
         """Run those that came, all of them, whatever one of them raises."""
@@ -135,6 +143,7 @@ class _HandlerGuard:
                     self.came.clear()
 
     def _stand_aside(self) -> None:
+        self._stands = False
         for kind, standing in list(self._standing.items()):
             if _getsignal(kind) is standing:
                 before = _setsignal(kind, standing.handler)
@@ -174,8 +183,7 @@ def held(kinds: Iterable[int] = ()) -> Iterator[set[int]]:
     _guard.users += 1
     _guard.depth += 1
     try:
-        if _guard.depth == 1:
-            _guard.stand_in()
+        _guard.keep_out()
         with _masked(kinds) as before:
             yield before
     finally:
@@ -195,8 +203,7 @@ def undisturbed(act: Callable[[], None], again: list[int]) -> None:
     _guard.users += 1
     _guard.depth += 1
     try:
-        if _guard.depth == 1:
-            _guard.stand_in()
+        _guard.keep_out()
         act()
     finally:
         _guard.users -= 1
@@ -335,8 +342,7 @@ class IterationStep:
         _guard.users += 1
         _guard.depth += 1
         try:
-            if _guard.depth == 1:
-                _guard.stand_in()
+            _guard.keep_out()
             self._lock.acquire()
         except BaseException:
             _guard.users -= 1
