@@ -15,6 +15,7 @@ import pytest
 
 from headrace.engine import step
 from headrace.engine.step import IterationStep, held
+from tests.loader.steps import at_check
 
 KINDS = (signal.SIGUSR1, signal.SIGUSR2)
 END = 0
@@ -221,3 +222,26 @@ def test_handlers_that_look_never_come_inside(monkeypatch: pytest.MonkeyPatch) -
         for kind, old in zip(KINDS, before, strict=True):
             signal.signal(kind, old)
     assert came == list(KINDS)
+
+
+def test_none_is_lost_where_another_lets_it_in() -> None:
+    """A handler that holds the others comes while those that waited are let in."""
+    ran: list[int] = []
+
+    def handler(kind: int, _: FrameType | None) -> None:
+        with held():
+            ran.append(kind)
+
+    before = [signal.signal(kind, handler) for kind in KINDS]
+    try:
+        for check in itertools.count(1):
+            ran.clear()
+            with at_check(check, lambda: signal.raise_signal(signal.SIGUSR2)) as checks, held():
+                signal.raise_signal(signal.SIGUSR1)
+            if checks[0] < check:
+                break
+            assert sorted(ran) == sorted(KINDS)
+    finally:
+        for kind, old in zip(KINDS, before, strict=True):
+            signal.signal(kind, old)
+    assert check > 100

@@ -70,7 +70,7 @@ KINDS = (
 )
 MORTAL = ("strict", "free", "batches", "collated", "cached", "fetched", "repeating streams", "stateful stream", "on device")
 """Kinds whose workers may be killed."""
-STANDING = ("stateful sampler", "inline stateful")
+STANDING = ("stateful sampler", "inline stateful", "stateful stream")
 """Kinds where a new epoch goes on in the middle, since an object of the user's knows where it stood."""
 
 

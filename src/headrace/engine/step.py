@@ -104,13 +104,20 @@ class _HandlerGuard:
 
     def let_in(self) -> None:
         """Run those that came, all of them, whatever one of them raises."""
-        if self.came:
-            kind = next(iter(self.came))
-            handler = self.came.pop(kind)
+        if not self.came:
+            return
+        frame = inspect.currentframe()  # they run here: where they came is over
+        for kind in self.came:
+            handler = self.came[kind]
+            del self.came[kind]  # no other can run before it has begun, since nothing is called: none is lost
             try:
-                self.run(handler, kind, inspect.currentframe())  # it runs here: where it came is over
+                handler(kind, frame)
+            except BaseException:
+                self.raised = True
+                raise
             finally:
                 self.let_in()
+            break
 
     def run(self, handler: Handler, kind: int, frame: FrameType | None) -> None:
         """Run a handler at a point at which it may raise."""
