@@ -244,6 +244,9 @@ class IterationStep:
         """The thread whose call is under way; 0: none is."""
         self._inside = False  # it is in its step, and not in a window of that
         self._passed = False  # something was raised through a window of it
+        self._looks = 0  # the thread that looks at the iteration
+        self.missed = False
+        """Whether ``wait`` was called by the thread that looks, whose look finalizes the iteration, say."""
         self.broken = False
         """Whether something was broken off between two windows: nothing is known of the iteration any more."""
 
@@ -255,10 +258,13 @@ class IterationStep:
             time.sleep(LOOK_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Enter when no other call is under way; False when time is up, or at once inside a call of this thread."""
+        """Enter when no other call is under way; False when time is up, or at once inside a call of this thread, or a
+        look.
+        """
         deadline = time.monotonic() + seconds
         while True:
-            if self.caller == threading.get_ident():
+            if threading.get_ident() in (self.caller, self._looks):
+                self.missed = self.caller != threading.get_ident()
                 return False
             if self._begin():
                 return True
@@ -292,9 +298,11 @@ class IterationStep:
     def quiet(self) -> Iterator[None]:
         """A look at the iteration, by any thread and in any window: nothing is under way in the block."""
         self._shut()
+        self._looks = threading.get_ident()
         try:
             yield
         finally:
+            self._looks = 0
             self._open()
 
     def opened(self, act: Callable[Asked, Given], *args: Asked.args, **options: Asked.kwargs) -> Given:
@@ -341,7 +349,7 @@ class IterationStep:
 
     def _shut(self) -> None:
         thread = threading.get_ident()
-        if self._inside and self.caller == thread:  # a finalizer of the user's, say
+        if (self._inside and self.caller == thread) or self._looks == thread:  # a finalizer of the user's, say
             raise RuntimeError(WITHIN)
         if thread != _main:
             self._lock.acquire()
