@@ -68,7 +68,7 @@ KINDS = (
         "inline on device": of.KINDS["inline"] | {"dataset": Pictures, "device": "cpu", "on_device": True},
     }
 )
-MORTAL = ("strict", "free", "batches", "collated", "cached", "fetched", "repeating streams", "stateful stream", "on device")
+MORTAL = ("strict", "free", "batches", "collated", "cached", "fetched", "repeating streams", "on device")
 """Kinds whose workers may be killed."""
 STANDING = ("stateful sampler", "inline stateful", "stateful stream")
 """Kinds where a new epoch goes on in the middle, since an object of the user's knows where it stood."""
@@ -267,7 +267,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     try:
-        print(dict(shoot(chosen.minutes, chosen.seed, chosen.kinds)))
+        sys.stdout.write(f"{dict(shoot(chosen.minutes, chosen.seed, chosen.kinds))}\n")
     finally:
         shm.remove(of.CACHE.name)
 

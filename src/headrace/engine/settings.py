@@ -14,7 +14,6 @@ from headrace.cache.options import Cache
 from headrace.core.errors import NotOnDevice
 from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.consumer.cores import most_lanes
-from headrace.engine.consumer.ordering.early import is_foreseeable
 from headrace.engine.consumer.ordering.facts import length, of_loader
 from headrace.engine.device.renderers import warm
 from headrace.engine.elsewhere import Elsewhere
@@ -117,12 +116,6 @@ class Settings:
         return of_loader(
             self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers
         )
-
-    @property
-    def overlaps(self) -> bool:
-        """True if the next epoch may be begun while the last samples of one are made."""
-        wanted = self.persistent and self.scheduling.overlap and self.generator is None and self.cache is None
-        return wanted and self.own_order and is_foreseeable(self.index_sampler)
 
 
 @dataclass(frozen=True, slots=True)
