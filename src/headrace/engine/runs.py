@@ -2,36 +2,36 @@
 
 from typing import Any
 
+from headrace.caching.staged import Staged
 from headrace.core.options import Seeding
+from headrace.devices.ahead import AHEAD, Ahead
 from headrace.engine import beginning
 from headrace.engine.beginning import Beginning
-from headrace.engine.consumer.counters import Errors
-from headrace.engine.consumer.inline import InlineRun
-from headrace.engine.consumer.inlinestream import InlineStream
-from headrace.engine.consumer.run import Run
-from headrace.engine.consumer.samplework import SampleWork
-from headrace.engine.consumer.streamwork import StreamWork
-from headrace.engine.consumer.tracing import RunTrace
-from headrace.engine.consumer.watch import Staffing
-from headrace.engine.device.ahead import AHEAD, Ahead
-from headrace.engine.device.pieces import no_slab
-from headrace.engine.device.rendering import RENDERED, Rendering
-from headrace.engine.pixels.prepared import of
-from headrace.engine.resources import Resources
+from headrace.engine.iteration_state import IterationState
+from headrace.engine.memory.pieces import no_slab
 from headrace.engine.settings import Settings
+from headrace.engine.trainer.counters import Errors
+from headrace.engine.trainer.epochdriver import EpochDriver
+from headrace.engine.trainer.epochloop import EpochLoop
+from headrace.engine.trainer.inline import InlineRun
+from headrace.engine.trainer.inlinestream import InlineStream
+from headrace.engine.trainer.streamwork import StreamWork
+from headrace.engine.trainer.watch import Staffing
 from headrace.engine.worker import collation
-from headrace.engine.worker.brought import Brought
-from headrace.engine.worker.observer import Observer
-from headrace.engine.worker.staged import Staged
 from headrace.engine.worker.stateful import is_stateful
+from headrace.fetching.fetched import FetchedDataset
+from headrace.observing.observer import Observer
+from headrace.observing.tracing import RunTrace
+from headrace.ondevice.pixels.prepared import of
+from headrace.ondevice.rendering import RENDERED, Rendering
 from headrace.plan.lookahead import Lookahead
-from headrace.sched.acts import Terms
+from headrace.sched.epochs.streammachine import StreamRules
+from headrace.sched.epochs.trainer_commands import Terms
 from headrace.sched.hand import EpochRun
 from headrace.sched.resume import Resume
-from headrace.sched.streammachine import StreamRules
 
 
-def begin(resources: Resources) -> None:
+def begin(resources: IterationState) -> None:
     """Put a new epoch's run into ``resources``."""
     saved = beginning.numbered(resources)
     begun = beginning.drawn(resources, saved)
@@ -47,7 +47,7 @@ def begin(resources: Resources) -> None:
         resources.rendering.start()
 
 
-def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
+def _tell(resources: IterationState, saved: dict[str, Any] | None) -> None:
     """Record the samples that the epoch still owes in the story, if one is kept."""
     if saved is not None and resources.settings.scheduling.story:
         owed = [index for group in saved.get("pending", []) for index in group]
@@ -55,12 +55,12 @@ def _tell(resources: Resources, saved: dict[str, Any] | None) -> None:
         resources.counters.story.tell("loader", "resumed", why, owed)
 
 
-def _run(resources: Resources, begun: Beginning) -> EpochRun:
+def _run(resources: IterationState, begun: Beginning) -> EpochRun:
     settings = resources.settings
     if settings.iterable:
         return _stream_run(resources, begun)
     if settings.workers > 0:
-        return Run(_with_workers(resources, begun), settings.timeout)
+        return EpochLoop(_with_workers(resources, begun), settings.timeout)
     groups, samples = beginning.groups(resources, begun), beginning.samples(resources)
     return InlineRun(
         samples,
@@ -74,7 +74,7 @@ def _run(resources: Resources, begun: Beginning) -> EpochRun:
     )
 
 
-def _with_workers(resources: Resources, begun: Beginning) -> SampleWork:
+def _with_workers(resources: IterationState, begun: Beginning) -> EpochDriver:
     settings, kept = resources.settings, resources.kept
     groups = beginning.groups(resources, begun)
     standard = settings.batched and collation.is_standard(settings.collate_fn)
@@ -93,10 +93,10 @@ def _with_workers(resources: Resources, begun: Beginning) -> SampleWork:
         kept.stragglers if standard and not settings.bulk else None,
     )
     errors, counters = _errors(resources), resources.counters
-    return SampleWork(pool, slots, errors, counters, groups, terms, staffing, (begun.seed, begun.epoch))
+    return EpochDriver(pool, slots, errors, counters, groups, terms, staffing, (begun.seed, begun.epoch))
 
 
-def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
+def _stream_run(resources: IterationState, begun: Beginning) -> EpochRun:
     settings, resumed = resources.settings, begun.streams
     if settings.workers == 0:
         return InlineStream(
@@ -121,17 +121,17 @@ def _stream_run(resources: Resources, begun: Beginning) -> EpochRun:
         begun.saved["turn"] if begun.saved else 0,
     )
     resources.streams = work.machine
-    return Run(work, settings.timeout)
+    return EpochLoop(work, settings.timeout)
 
 
-def _errors(resources: Resources) -> Errors:
+def _errors(resources: IterationState) -> Errors:
     settings = resources.settings
     return Errors(
         settings.on_error, resources.counters, None if settings.iterable else settings.samples, settings.dataset
     )
 
 
-def _sent(resources: Resources, run: EpochRun) -> EpochRun:
+def _sent(resources: IterationState, run: EpochRun) -> EpochRun:
     """The run, its batches on the device or in pinned memory if that was asked for."""
     slab, trace, step = resources.slab, resources.trace, resources.step
     flat, ahead = (no_slab, 1) if slab is None else (slab.flat, AHEAD)  # without workers, nothing is made early
@@ -145,7 +145,7 @@ def _sent(resources: Resources, run: EpochRun) -> EpochRun:
     return run if resources.pinning is None else Ahead(run, resources.pinning, step, flat, ahead=ahead)
 
 
-def _traced(resources: Resources) -> RunTrace | None:
+def _traced(resources: IterationState) -> RunTrace | None:
     """The epoch's record, if there is a trace."""
     settings = resources.settings
     if settings.recording is None:
@@ -170,11 +170,11 @@ def _facts(settings: Settings, epoch: int) -> dict[str, object]:
     }
 
 
-def _observer(resources: Resources, samples: Any = None) -> Observer | None:
+def _observer(resources: IterationState, samples: Any = None) -> Observer | None:
     """The observer of samples that this process makes itself; ``samples``: what makes them, if not the dataset."""
     if (trace := resources.trace) is None:
         return None
     observer = Observer(resources.settings.dataset, trace.recording, run=trace.number)
-    if isinstance(samples, Staged | Brought):
+    if isinstance(samples, Staged | FetchedDataset):
         samples.watched_by(observer)
     return observer
