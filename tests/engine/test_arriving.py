@@ -1,9 +1,9 @@
 """Which rows of a group are brought, as a cache has answered it."""
 
-from headrace.cache.words import DECODED, LOOK
-from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.staging.caching import Plan
-from headrace.sched.acts import Arrangement
+from headrace.cache.backends.entry_word import DECODED, LOOK
+from headrace.caching.plans import Plan
+from headrace.fetching.arriving import ArrivingGroups
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.testing.sources import ScriptedSource
 
 

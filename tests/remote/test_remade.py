@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from headrace.caching.plans import codec
 from headrace.core.errors import RemoteError
-from headrace.engine.fetcher import wire
-from headrace.engine.fetcher.arena import Arena
-from headrace.engine.staging.caching import codec
 from headrace.engine.worker import seeding
-from headrace.remote.lane import packed
+from headrace.fetching import wire
+from headrace.fetching.arena import Arena
+from headrace.remote.lane_process import packed
 from headrace.remote.messages import EntryKind
 from headrace.remote.remade import Remade, Unquestioned
 from tests.remote.datasets import Noisy

@@ -1,4 +1,4 @@
-"""Show the first rows of a store: keys, labels, metadata, and what their payloads are."""
+"""Show a few rows of a store: keys, labels, metadata, and what their payloads are."""
 
 import argparse
 from contextlib import closing
@@ -8,7 +8,7 @@ from headrace.cli.screen import screen, table
 from headrace.cli.store_ls import cell
 from headrace.store.locate import open_store
 from headrace.store.looking import form, listing, shown
-from headrace.trace.words import size
+from headrace.trace.number_format import size
 
 FIRST = 5
 
@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
             for sample in samples:
                 made.add_row(*(cell(value) for value in sample.values()))
             out.print(made)
-        out.print(f"{store.name}: {len(samples)} of {found.chosen} rows")
+        of = "" if found.chosen is None else f" of {found.chosen}"
+        out.print(f"{store.name}: {len(samples)}{of} rows")
 
     answer(options, {"store": store.name, "rows": found.rows, "chosen": found.chosen, "samples": samples}, show)
     return 0

@@ -11,16 +11,16 @@ from torch.utils.data import IterableDataset
 from headrace.core.errors import RemoteError
 from headrace.core.options import Loading, Seeding
 from headrace.core.stats import RemoteUse
-from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.remote import bundle
+from headrace.engine.trainer.counters import LoaderCounters
+from headrace.fetching.fetcher import Fetcher
+from headrace.remote import shipped
+from headrace.remote.fetch_orders import RemoteOrders
 from headrace.remote.messages import GroupKey
-from headrace.remote.options import Ray
-from headrace.remote.orders import RemoteOrders
 from headrace.remote.placement import Place
+from headrace.remote.ray_options import Ray
 from headrace.remote.remade import Remade, Unquestioned
 from headrace.remote.supply import Crowd, RemoteGroups
-from headrace.sched.acts import Arrangement
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.source import Source
 
 
@@ -75,7 +75,7 @@ class RayHosts:
 
     def orders(self, dataset: Any, worker_init_fn: Any, workers: int, batch: int) -> RemoteOrders:
         """The orders of a fetcher that has samples made there. Raises ``RemoteError`` for what cannot travel."""
-        told = pickle.dumps(bundle.packed(dataset, worker_init_fn, _by_value))
+        told = pickle.dumps(shipped.packed(dataset, worker_init_fn, _by_value))
         return RemoteOrders(
             prefetch=self._prefetch,
             batch=batch,
@@ -121,6 +121,6 @@ class RayHosts:
 
 
 def _by_value(value: Any) -> bytes:
-    from headrace.remote.driver import by_value  # noqa: PLC0415  (imports Ray, for programs that define their dataset)
+    from headrace.remote.ray_driver import by_value  # noqa: PLC0415  (imports Ray, for programs that define their dataset)
 
     return by_value(value)

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from headrace.cache.codec import Codec, Corrupt
+from headrace.cache.entries.codec import Codec, Corrupt
+from headrace.caching.plans import codec
 from headrace.core.errors import RemoteError
-from headrace.engine.fetcher.arena import Arena
-from headrace.engine.fetcher.wire import Arrived
-from headrace.engine.pixels.bundle import named
-from headrace.engine.staging.caching import codec
-from headrace.engine.worker.brought import Brought
+from headrace.fetching.arena import Arena
+from headrace.fetching.fetched import FetchedDataset
+from headrace.fetching.wire import Arrived
+from headrace.ondevice.pixels.bundle import named
 from headrace.remote import messages
-from headrace.remote.lane import packed
+from headrace.remote.lane_process import packed
 from headrace.remote.messages import EntryKind
 
 
-class Remade(Brought):
+class Remade(FetchedDataset):
     """``dataset[index]``, of what another host has made of it where there is something.
 
     What failed there is made here, where it raises as it always would, or does not.

@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.core.errors import RemoteError, StoreError
-from headrace.engine.consumer.counters import LoaderCounters
-from headrace.engine.consumer.supply.arriving import ArrivingGroups
-from headrace.engine.consumer.supply.fetching import Fetcher
-from headrace.engine.fetcher.wire import Arrived
+from headrace.engine.trainer.counters import LoaderCounters
+from headrace.fetching.arriving import ArrivingGroups
+from headrace.fetching.fetcher import Fetcher
+from headrace.fetching.wire import Arrived
 from headrace.remote import rule
 from headrace.remote.rates import LocalRates
 from headrace.remote.remade import settled
-from headrace.sched.acts import Arrangement
+from headrace.sched.epochs.trainer_commands import Arrangement
 from headrace.sched.hand import NotYet
 from headrace.sched.source import Group, Source
 
