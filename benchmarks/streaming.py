@@ -25,6 +25,7 @@ their own (`make bench-peers`).
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -53,6 +54,8 @@ PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 PEERS = (PYTHON, "-P", ROOT / "benchmarks" / "streamers.py")
 """-P: this folder has modules with names of theirs."""
 FOLDER = HOME / "data" / "versitygw" / "objects" / versitygw.BUCKET
+IMPORTED = ("loader", "dataset", "cache.cache_options", "store.shards.remote_shards", "store.shards.urls", "store.objects")
+IMPORTED += ("store.shards.mds", "store.shards.webdataset", "store.shards.npy")
 MEMORY = 1 << 30
 FAR, NEAR = Link(0.15), Link(0.02)
 MOSAIC, WEBDATASET, LITDATA = "MosaicML Streaming", "WebDataset", "LitData"
@@ -233,7 +236,7 @@ def own(arm: str, case: Case, port: int, cores: Cores) -> Figures:
             with Proxy(("127.0.0.1", port), Link()) as proxy:
                 Isolated(partial(_indexed, url(case, "wds", proxy.port, folder))).result()
         with Proxy(("127.0.0.1", port), case.link, core=cores.relay) as proxy:
-            _pinned(cores)
+            _prepared(cores)
             kind = "wds" if arm in (TARS, UNKNOWN) else "mds"
             with Meter() as meter:
                 coming = epoch(arm, case, url(case, kind, proxy.port, folder))
@@ -289,7 +292,7 @@ def sharing(case: Case, port: int, cores: Cores) -> Figures:
     """Three jobs at once, with one cache that has room for everything."""
     name = f"shm://streaming-{os.getpid()}"
     with Proxy(("127.0.0.1", port), case.link, core=cores.relay) as proxy:
-        _pinned(cores)
+        _prepared(cores)
         place = url(case, "mds", proxy.port, "")
         with Meter() as meter:
             jobs = [Isolated(partial(_job, case, place, name), limit=100) for _ in range(3)]
@@ -309,7 +312,7 @@ def _job(case: Case, place: str, name: str) -> Figures:
 def peer(library: str, case: Case, port: int, cores: Cores) -> Figures:
     """Another library's, in its own environment."""
     with Proxy(("127.0.0.1", port), case.link, core=cores.relay) as proxy:
-        _pinned(cores)
+        _prepared(cores)
         what = {
             "library": library,
             "endpoint": f"http://127.0.0.1:{proxy.port}",
@@ -332,8 +335,10 @@ def peer(library: str, case: Case, port: int, cores: Cores) -> Figures:
     return _figures(json.loads(done.stdout.splitlines()[-1]), meter.cpu - relayed, meter.others, sent)
 
 
-def _pinned(cores: Cores) -> None:
-    """Everything that this process starts from now on has the reader's cores."""
+def _prepared(cores: Cores) -> None:
+    """Everything is imported, and all that this process starts from now on has the reader's cores."""
+    for module in IMPORTED:
+        importlib.import_module(f"headrace.{module}")
     if cores.reader is not None:
         os.sched_setaffinity(0, cores.reader)
 
