@@ -18,7 +18,7 @@ two seconds more, and a batch is taken every 30 ms, in sampler order. "Without a
 read before, beside the same a second time. "One cache": three jobs with a shared cache that begin together; of one
 job's are the bytes that the server sent, over those of a job by itself.
 
-Where a machine has five cores or more, the reader has two of them for itself, the relay one, and the server the others;
+Where a machine has four cores or more, the reader has two of them for itself, the relay one, and the server the others;
 else all share what there is. The others need other versions of what headrace needs, so they have an environment of
 their own (`make bench-peers`).
 """
@@ -54,12 +54,19 @@ PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 PEERS = (PYTHON, "-P", ROOT / "benchmarks" / "streamers.py")
 """-P: this folder has modules with names of theirs."""
 FOLDER = HOME / "data" / "versitygw" / "objects" / versitygw.BUCKET
-IMPORTED = ("loader", "dataset", "cache.cache_options", "store.shards.remote_shards", "store.shards.urls", "store.objects")
+IMPORTED = (
+    "loader",
+    "dataset",
+    "cache.cache_options",
+    "store.shards.remote_shards",
+    "store.shards.urls",
+    "store.objects",
+)
 IMPORTED += ("store.shards.mds", "store.shards.webdataset", "store.shards.npy")
 MEMORY = 1 << 30
 FAR, NEAR = Link(0.15), Link(0.02)
 MOSAIC, WEBDATASET, LITDATA = "MosaicML Streaming", "WebDataset", "LitData"
-OURS, SINGLY, TARS = "headrace", "headrace, samples one by one", "headrace, tars"
+OURS, TARS = "headrace", "headrace, tars"
 ORDERED, UNKNOWN, CACHED = "headrace, sampler order", "headrace, tars without an index", "headrace, three jobs"
 
 
@@ -90,16 +97,14 @@ class Case:
 
 
 CASES: Mapping[str, Case] = {
-    "100 KB, 150 ms": Case(100_000, FAR, (OURS, SINGLY, WEBDATASET, MOSAIC, LITDATA)),
-    "100 KB, 20 ms": Case(100_000, NEAR, (OURS, SINGLY, WEBDATASET, MOSAIC)),
+    "100 KB, 150 ms": Case(100_000, FAR, (OURS, WEBDATASET, MOSAIC, LITDATA)),
+    "100 KB, 20 ms": Case(100_000, NEAR, (OURS, WEBDATASET, MOSAIC)),
     "10 KB, 150 ms": Case(10_000, FAR, (OURS, WEBDATASET, MOSAIC), gigabytes=2),
     "10 KB, 20 ms": Case(10_000, NEAR, (OURS, WEBDATASET, MOSAIC), gigabytes=2),
     "100 KB, 150 ms, every tenth sample": Case(100_000, FAR, (OURS, MOSAIC), every=10),
     "256 KB, 150 ms, every tenth sample": Case(256_000, FAR, (OURS,), gigabytes=2, every=10),
     "100 KB, 150 ms, new connections": Case(100_000, replace(FAR, fresh=True), (OURS, WEBDATASET, MOSAIC)),
-    "100 KB, 150 ms, late answers": Case(
-        100_000, replace(FAR, late=0.01), (ORDERED,), gigabytes=2, pace=0.03, seconds=30.0
-    ),
+    "100 KB, 150 ms, late answers": Case(100_000, replace(FAR, late=0.01), (ORDERED,), pace=0.03, seconds=20.0),
     "100 KB, 150 ms, without an index": Case(100_000, FAR, (UNKNOWN, TARS), gigabytes=1),
     "100 KB, 20 ms, one cache": Case(100_000, NEAR, (OURS, CACHED), gigabytes=1),
 }
@@ -117,7 +122,7 @@ class Cores:
     def divided(cls) -> Cores:
         """Of this process's cores, where there are enough."""
         here = sorted(os.sched_getaffinity(0))
-        return cls() if len(here) < 5 else cls(frozenset(here[:2]), here[2], frozenset(here[3:]))
+        return cls() if len(here) < 4 else cls(frozenset(here[:2]), here[2], frozenset(here[3:]))
 
 
 def run(report: Report, scope: Scope) -> None:
@@ -268,7 +273,7 @@ def epoch(arm: str, case: Case, place: str, cache: headrace.Cache | None = None)
     loader = headrace.DataLoader(
         dataset,
         case.batch,
-        shuffle="global" if arm == SINGLY else True,
+        shuffle=True,
         num_workers=2,
         in_order=arm == ORDERED,
         loading=loading,

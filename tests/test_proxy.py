@@ -79,13 +79,16 @@ def test_all_arrives_and_not_too_early(link, least):
 
 def test_a_new_connection_is_slow_until_it_was_used():
     """A handshake, then windows of 14.6 KB, twice as much each: seven of them carry a megabyte, and later one does."""
-    with source(PAYLOAD) as upstream, Proxy(upstream, Link(0.04, fresh=True)) as proxy:
-        with socket.create_connection(("127.0.0.1", proxy.port)) as end:
-            first, found = ask(end, len(PAYLOAD))
-            assert found == PAYLOAD
-            ask(end, len(PAYLOAD))
-            later, found = ask(end, len(PAYLOAD))
-            assert found == PAYLOAD
+    with (
+        source(PAYLOAD) as upstream,
+        Proxy(upstream, Link(0.04, fresh=True)) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port)) as end,
+    ):
+        first, found = ask(end, len(PAYLOAD))
+        assert found == PAYLOAD
+        ask(end, len(PAYLOAD))
+        later, found = ask(end, len(PAYLOAD))
+        assert found == PAYLOAD
     assert first >= 0.9 * 8 * 0.04
     assert later < first
 

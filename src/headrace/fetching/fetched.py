@@ -11,7 +11,8 @@ from headrace.cache.backends import entry_word as W
 from headrace.core.options import Prefetch, Retry
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
-from headrace.fetching.fetcher_main import Orders, StoreOrders
+from headrace.fetching.fetch_loop import StoreOrders
+from headrace.fetching.fetcher_main import Orders
 from headrace.fetching.wire import Arrived
 from headrace.observing.observer import Observer
 from headrace.ondevice.pixels.bundle import named

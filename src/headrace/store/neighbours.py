@@ -58,6 +58,11 @@ class NeighbourSession(Session, Protocol):
         ...
 
 
+    def hedges(self) -> int:
+        """The number of requests that were made a second time because their answer was late."""
+        ...
+
+
 @dataclass(frozen=True)
 class Lying:
     """The places of samples: for each, in the order in which they were asked for, its shard and its place in the
