@@ -18,13 +18,14 @@ two seconds more, and a batch is taken every 30 ms, in sampler order. "Without a
 read before, beside the same a second time. "One cache": three jobs with a shared cache that begin together; of one
 job's are the bytes that the server sent, over those of a job by itself.
 
-Where a machine has four cores or more, the reader has two of them for itself, the relay one, and the server the others;
-else all share what there is. The others need other versions of what headrace needs, so they have an environment of
-their own (`make bench-peers`).
+Where a machine has four cores or more, a reader has two of them for itself, its relay one, and its servers one; where
+it has more, several run at once, each with cores of its own. Else all share what there is. The others need versions of
+what headrace needs that are not ours, so they have an environment of their own (`make bench-peers`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import itertools
 import json
@@ -34,7 +35,8 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -82,8 +84,6 @@ class Case:
     pace: float = 0.0
     """Seconds between batches that the reader takes, at least."""
     seconds: float = 20.0
-    copies: bool = True
-    """All but the first GB is there by other names."""
 
     @property
     def batch(self) -> int:
@@ -104,48 +104,85 @@ CASES: Mapping[str, Case] = {
     "100 KB, 150 ms, every tenth sample": Case(100_000, FAR, (OURS, MOSAIC), every=10),
     "256 KB, 150 ms, every tenth sample": Case(256_000, FAR, (OURS,), gigabytes=2, every=10),
     "100 KB, 150 ms, new connections": Case(100_000, replace(FAR, fresh=True), (OURS, WEBDATASET, MOSAIC)),
-    "100 KB, 150 ms, late answers": Case(100_000, replace(FAR, late=0.01), (ORDERED,), pace=0.03, seconds=20.0),
+    "100 KB, 150 ms, late answers": Case(
+        100_000, replace(FAR, late=0.01), (ORDERED,), gigabytes=1, pace=0.03, seconds=30.0
+    ),
     "100 KB, 150 ms, without an index": Case(100_000, FAR, (UNKNOWN, TARS), gigabytes=1),
     "100 KB, 20 ms, one cache": Case(100_000, NEAR, (OURS, CACHED), gigabytes=1),
 }
 
 
 @dataclass(frozen=True)
-class Cores:
-    """Who runs where; None: wherever there is room."""
+class Place:
+    """A set of cores with servers of its own, for one run at a time; None: wherever there is room."""
 
+    lock: Path
     reader: frozenset[int] | None = None
     relay: int | None = None
     server: frozenset[int] | None = None
+    ports: tuple[int, int] = (0, 0)
+    """Of the server that closes its connections, and of the one that keeps them."""
 
-    @classmethod
-    def divided(cls) -> Cores:
-        """Of this process's cores, where there are enough."""
-        here = sorted(os.sched_getaffinity(0))
-        return cls() if len(here) < 4 else cls(frozenset(here[:2]), here[2], frozenset(here[3:]))
+
+CORES = 4
+"""Of a place: two for the reader, one for the relay, one for the servers."""
+
+
+def divided(folder: Path) -> list[Place]:
+    """This process's cores, in as many places as there are cores for."""
+    here = sorted(os.sched_getaffinity(0))
+    if len(here) < CORES:
+        return [Place(folder / "0")]
+    sets = [here[first : first + CORES] for first in range(0, len(here) - CORES + 1, CORES)]
+    return [
+        Place(folder / str(number), frozenset(cores[:2]), cores[2], frozenset(cores[3:]))
+        for number, cores in enumerate(sets)
+    ]
+
+
+@contextmanager
+def occupied(places: Sequence[Place]) -> Iterator[Place]:
+    """A place where nobody else is; there are as many as runs at once."""
+    with ExitStack() as stack:
+        for place in places:
+            file = stack.enter_context(place.lock.open("w"))
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield place
+                return
+        raise RuntimeError("more runs at once than places")
 
 
 def run(report: Report, scope: Scope) -> None:
     """Start both servers, then the cases; None where they cannot be had, or nobody to compare with."""
     if not PYTHON.exists():
         raise LeftOut("the libraries to compare with are not there; make bench-peers installs them")
-    cores = Cores.divided()
-    try:
-        kept = versitygw.start("versitygw", keep_alive=True, cores=cores.server)
-        closing = versitygw.start("versitygw-closing", cores=cores.server)
-    except Unavailable as reason:
-        raise LeftOut(f"no S3 server here: {reason}") from None
-    if cores.reader is not None:
-        report.notes.append("the reader had two cores of its own, the relay one, the server the others")
-    ports = {True: kept.ports["s3"], False: closing.ports["s3"]}
-    try:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-places-")))
+        try:
+            places = [started(place, stack) for place in divided(folder)]
+        except Unavailable as reason:
+            raise LeftOut(f"no S3 server here: {reason}") from None
+        if places[0].reader is not None:
+            report.notes.append(
+                f"up to {len(places)} runs at once, each reader with two cores of its own, its relay and its servers "
+                "with one each"
+            )
         for name in shared(scope.chosen(list(CASES))):
             case = CASES[name] if not scope.quick else replace(CASES[name], gigabytes=1, seconds=5.0)
             written(case, scope.say)
-            conducted(report, name, case, ports, cores, 1 if scope.quick else 3, scope.say)
-    finally:
-        kept.stop()
-        closing.stop()
+            conducted(report, name, case, places, 1 if scope.quick else 3, scope.say)
+
+
+def started(place: Place, stack: ExitStack) -> Place:
+    """The place with its servers, which end with the stack."""
+    ports = []
+    for keep_alive in (False, True):
+        name = f"versitygw-{place.lock.name}-{'keeping' if keep_alive else 'closing'}"
+        server = versitygw.start(name, keep_alive=keep_alive, cores=place.server)
+        stack.callback(server.stop)
+        ports.append(server.ports["s3"])
+    return replace(place, ports=(ports[0], ports[1]))
 
 
 def prefix(case: Case) -> str:
@@ -169,24 +206,12 @@ def written(case: Case, say: Callable[[str], None]) -> None:
 
 
 def conducted(
-    report: Report,
-    name: str,
-    case: Case,
-    ports: Mapping[bool, int],
-    cores: Cores,
-    repeats: int,
-    say: Callable[[str], None],
+    report: Report, name: str, case: Case, places: Sequence[Place], repeats: int, say: Callable[[str], None]
 ) -> None:
     """All contenders over one link."""
-    arms: dict[str, Callable[[], Figures]] = {}
-    for arm in case.arms:
-        if arm == CACHED:
-            arms[arm] = partial(sharing, case, ports[True], cores)
-        elif arm.startswith(OURS):
-            arms[arm] = partial(own, arm, case, ports[True], cores)
-        else:
-            arms[arm] = partial(peer, arm, case, ports[arm != MOSAIC], cores)
-    results = interleaved(arms, repeats=repeats, say=say, limit=120)
+    measured = {CACHED: sharing, **dict.fromkeys((OURS, ORDERED, TARS, UNKNOWN), own)}
+    arms = {arm: partial(measured.get(arm, peer), arm, case, places) for arm in case.arms}
+    results = interleaved(arms, repeats=repeats, say=say, limit=120, at_once=len(places))
     columns: list[tuple[str, Any]] = [
         ("MB/s", "rate"),
         ("least to most", lambda runs: runs.spread("rate")),
@@ -234,19 +259,23 @@ def checks(name: str, results: Mapping[str, Runs]) -> list[Check]:
     return found
 
 
-def own(arm: str, case: Case, port: int, cores: Cores) -> Figures:
+def own(arm: str, case: Case, places: Sequence[Place]) -> Figures:
     """headrace's first epoch."""
-    with tempfile.TemporaryDirectory(prefix="headrace-index-") as folder:
+    kind = "wds" if arm in (TARS, UNKNOWN) else "mds"
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-index-") as folder,
+        occupied(places) as place,
+        Proxy(("127.0.0.1", place.ports[True]), case.link, core=place.relay) as proxy,
+    ):
+        _prepared(place)
+        where = url(case, kind, proxy.port, folder)
         if arm == TARS:
-            with Proxy(("127.0.0.1", port), Link()) as proxy:
-                Isolated(partial(_indexed, url(case, "wds", proxy.port, folder))).result()
-        with Proxy(("127.0.0.1", port), case.link, core=cores.relay) as proxy:
-            _prepared(cores)
-            kind = "wds" if arm in (TARS, UNKNOWN) else "mds"
-            with Meter() as meter:
-                coming = epoch(arm, case, url(case, kind, proxy.port, folder))
-                relayed = proxy.cpu
-            return _figures(coming, meter.cpu - relayed, meter.others, proxy.sent)
+            Isolated(partial(_indexed, where)).result()
+        sent, relayed = proxy.sent, proxy.cpu
+        with Meter() as meter:
+            coming = epoch(arm, case, where)
+            relayed = proxy.cpu - relayed
+        return _figures(coming, meter.cpu - relayed, meter.others, proxy.sent - sent)
 
 
 def _indexed(place: str) -> Figures:
@@ -293,14 +322,17 @@ def epoch(arm: str, case: Case, place: str, cache: headrace.Cache | None = None)
     return coming
 
 
-def sharing(case: Case, port: int, cores: Cores) -> Figures:
+def sharing(_: str, case: Case, places: Sequence[Place]) -> Figures:
     """Three jobs at once, with one cache that has room for everything."""
     name = f"shm://streaming-{os.getpid()}"
-    with Proxy(("127.0.0.1", port), case.link, core=cores.relay) as proxy:
-        _prepared(cores)
-        place = url(case, "mds", proxy.port, "")
+    with (
+        occupied(places) as place,
+        Proxy(("127.0.0.1", place.ports[True]), case.link, core=place.relay) as proxy,
+    ):
+        _prepared(place)
+        where = url(case, "mds", proxy.port, "")
         with Meter() as meter:
-            jobs = [Isolated(partial(_job, case, place, name), limit=100) for _ in range(3)]
+            jobs = [Isolated(partial(_job, case, where, name), limit=100) for _ in range(3)]
             comings = [job.result()["coming"] for job in jobs]
             relayed = proxy.cpu
         found = _figures(comings[0], 0.0, meter.others, proxy.sent)
@@ -314,10 +346,13 @@ def _job(case: Case, place: str, name: str) -> Figures:
     return {"coming": epoch(CACHED, case, place, headrace.Cache(name, size=2 * case.gigabytes << 30))}
 
 
-def peer(library: str, case: Case, port: int, cores: Cores) -> Figures:
+def peer(library: str, case: Case, places: Sequence[Place]) -> Figures:
     """Another library's, in its own environment."""
-    with Proxy(("127.0.0.1", port), case.link, core=cores.relay) as proxy:
-        _prepared(cores)
+    with (
+        occupied(places) as place,
+        Proxy(("127.0.0.1", place.ports[library != MOSAIC]), case.link, core=place.relay) as proxy,
+    ):
+        _prepared(place)
         what = {
             "library": library,
             "endpoint": f"http://127.0.0.1:{proxy.port}",
@@ -340,12 +375,12 @@ def peer(library: str, case: Case, port: int, cores: Cores) -> Figures:
     return _figures(json.loads(done.stdout.splitlines()[-1]), meter.cpu - relayed, meter.others, sent)
 
 
-def _prepared(cores: Cores) -> None:
+def _prepared(place: Place) -> None:
     """Everything is imported, and all that this process starts from now on has the reader's cores."""
     for module in IMPORTED:
         importlib.import_module(f"headrace.{module}")
-    if cores.reader is not None:
-        os.sched_setaffinity(0, cores.reader)
+    if place.reader is not None:
+        os.sched_setaffinity(0, place.reader)
 
 
 def _figures(coming: Sequence[tuple[float, int, float]], cpu: float, others: float, sent: int) -> dict[str, Any]:
