@@ -13,7 +13,8 @@ says the experiment shuffle.
 The clock starts before a dataset is opened, with everything imported: the index, workers and connections are part of
 the first batch. CPU is that of the reader's processes, without relay and server. One that takes longer than its time
 is left there. Waits are those for a batch after the first, while the reader keeps a pace. "New connections": each pays
-a round trip for its handshake, and its window begins at ten segments. "Late answers": one request in a hundred takes
+a round trip for its handshake, and its window begins at ten segments (MosaicML Streaming gave no batch there within two
+minutes, and is left out). "Late answers": one request in a hundred takes
 two seconds more, and a batch is taken every 30 ms, in sampler order. "Without an index": tars whose headers nobody has
 read before, beside the same a second time. "One cache": three jobs with a shared cache that begin together; of one
 job's are the bytes that the server sent, over those of a job by itself.
@@ -103,7 +104,7 @@ CASES: Mapping[str, Case] = {
     "10 KB, 20 ms": Case(10_000, NEAR, (OURS, WEBDATASET, MOSAIC), gigabytes=2),
     "100 KB, 150 ms, every tenth sample": Case(100_000, FAR, (OURS, MOSAIC), every=10),
     "256 KB, 150 ms, every tenth sample": Case(256_000, FAR, (OURS,), gigabytes=2, every=10),
-    "100 KB, 150 ms, new connections": Case(100_000, replace(FAR, fresh=True), (OURS, WEBDATASET, MOSAIC)),
+    "100 KB, 150 ms, new connections": Case(100_000, replace(FAR, fresh=True), (OURS, WEBDATASET)),
     "100 KB, 150 ms, late answers": Case(
         100_000, replace(FAR, late=0.01), (ORDERED,), gigabytes=1, pace=0.03, seconds=30.0
     ),
