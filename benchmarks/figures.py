@@ -277,7 +277,6 @@ ROWS = (
         for what, whose, times, first in (
             ("100 KB, 150 ms", "WebDataset", 1.3, True),
             ("100 KB, 150 ms", "MosaicML Streaming", 2.4, False),
-            ("100 KB, 150 ms", "LitData", 1, False),
             ("100 KB, 20 ms", "WebDataset", 1.3, False),
             ("100 KB, 20 ms", "MosaicML Streaming", 2.4, False),
             ("10 KB, 150 ms", "WebDataset", 1.3, False),
@@ -285,7 +284,6 @@ ROWS = (
             ("10 KB, 20 ms", "WebDataset", 1.3, False),
             ("10 KB, 20 ms", "MosaicML Streaming", 1.3, False),
             ("100 KB, 150 ms, new connections", "WebDataset", 1, False),
-            ("100 KB, 150 ms, new connections", "MosaicML Streaming", 1, False),
             ("100 KB, 150 ms, every tenth sample", "MosaicML Streaming", 5, False),
         )
     ),
@@ -301,6 +299,9 @@ ROWS = (
         arms("headrace"), target=Target(1.02, at_most=True)),
     Row("the same, every tenth sample of 256 KB: bytes sent for each read", "streaming", ("256 KB, 150 ms, every",),
         "MB sent / MB read", arms("headrace"), target=Target(1.1, at_most=True)),
+    Row("the same, three jobs that begin together and share a cache: bytes sent for each that one of them read",
+        "streaming", ("100 KB, 20 ms, one cache",), "MB sent / MB read", arms("headrace, three jobs"),
+        target=Target(1.2, at_most=True)),
     Row("the same, one request in a hundred 2 s late, sampler order: longest wait of 99 % of the batches",
         "streaming", ("100 KB, 150 ms, late answers",), "wait P99 ms", arms("headrace, sampler order"), unit="ms",
         target=Target(5, at_most=True)),
