@@ -16,7 +16,7 @@ from headrace.caching.exchange import ExchangedGroups, NoCache, SampleIds
 from headrace.caching.membership import Membership, caching, origins
 from headrace.caching.staged import Staged
 from headrace.engine.iteration_state import IterationState
-from headrace.engine.ordering.early import members
+from headrace.engine.ordering.epoch_members import members
 from headrace.engine.ordering.order import Order
 from headrace.engine.ordering.random_sources import unpack_random
 from headrace.engine.ordering.saved import members_of, pending
@@ -186,6 +186,7 @@ def _arriving(resources: IterationState, groups: Source, seeds: tuple[int, int])
     if rows is None or (settings.cache is not None and not rows.staged):
         return groups
     fetcher = _fetching(resources, lambda: rows.orders(settings.loading.prefetch, settings.batch_size))
+    fetcher.watch(None if resources.membership is None else resources.membership.caching.revisions[0])
     displacement = settings.scheduling.max_displacement or 0
     arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
     order = planned_in(settings.index_sampler)

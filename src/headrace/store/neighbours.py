@@ -57,7 +57,6 @@ class NeighbourSession(Session, Protocol):
         """
         ...
 
-
     def hedges(self) -> int:
         """The number of requests that were made a second time because their answer was late."""
         ...

@@ -41,7 +41,7 @@ from headrace.store.base import (
 from headrace.store.bridges import blocking
 from headrace.store.columns import plain
 from headrace.store.origin import RemovingStore
-from headrace.store.provenance import Identified
+from headrace.store.provenance import Identified, WatchedSession
 
 SCHEMA = Schema(
     LabelKind.INTEGER,
@@ -251,6 +251,8 @@ class WritableConformance(Given):
             states.append(self.store.provenance())
         assert len({state.identity for state in states}) == 1
         assert len({state.revision for state in states}) == 3
+        if isinstance(self.store, RemoteStore):
+            assert asyncio.run(_said(self.store)) in {None, states[-1].revision}
 
     def test_rows_can_be_removed(self) -> None:
         if not isinstance(self.store, RemovingStore):
@@ -334,6 +336,15 @@ def _by_key(columns: Columns) -> dict[str, tuple[Any, ...]]:
 def reader(store: Store) -> "closing[LocalStore]":
     """The store, as blocking code reads it; closed at the end."""
     return closing(blocking(store))
+
+
+async def _said(store: RemoteStore) -> str | None:
+    """The revision as a session says it, if it can."""
+    session = await store.connect()
+    try:
+        return await session.revision() if isinstance(session, WatchedSession) else None
+    finally:
+        await session.close()
 
 
 @contextmanager

@@ -10,7 +10,15 @@ from headrace.core.options import Retry
 from headrace.store.base import Kind, LabelKind, Schema
 from headrace.store.cassandra import cassandra_driver, cql
 from headrace.store.cassandra.cassandra_writer import CassandraWriter
-from headrace.store.cassandra.row_session import CassandraSession, TableShape, agreed, column_types, settled, shape_of
+from headrace.store.cassandra.row_session import (
+    CassandraSession,
+    RevisionReader,
+    TableShape,
+    agreed,
+    column_types,
+    settled,
+    shape_of,
+)
 from headrace.store.cassandra.url_options import options
 from headrace.store.columns import check_kinds, check_labels, chosen
 from headrace.store.driver_process.driven_store import Listing
@@ -48,7 +56,9 @@ class CassandraTables:
         connection = await self._connect(wide=True)
         try:
             surer = cassandra_driver.SURER.get(self._reach.consistency)
-            return await CassandraSession.prepared(connection, self._tables, self.name, surer)
+            return await CassandraSession.prepared(
+                connection, self._tables, self.name, surer, self._revisions(connection)
+            )
         except BaseException:
             await connection.close()
             raise
@@ -113,22 +123,14 @@ class CassandraTables:
             if named is None:
                 raise StoreRefused.at(self.name, f"there is no table {tables.data!r}")
             cluster = (await connection.query(cql.CLUSTER)).first().as_tuple()[0]
-            revision = await self._revision(connection) or await self._write_times(connection)
+            revision = await self._revisions(connection).read() or await self._write_times(connection)
         except cassandra_driver.Failure as error:
             raise cassandra_driver.told(error, self.name) from error
         columns = f"{tables.id_column}:{tables.label_column}:{tables.data_column}"
         return Provenance(f"cassandra:{cluster}:{named.as_tuple()[0]}:{columns}", revision)
 
-    async def _revision(self, connection: cassandra_driver.Connection) -> str | None:
-        try:
-            prepared = await connection.create_prepared(cql.read_revision(self._tables))
-        except cassandra_driver.NotThere:
-            return None
-        statement = prepared.bind([])
-        if self._reach.consistency is None:
-            statement.set_consistency(cassandra_driver.LOCAL_QUORUM)
-        found = (await connection.execute(statement)).first()
-        return None if found is None else str(found.as_tuple()[0])
+    def _revisions(self, connection: cassandra_driver.Connection) -> RevisionReader:
+        return RevisionReader(connection, self._tables, quorum=self._reach.consistency is None)
 
     async def _write_times(self, connection: cassandra_driver.Connection) -> str:
         tables, shape = self._tables, await shape_of(connection, self._tables, self.name)

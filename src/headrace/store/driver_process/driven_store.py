@@ -131,6 +131,11 @@ class ServedSession:
         found: Row = await self._process.call("get", key)
         return found
 
+    async def revision(self) -> str | None:
+        """See ``WatchedSession``."""
+        found: str | None = await self._process.call("revision")
+        return found
+
     def connections(self) -> int:
         found: int = self._process.opened
         return found if self._open else 0

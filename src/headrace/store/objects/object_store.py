@@ -1,9 +1,11 @@
 """The store over objects.
 
 Below the prefix lie ``headrace.json``, which says what the labels and columns are; ``data/KEY``, the payloads, with an
-integer label as an attribute of the object; ``labels/KEY``, labels that are blobs; and ``metadata/…jsonl``, parts of
-the metadata, one for each batch that was written or removed, of which the last that names a key counts. A part is
-written after the objects it names: what has metadata is there.
+integer label as an attribute of the object; ``labels/KEY``, labels that are blobs; ``metadata/…jsonl``, parts of
+the metadata, one for each batch that was written or removed, of which the last that names a key counts; and
+``revision``, a text that is another one after every write. A part is written after the objects it names: what has
+metadata is there. The revision is written before the objects and after the part: who has read one revision before a
+row and after it has the row of that revision, even where a writer died in between.
 """
 
 import asyncio
@@ -38,13 +40,14 @@ from headrace.store.objects import metadata
 from headrace.store.objects.object_driver import Bucket
 from headrace.store.origin import RemovingStore
 from headrace.store.perseverance import Perseverance, each
-from headrace.store.provenance import Provenance, digest_of, new_identity
+from headrace.store.provenance import Provenance, digest_of, new_identity, next_revision
 from headrace.store.shards import recognised
 from headrace.store.url import StoreUrl, UrlNamed
 
 ABOUT = "headrace.json"
 FORMAT = 1
 LABEL = "headrace-label"
+REVISION = "revision"
 
 
 class ObjectStore(UrlNamed, RemoteStore, PartialCatalogue, RemovingStore):
@@ -78,10 +81,10 @@ class ObjectStore(UrlNamed, RemoteStore, PartialCatalogue, RemovingStore):
         return describe(self.name, columns, schema.labels, schema.columns)
 
     def provenance(self) -> Provenance:
-        """The identity that the store was given when it was made, and the parts of its metadata: every write by a
-        writer adds one.
+        """The identity that the store was given when it was made, and the revision that every writer of this package
+        advances; of a store without one, written by an older release, the parts of its metadata.
 
-        Payloads that others exchange, without a part of the metadata, are not noticed.
+        Payloads that others exchange are not noticed.
         """
         return run_here(self._provenance())
 
@@ -104,8 +107,10 @@ class ObjectStore(UrlNamed, RemoteStore, PartialCatalogue, RemovingStore):
         again = Perseverance(self.name, Retry(), None)
         identity = (await again.run(None, self._about)).identity
         where = f"s3:{self._url.options.get('endpoint', '')}:{self._url.hosts[0][0]}:{self._url.path.strip('/')}"
-        states = await again.run(None, lambda: self._bucket.states(metadata.FOLDER))
-        return Provenance(identity or where, digest_of("\n".join(states)))
+        revision = await again.run(None, lambda: revision_in(self._bucket))
+        if revision is None:
+            revision = digest_of("\n".join(await again.run(None, lambda: self._bucket.states(metadata.FOLDER))))
+        return Provenance(identity or where, revision)
 
     async def _create(self, schema: Schema) -> None:
         about = await self._about()
@@ -220,6 +225,10 @@ class ObjectSession:
             raise BadRow.at(self._store, f"the object with the key {key!r} has no label", key=key)
         return Row(key, found[0], label)
 
+    async def revision(self) -> str | None:
+        """See ``WatchedSession``: None for a store that an older release wrote."""
+        return await revision_in(self._bucket)
+
     def connections(self) -> int:
         return 0
 
@@ -266,9 +275,17 @@ class ObjectWriter:
     async def _remove(self, keys: Sequence[str]) -> None:
         """The objects first: what is interrupted is still listed, and can be removed again."""
         folders = ("data", "labels") if self._schema.labels is LabelKind.BLOB else ("data",)
+        await self._advance()
         paths = [path_of(folder, key) for key in keys for folder in folders]
         await each(lambda path: self._again.run(None, lambda: self._bucket.delete(path)), paths)
         await self._append([{"key": key, metadata.REMOVED: None} for key in keys])
+        await self._advance()
+
+    async def _advance(self) -> None:
+        """Write another revision. Any text but the one that is there will do: of writers at one time the last one's
+        stands.
+        """
+        await self._written(None, REVISION, next_revision("").encode())
 
     async def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """Add one more part to the metadata."""
@@ -277,8 +294,10 @@ class ObjectWriter:
         await self._written(None, part, "\n".join(map(json.dumps, lines)).encode())
 
     async def _put(self, records: Sequence[Record]) -> None:
+        await self._advance()
         await each(self._put_one, records)
         await self._append([self._line(record) for record in records])
+        await self._advance()
 
     async def _put_one(self, record: Record) -> None:
         if isinstance(record.label, bytes):
@@ -294,6 +313,12 @@ class ObjectWriter:
     def _line(self, record: Record) -> dict[str, Any]:
         label = {"label": record.label} if isinstance(record.label, int) else {}
         return {"key": record.key, **label, "bytes": len(record.payload), **record.metadata}
+
+
+async def revision_in(bucket: Bucket) -> str | None:
+    """The store's revision; None where no writer has left one."""
+    found = await bucket.get(REVISION)
+    return None if found is None else bytes(found[0]).decode("utf-8", "replace")
 
 
 def path_of(folder: str, key: str) -> str:
