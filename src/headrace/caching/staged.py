@@ -21,12 +21,12 @@ from headrace.caching.stagetimes import StageTimes
 from headrace.caching.told import ToldDataset
 from headrace.caching.write_buffer import WriteBuffer
 from headrace.core.errors import CacheError, NotOnDevice
+from headrace.engine.worker.observer import Observer
 from headrace.engine.worker.seeding import untouched
 from headrace.fetching import wire
 from headrace.fetching.arena import Arena
 from headrace.fetching.fetched import Rows
 from headrace.fetching.wire import Arrived
-from headrace.observing.observer import Observer
 from headrace.ondevice.pixels.bundle import named
 from headrace.plan.keeping import LOCAL, REMOTE, KeepingWorth
 from headrace.staging.stages import Stage, Stages, staged

@@ -85,6 +85,11 @@ class PlannedSampler(RandomSampler):
             self._arranged = self._arrange()
         return self._arranged
 
+    @property
+    def words(self) -> str:
+        """The order, as ``stats()`` says it."""
+        return self.arranged.words
+
     def set_epoch(self, epoch: int) -> None:
         """The next epoch is that one."""
         self.epoch = epoch
