@@ -82,7 +82,8 @@ class Features:
     def parts(self, state: IterationState, cache: "Cache | None") -> Sequence[Part]:
         """The features' parts in an iteration: what gives samples, who looks at them, where batches go."""
         settings = state.settings
-        found: list[Part] = [CacheSlot(self, state, cache)]
+        slot = CacheSlot(self, state, cache)
+        found: list[Part] = [slot]
         if self.hosts is not None:
             from headrace.remote.part import RemotePart
 
@@ -90,7 +91,7 @@ class Features:
         elif rows_of(settings.dataset) is not None:
             from headrace.fetching.part import StorePart
 
-            found.append(StorePart(state, self.fetchers(), cached=cache is not None))
+            found.append(StorePart(state, self.fetchers(), cached=cache is not None, revision=slot.revision))
         if self._recording is not None:
             from headrace.observing.part import TracePart
 
@@ -159,6 +160,11 @@ class CacheSlot(Part):
     def source(self, source: Source, seeds: tuple[int, int], saved: dict[str, Any] | None) -> Source:
         """See ``Part``."""
         return self._part.source(source, seeds, saved)
+
+    def revision(self) -> str | None:
+        """The revision of the store whose rows are kept, where one is watched."""
+        found: str | None = getattr(self._part, "revision", None)
+        return found
 
     def making(self, making: Making) -> Making:
         """See ``Part``."""

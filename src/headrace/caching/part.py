@@ -89,6 +89,11 @@ class CachePart(Part):
             self._job = self._membership.share.unit.job
         return self._membership, self._stages
 
+    @property
+    def revision(self) -> str | None:
+        """The revision of the store behind a network whose rows are kept."""
+        return None if self._membership is None else self._membership.caching.revisions[0]
+
     def making(self, making: Making) -> Making:
         """See ``Part``."""
         if self._membership is None:

@@ -82,10 +82,12 @@ class FetchPart(Part):
 class StorePart(FetchPart):
     """The rows of a store behind a network."""
 
-    def __init__(self, state: IterationState, kept: FetchersOfLoader, *, cached: bool) -> None:
-        """``cached``: a cache stands before the store."""
+    def __init__(
+        self, state: IterationState, kept: FetchersOfLoader, *, cached: bool, revision: Callable[[], str | None]
+    ) -> None:
+        """``cached``: a cache stands before the store; ``revision`` says of which one it keeps rows."""
         super().__init__(state, kept)
-        self._cached = cached
+        self._cached, self._revision = cached, revision
 
     def source(self, source: Source, seeds: tuple[int, int], saved: dict[str, Any] | None) -> Source:
         """The groups as a fetcher brings their rows."""
@@ -96,6 +98,7 @@ class StorePart(FetchPart):
         if rows is None or (self._cached and not rows.staged):
             return source
         fetcher = self._fetching(lambda: rows.orders(settings.loading.prefetch, settings.batch_size))
+        fetcher.watch(self._revision())
         displacement = settings.scheduling.max_displacement or 0
         arrangement = settings.arrangement if settings.workers else Arrangement.STRICT
         order = own_order(settings.index_sampler)

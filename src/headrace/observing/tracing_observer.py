@@ -1,5 +1,6 @@
 """Notes on the samples a process makes: for the estimate of their costs, and for the trace."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,8 +10,9 @@ import torch
 
 from headrace.engine.members import key_of
 from headrace.engine.worker.memory import WorkerMemory
-from headrace.engine.worker.observer import Get, Observer
+from headrace.engine.worker.observer import TELL_NS, Get, Observer
 from headrace.observing.operations import Operations
+from headrace.observing.run_queue import queued_ns
 from headrace.plan import operation_costs
 from headrace.staging.stages import Noted, Stages
 from headrace.staging.watching import Undo
@@ -54,6 +56,8 @@ class TracingObserver(Observer):
         heads = self.stream.operations(names)
         count_instructions(self.probe, names)
         self._undo: Undo = self._operations.install(self.probe, heads)
+        self._queues = lane >= 0
+        """Whether it is told how long this thread had no core: the trainer's own waits for much else."""
         self._retries = 0
 
     def undo(self) -> None:
@@ -79,9 +83,10 @@ class TracingObserver(Observer):
 
     def bulk(self, get: Get) -> Get:
         """``get``, which makes several samples in one call; the call's time is shared out evenly."""
-        stream, probe, marks = self.stream, self.probe, self.probe.marks
+        stream, probe, marks, due = self.stream, self.probe, self.probe.marks, 0
 
         def noted(indices: list[Any]) -> Any:
+            nonlocal due
             probe.begin()
             flags, cpu, start = F.FAILED, time.thread_time_ns(), time.monotonic_ns()
             if self._run:
@@ -100,6 +105,8 @@ class TracingObserver(Observer):
                     begun = start + position * share
                     stream.sample(index, begun, share, cpu, size, flags, marks[at:end])
                     at = end
+            if start > due:
+                due = self._note_queue(stream)
             return samples
 
         return noted
@@ -136,10 +143,10 @@ class TracingObserver(Observer):
     def _recorded(self, get: Get, stream: TraceStream) -> Get:
         probe, marks, facts, pending, run = self.probe, self.probe.marks, self._facts, self._pending, self._run
         begin, clock, cpu_clock, took = probe.begin, time.monotonic_ns, time.thread_time_ns, 0
-        usual = 0.0
+        usual, due = 0.0, 0
 
         def noted(what: Any) -> Any:
-            nonlocal took, usual
+            nonlocal took, usual, due
             begin()
             self._retries = self.tier = 0
             cpu = cpu_clock() if took > CPU_WORTH_NS else 0
@@ -166,9 +173,20 @@ class TracingObserver(Observer):
             slow = elapsed > F.FAR * usual or flags & F.SLOW
             usual = min(1.1 * usual or elapsed, elapsed) if elapsed > usual else max(0.9 * usual, elapsed)
             stream.sample(what, start, elapsed, cpu, sizes, *(self._named(what, flags) if slow else (flags, marks)))
+            if start > due:
+                due = self._note_queue(stream)
             return sample
 
         return noted
+
+    def _note_queue(self, stream: TraceStream) -> int:
+        """Note how long this thread had no core so far; the time from which on it is worth noting again."""
+        queued = queued_ns() if self._queues else None
+        if queued is None:
+            return sys.maxsize
+        now = time.monotonic_ns()
+        stream.counter(F.QUEUED, queued, now)
+        return now + TELL_NS
 
     def _named(self, index: Any, flags: int) -> tuple[int, list[int]]:
         """Flags and marks of a slow sample, with its key where it has one."""

@@ -66,6 +66,8 @@ FAR = 4
 """A sample that took this many times the median is slow, whatever the loader's threshold was."""
 NETWORK = "network"
 """The span from asking a store for a row to having it."""
+QUEUED = "without a core"
+"""The counter of nanoseconds for which a worker's thread could have run so far, and had no core."""
 RETRIES_SHIFT = 7  # five bits: how often fetching was tried again
 
 OPERATION, NAME, RUN_TEXT, STREAM_TEXT, KEY_TEXT = 1, 2, 3, 4, 5  # kinds of DEFINE
