@@ -16,7 +16,7 @@ from headrace.cache.cache_options import open_share
 from headrace.cache.entries.codec import Codec, Corrupt, NotKept
 from headrace.cache.share import Share
 from headrace.caching.counts import Counter
-from headrace.caching.plans import Caching, Plan, codec, read_plans
+from headrace.caching.plans import Caching, Place, Plan, codec, read_plans
 from headrace.caching.spot_checks import SpotChecks
 from headrace.caching.stagetimes import StageTimes
 from headrace.caching.told import WRITTEN, ToldDataset, say
@@ -34,7 +34,6 @@ from headrace.staging.stages import Stage, Stages, are_told, staged
 
 clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
 log = logging.getLogger("headrace.cache")
-Place = tuple[Plan, Arrived | None]
 ROW = len(wire.places([None]))
 """Bytes that the place of a row takes in front of the plans."""
 PAUSE, LONGEST = 2.0, 30.0
@@ -81,9 +80,9 @@ class Staged:
     def reads(self, body: memoryview, count: int) -> list[Place]:
         """The plans and places that were written for ``count`` samples: see ``Group.notes``."""
         if self._rows is None:
-            return [(plan, None) for plan in read_plans(body, count)]
+            return list(map(Place, read_plans(body, count)))
         places = wire.read_places(body, count)
-        return list(zip(read_plans(body[count * ROW :], count), places, strict=True))
+        return list(map(Place, read_plans(body[count * ROW :], count), places))
 
     def __call__(self, index: Any) -> Any:
         (plan, row), self.place = self.place or (None, None), None

@@ -196,9 +196,12 @@ class IterationState:
         return next(filter(None, (part.pins for part in self.parts)), None)
 
     def making(self) -> Making:
-        """The orders by which samples are made. Comes after the epoch's source."""
+        """The orders by which samples are made. Comes after the epoch's source.
+
+        The last part of the way is nearest to the dataset, so it comes first here.
+        """
         making = Making()
-        for part in self.parts:
+        for part in reversed(self.parts):
             making = part.making(making)
         return making
 

@@ -53,7 +53,7 @@ class Part:
         return source
 
     def making(self, making: Making) -> Making:
-        """The orders by which samples are made, from the part before this one."""
+        """The orders by which samples are made, from the part after this one, which is nearer to the dataset."""
         return making
 
     def observing(self, observing: Observing) -> Observing:
