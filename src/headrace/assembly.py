@@ -6,6 +6,7 @@ A feature is imported when a loader asks for it: what nobody uses costs nothing,
 # ruff: noqa: PLC0415  (that is what this module is for)
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Subset
 
-from headrace.core.options import Ranks
+from headrace.core.options import TRACE_VARIABLE, Ranks
 from headrace.engine.iteration_state import IterationState
 from headrace.engine.ordering import saved
 from headrace.engine.ordering.own_order import own_order
-from headrace.engine.parts import Part
+from headrace.engine.plugs import Part
 from headrace.engine.settings import Settings, chosen
 from headrace.engine.step import held
 from headrace.engine.trainer.counters import LoaderCounters
@@ -26,13 +27,16 @@ from headrace.sched.source import Source
 
 if TYPE_CHECKING:
     from headrace.cache.cache_options import Cache
-    from headrace.caching.part import CacheOfLoader
+    from headrace.caching.cache_part import CacheOfLoader
+    from headrace.fetching.fetch_part import FetchersOfLoader
     from headrace.fetching.fetched import Rows
-    from headrace.fetching.part import FetchersOfLoader
     from headrace.ondevice.pixels.choices import OnDevice
     from headrace.remote.plug import RayHosts
     from headrace.remote.ray_options import Ray
     from headrace.trace.trace_file import Recording
+
+TRACING = "headrace.trace.session"
+"""Whoever records what loaders do around him has imported it."""
 
 __all__ = ["Cache", "Features", "OnDevice", "Ray"]
 
@@ -63,15 +67,17 @@ class Features:
 
     def record(self, path: str | None) -> None:
         """Find the trace of the iteration that begins: the one at ``path``, or the one that it finds itself in."""
-        from headrace.trace import session
+        self._recording = None
+        if path is not None or TRACE_VARIABLE in os.environ or TRACING in sys.modules:
+            from headrace.trace import session
 
-        self._recording = session.recording(path)
+            self._recording = session.recording(path)
 
     def settings(self, loader: Any, found: Settings) -> Settings:
         """The settings of an iteration, as the features make them."""
         cache = loader.cache
         if loader.on_device is not None:
-            from headrace.ondevice.part import encoded
+            from headrace.ondevice.on_device_part import encoded
 
             split = None if cache is None else cache.split
             decodes = split is not None and not split[0] and split[1] > 0
@@ -85,23 +91,23 @@ class Features:
         slot = CacheSlot(self, state, cache)
         found: list[Part] = [slot]
         if self.hosts is not None:
-            from headrace.remote.part import RemotePart
+            from headrace.remote.remote_part import RemotePart
 
             found.append(RemotePart(state, self.fetchers(), self.hosts))
         elif rows_of(settings.dataset) is not None:
-            from headrace.fetching.part import StorePart
+            from headrace.fetching.fetch_part import StorePart
 
             found.append(StorePart(state, self.fetchers(), cached=cache is not None, revision=slot.revision))
         if self._recording is not None:
-            from headrace.observing.part import TracePart
+            from headrace.observing.trace_part import RecordPart
 
-            found.append(TracePart(state, self._recording))
+            found.append(RecordPart(state, self._recording))
         if settings.on_device:
-            from headrace.ondevice.part import OnDevicePart
+            from headrace.ondevice.on_device_part import OnDevicePart
 
             found.append(OnDevicePart(state))
         elif settings.device is not None or settings.pin_memory:
-            from headrace.devices.part import DevicePart
+            from headrace.devices.device_part import DevicePart
 
             found.append(DevicePart(state))
         return found
@@ -109,7 +115,7 @@ class Features:
     def fetchers(self) -> "FetchersOfLoader":
         """The fetchers that iterations leave to later ones."""
         if self._fetchers is None:
-            from headrace.fetching.part import FetchersOfLoader
+            from headrace.fetching.fetch_part import FetchersOfLoader
 
             self._fetchers = FetchersOfLoader()
         return self._fetchers
@@ -117,7 +123,7 @@ class Features:
     def cache(self) -> "CacheOfLoader":
         """The places in a cache that iterations leave to later ones."""
         if self._cache is None:
-            from headrace.caching.part import CacheOfLoader
+            from headrace.caching.cache_part import CacheOfLoader
 
             self._cache = CacheOfLoader(self._counters)
         return self._cache
@@ -152,7 +158,7 @@ class CacheSlot(Part):
         """See ``Part``."""
         told = saved is not None and not saved.keys().isdisjoint({"exchanged", "job"})
         if not self._is_there and (told or self._options is not None):
-            from headrace.caching.part import CachePart
+            from headrace.caching.cache_part import CachePart
 
             self._part, self._is_there = CachePart(self._state, self._options, self._features.cache()), True
         self._part.resume(saved)
@@ -230,7 +236,7 @@ def on_device_options(loader: Any, value: Any) -> "OnDevice | None":
     """The meaning of ``on_device=``; None for nothing. ``loader`` has all its other arguments."""
     if value is False or value is None:
         return None
-    from headrace.ondevice.part import chosen as chosen_there
+    from headrace.ondevice.on_device_part import chosen as chosen_there
 
     return chosen_there(loader, value)
 

@@ -110,7 +110,6 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             workers=num_workers is None,
             lookahead=prefetch_factor is None,
             batches=batch_sampler is None,
-            order=batch_sampler is None and sampler is None,
             shuffles=bool(shuffle),
         )
         super().__init__(
@@ -231,8 +230,7 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
 
     def stats(self) -> Stats:
         """The counts since the loader was made."""
-        if self._latest is not None:
-            self._latest.count()
+        self._count()
         found, order = self._kept.counters.snapshot(), own_order(self._index_sampler)
         if order is None:
             return found
@@ -248,10 +246,15 @@ class DataLoader(TorchDataLoader, Generic[T_co]):  # type: ignore[type-arg]  # t
             raise ValueError(
                 "loader.story(): none is kept; make the loader with scheduling=headrace.Scheduling(story=True)"
             )
-        if self._latest is not None:
-            self._latest.count()
+        self._count()
         log = self._kept.counters.story
         return log.all() if index is None else log.about(index)
+
+    def _count(self) -> None:
+        """Bring what workers know into the counters, while the memory it stands in stays."""
+        if self._latest is not None:
+            with self._latest.quiet():
+                self._latest.count()
 
     def close(self) -> None:
         """End the workers of persistent and unfinished iterations and give the memory back; idempotent.

@@ -11,7 +11,7 @@ from headrace.cache.entries.entry import Bytes
 from headrace.cache.remaining import Remaining
 from headrace.cache.serving import Answer, unanswered
 from headrace.caching.membership import Hits, Membership
-from headrace.caching.plans import Place, Plan, pack_plans
+from headrace.caching.plans import CachePlace, Plan, pack_plans
 from headrace.core.errors import StateMismatch
 from headrace.engine.ordering.saved import bitmap
 from headrace.sched.hand import NOT_YET, NotYet
@@ -77,8 +77,6 @@ class ExchangedGroups:
 
     What was served is noted here, so a sample is served once, whatever a cache says.
     """
-
-    is_drawn = False
 
     def __init__(
         self,
@@ -203,9 +201,6 @@ class ExchangedGroups:
         plans = list(starmap(Plan, zip(answer.words.tolist(), answer.keep.tolist(), strict=True)))
         return _allotted(served.tolist(), plans), served
 
-    def ask(self) -> None:
-        """See ``Source``: nothing is known before it is asked for."""
-
     def put_back(self, groups: list[list[Any]]) -> None:
         """See ``Source``: they are asked for again."""
         if self._exchanges:
@@ -247,10 +242,10 @@ class ExchangedGroups:
 
 def _allotted(indices: list[Any], plans: list[Plan]) -> Group:
     """A group, with what the cache says of each sample; no row was brought for it."""
-    return Group(indices, [Place(plan) for plan in plans], _packed)
+    return Group(indices, [CachePlace(plan) for plan in plans], _packed)
 
 
-def _packed(made_of: Sequence[Place | None]) -> bytes:
+def _packed(made_of: Sequence[CachePlace | None]) -> bytes:
     return pack_plans([Plan(0, 0) if place is None else place.plan for place in made_of])
 
 

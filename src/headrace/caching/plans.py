@@ -58,7 +58,7 @@ class Plan(NamedTuple):
     keep: int
 
 
-class Place(NamedTuple):
+class CachePlace(NamedTuple):
     """The plan for one sample, and where its row lies, if one was brought."""
 
     plan: Plan

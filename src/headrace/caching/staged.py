@@ -16,7 +16,7 @@ from headrace.cache.cache_options import open_share
 from headrace.cache.entries.codec import Codec, Corrupt, NotKept
 from headrace.cache.share import Share
 from headrace.caching.counts import Counter
-from headrace.caching.plans import Caching, Place, Plan, codec, read_plans
+from headrace.caching.plans import CachePlace, Caching, Plan, codec, read_plans
 from headrace.caching.spot_checks import SpotChecks
 from headrace.caching.stagetimes import StageTimes
 from headrace.caching.told import WRITTEN, ToldDataset, say
@@ -74,15 +74,15 @@ class Staged:
         self._gathered = WriteBuffer()
         self._arena = arena
         self._rows = None if arena is None else Rows.of(dataset)
-        self.place: Place | None = None
+        self.place: CachePlace | None = None
         """The plan of the next sample, and where its row lies."""
 
-    def reads(self, body: memoryview, count: int) -> list[Place]:
+    def reads(self, body: memoryview, count: int) -> list[CachePlace]:
         """The plans and places that were written for ``count`` samples: see ``Group.notes``."""
         if self._rows is None:
-            return list(map(Place, read_plans(body, count)))
+            return list(map(CachePlace, read_plans(body, count)))
         places = wire.read_places(body, count)
-        return list(map(Place, read_plans(body[count * ROW :], count), places))
+        return list(map(CachePlace, read_plans(body[count * ROW :], count), places))
 
     def __call__(self, index: Any) -> Any:
         (plan, row), self.place = self.place or (None, None), None

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.devices.accelerator import Carrier
 from headrace.engine.memory.pieces import Flat, nbytes, no_slab
-from headrace.engine.parts import EpochRecord
+from headrace.engine.plugs import EpochRecord
 from headrace.engine.step import IterationStep
 from headrace.sched.hand import NOT_YET, Hand, Hands
 

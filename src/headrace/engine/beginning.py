@@ -23,7 +23,7 @@ from headrace.sched.source import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class EpochBeginning:
     """The beginning of one epoch."""
 
     epoch: int
@@ -61,7 +61,7 @@ def numbered(resources: IterationState) -> dict[str, Any] | None:
     return saved
 
 
-def drawn(resources: IterationState, saved: dict[str, Any] | None) -> Beginning:
+def drawn(resources: IterationState, saved: dict[str, Any] | None) -> EpochBeginning:
     """The beginning of the numbered epoch. An epoch that cannot begin has drawn nothing. ``saved``: see
     ``numbered``.
     """
@@ -84,7 +84,7 @@ def drawn(resources: IterationState, saved: dict[str, Any] | None) -> Beginning:
             load(settings.dataset, saved["dataset"], "dataset")
             resources.end_workers()  # they have the dataset as it was
     resources.base_seed = seed
-    return Beginning(resources.epoch, seed, order, going_on)
+    return EpochBeginning(resources.epoch, seed, order, going_on)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _seed(settings: Settings, drawn: int | None, saved: dict[str, Any] | None) -
     return seed
 
 
-def groups(resources: IterationState, beginning: Beginning) -> Source:
+def groups(resources: IterationState, beginning: EpochBeginning) -> Source:
     """The groups that the state owes, then those that the order gives: as the features give them.
 
     Comes before the workers: they are told what makes their samples.

@@ -13,7 +13,6 @@ from torch.utils.data import IterableDataset
 from headrace.core.options import Loading, OnError, Scheduling
 from headrace.engine.members import bulk_of
 from headrace.engine.memory.reservation import Extent
-from headrace.engine.ordering.early import is_foreseeable
 from headrace.engine.ordering.state_signature import length, of_loader
 from headrace.engine.trainer.cores import most_lanes
 from headrace.engine.worker import generators
@@ -35,8 +34,6 @@ class Settings:
     batched: bool
     own_batches: bool
     """Batches are cut by ``batch_size``; False when the user's batch sampler composes them."""
-    own_order: bool
-    """The sampler is the one torch chose for ``shuffle``, not the user's."""
     batch_size: int | None
     drop_last: bool
     collate_fn: Callable[[Any], Any]
@@ -107,12 +104,6 @@ class Settings:
             self.dataset, self.index_sampler, self.batch_size, iterable=self.iterable, workers=self.workers
         )
 
-    @property
-    def overlaps(self) -> bool:
-        """True if the next epoch may be begun while the last samples of one are made."""
-        wanted = self.persistent and self.scheduling.overlap and self.generator is None and not self.cached
-        return wanted and self.own_order and is_foreseeable(self.index_sampler)
-
 
 @dataclass(frozen=True, slots=True)
 class Leeway:
@@ -126,8 +117,6 @@ class Leeway:
     """How many batches are made ahead."""
     batches: bool
     """Which samples make one: the user gave no batch sampler."""
-    order: bool
-    """In which samples are drawn: he gave no sampler at all."""
     shuffles: bool
     """That he asked for ``shuffle``."""
 
@@ -161,7 +150,6 @@ def settings(loader: Any, leeway: Leeway) -> Settings:
         iterable=iterable,
         batched=loader._auto_collation,  # noqa: SLF001  (as they ask)
         own_batches=leeway.batches,
-        own_order=leeway.order,
         batch_size=loader.batch_size,
         drop_last=loader.drop_last,
         collate_fn=loader.collate_fn,

@@ -17,7 +17,7 @@ TELL_NS = 100_000_000
 """The account is for people to look at: it need not be newer than this."""
 
 
-class Records(Protocol):
+class SampleRecords(Protocol):
     """A stream of a trace, as far as a worker's own steps are written to it."""
 
     def run(self, number: int, now: int) -> None:
@@ -34,7 +34,7 @@ class Observer:
     """Looks at every sample of one process, without changing any."""
 
     stream: Any = None
-    """See ``Records``; None where nothing is recorded."""
+    """See ``SampleRecords``; None where nothing is recorded."""
     repeated = False
     """Whether the next sample is made again, after a death."""
     tier = 0

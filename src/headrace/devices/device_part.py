@@ -5,7 +5,7 @@ from headrace.devices.ahead import AHEAD, Ahead
 from headrace.devices.pinning import pinning
 from headrace.engine.iteration_state import IterationState
 from headrace.engine.memory.pieces import Flat, no_slab
-from headrace.engine.parts import EpochRecord, Part
+from headrace.engine.plugs import EpochRecord, Part
 from headrace.sched.hand import EpochRun
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.engine.iteration_state import IterationState
-from headrace.engine.parts import EpochRecord, Part
+from headrace.engine.plugs import EpochRecord, Part
 from headrace.engine.worker.memory import WorkerMemory
 from headrace.engine.worker.observer import Observer, Observing
 from headrace.observing.operations import Operations
@@ -12,7 +12,7 @@ from headrace.observing.tracing_observer import TracingObserver
 from headrace.trace.trace_file import Recording
 
 
-class TracePart(Part):
+class RecordPart(Part):
     """See ``Part``."""
 
     def __init__(self, state: IterationState, recording: Recording) -> None:
@@ -20,7 +20,7 @@ class TracePart(Part):
 
     def observing(self, observing: Observing) -> Observing:
         """See ``Part``."""
-        return Recorded(self._recording)
+        return RecordedObserving(self._recording)
 
     def operations(self) -> list[str]:
         """See ``Part``."""
@@ -33,7 +33,7 @@ class TracePart(Part):
         return RunTrace(self._recording, state.counters, state.settings.given, number, facts)
 
 
-class Recorded(Observing):
+class RecordedObserving(Observing):
     """The orders by which a worker records its samples."""
 
     def __init__(self, recording: Recording) -> None:

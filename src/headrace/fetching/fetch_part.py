@@ -7,7 +7,7 @@ from typing import Any
 from headrace.engine.iteration_state import IterationState
 from headrace.engine.loader_resources import IdlePool
 from headrace.engine.ordering.own_order import OwnOrder, own_order
-from headrace.engine.parts import Part
+from headrace.engine.plugs import Part
 from headrace.engine.settings import Settings
 from headrace.engine.step import held
 from headrace.engine.worker.maker import Making

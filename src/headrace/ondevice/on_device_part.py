@@ -8,9 +8,9 @@ from torch.utils.data import default_collate
 
 from headrace.core.errors import NotOnDevice
 from headrace.devices.ahead import Ahead
-from headrace.devices.part import DevicePart
+from headrace.devices.device_part import DevicePart
 from headrace.engine.iteration_state import IterationState
-from headrace.engine.parts import EpochRecord
+from headrace.engine.plugs import EpochRecord
 from headrace.engine.settings import Settings
 from headrace.engine.worker.maker import DatasetMaker, Maker, Making
 from headrace.ondevice.pixels.bundle import named

@@ -13,9 +13,9 @@ from headrace.caching.membership import Hits, Membership, caching, origins
 from headrace.caching.staged_making import StagedMaking
 from headrace.engine.iteration_state import IterationState
 from headrace.engine.loader_resources import IdlePool
-from headrace.engine.ordering.early import members
+from headrace.engine.ordering.epoch_members import members
 from headrace.engine.ordering.saved import members_of
-from headrace.engine.parts import Part
+from headrace.engine.plugs import Part
 from headrace.engine.settings import Settings
 from headrace.engine.step import held
 from headrace.engine.trainer.counters import LoaderCounters

@@ -4,8 +4,8 @@ from typing import Any
 
 from headrace.engine.iteration_state import IterationState
 from headrace.engine.worker.maker import Making
+from headrace.fetching.fetch_part import FetchersOfLoader, FetchPart
 from headrace.fetching.fetched import FetchedMaking
-from headrace.fetching.part import FetchersOfLoader, FetchPart
 from headrace.remote.plug import RayHosts
 from headrace.sched.source import Source
 
