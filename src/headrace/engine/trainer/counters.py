@@ -12,11 +12,11 @@ from headrace.core.errors import TooManyErrors
 from headrace.core.options import OnError, Skip
 from headrace.core.stats import NAMES, Changes, Counters, Failure, Operation, Stats
 from headrace.core.story import StoryLog
+from headrace.engine.members import told
 from headrace.engine.memory.reservation import Reservation
 from headrace.engine.worker import failure
 from headrace.plan import operation_costs as costs
 from headrace.sched.gauges import Gauges
-from headrace.staging.members import told
 
 HISTORY = 64
 """Changes of a value that are remembered."""
