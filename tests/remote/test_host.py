@@ -12,13 +12,13 @@ import psutil
 import pytest
 import torch
 
-from headrace.engine.staging.caching import codec
+from headrace.cache import words as W
 from headrace.engine.worker import seeding
-from headrace.remote import bundle, messages
+from headrace.remote import bundle, entries, messages
 from headrace.remote.messages import EntryKind, Head, Request, Subject
 from headrace.remote.told import SIZE, HostOrders
 from headrace.store.interpreter import started
-from tests.remote.datasets import Noisy, Unfit
+from tests.remote.datasets import InStages, Noisy, Odd, Unfit
 
 BOOT = "import sys; from headrace.remote.host import main; main(int(sys.argv[1]))"
 SECONDS = 60.0
@@ -68,9 +68,9 @@ class Spoken:
 
 
 @contextmanager
-def host(dataset, init=None, change=None):
+def host(dataset, init=None, change=None, *, pickled=False):
     """Started and told; gives what it answered and its token."""
-    made = bundle.packed(dataset, init, pickle.dumps)
+    made = bundle.packed(dataset, init, pickle.dumps, pickled=pickled)
     if change is not None:
         made = bundle.DatasetBundle(made.packed, change(made.facts))
     token = messages.new_token()
@@ -86,7 +86,7 @@ def host(dataset, init=None, change=None):
 
 
 def value(entry):
-    return codec().rebuild(*messages.read_entry(memoryview(bytearray(entry))))
+    return entries.rebuilt(entries.codec(), bytearray(entry))
 
 
 def same(one, other):
@@ -140,6 +140,31 @@ def test_what_fails_or_cannot_travel_is_said_in_words():
         assert [kind for kind, _ in found] == [EntryKind.VALUE, EntryKind.FAILED, EntryKind.UNFIT]
         assert found[1][1] == b"ValueError: sample 3 is broken"
         assert b"Odd" in found[2][1]
+        lane.socket.close()
+
+
+def test_what_no_entry_can_hold_is_pickled_where_the_user_says_so():
+    with host(Unfit(10), pickled=True) as (told, token, _):
+        lane = Spoken(told["port"], token)
+        lane.message()
+        ((kind, entry),) = lane.made(Request(0, 0, [5]))
+        assert kind == EntryKind.PICKLED
+        assert type(pickle.loads(entry)) is Odd
+        lane.socket.close()
+
+
+def test_the_form_that_a_cache_wants_is_made_with_the_state_of_its_file():
+    with host(InStages(10)) as (told, token, _):
+        lane = Spoken(told["port"], token)
+        lane.message()
+        whole, decoded = lane.made(Request(5, 0, [2, 2], [0, W.DECODED]))
+        assert [kind for kind, _ in (whole, decoded)] == [EntryKind.VALUE, EntryKind.STAGE]
+        stamp, found = value(decoded[1])
+        assert stamp == [2]
+        assert torch.equal(found, InStages(10).decode(2))
+        with seeding.untouched():
+            seeding.seed_sample(5, 0, 2)
+            assert torch.equal(InStages(10).augment(found)[0], value(whole[1])[0])
         lane.socket.close()
 
 

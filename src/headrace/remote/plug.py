@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pickle
 import sys
+from functools import partial
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -18,7 +19,7 @@ from headrace.remote.messages import GroupKey
 from headrace.remote.options import Ray
 from headrace.remote.orders import RemoteOrders
 from headrace.remote.placement import Place
-from headrace.remote.remade import Remade, Unquestioned
+from headrace.remote.remade import Remade
 from headrace.remote.supply import Crowd, RemoteGroups
 from headrace.sched.acts import Arrangement
 from headrace.sched.source import Source
@@ -65,7 +66,7 @@ class RayHosts:
     def __init__(self, options: Ray, loading: Loading, workers: int) -> None:
         """Start without asking anything of anybody."""
         self._options, self._prefetch = options, loading.prefetch
-        self.brings = Remade if options.compare else Unquestioned
+        self.brings = partial(Remade, compares=options.compare, pickled=options.pickled)
         self._crowd = Crowd(loading.prefetch.memory, workers)
 
     @property
@@ -75,7 +76,7 @@ class RayHosts:
 
     def orders(self, dataset: Any, worker_init_fn: Any, workers: int, batch: int) -> RemoteOrders:
         """The orders of a fetcher that has samples made there. Raises ``RemoteError`` for what cannot travel."""
-        told = pickle.dumps(bundle.packed(dataset, worker_init_fn, _by_value))
+        told = pickle.dumps(bundle.packed(dataset, worker_init_fn, _by_value, pickled=self._options.pickled))
         return RemoteOrders(
             prefetch=self._prefetch,
             batch=batch,

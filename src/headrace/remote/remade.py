@@ -1,56 +1,63 @@
 """Samples made on other hosts, as a worker beside the trainer takes them up."""
 
+import pickle
+from collections.abc import Callable
 from typing import Any
 
-from headrace.cache.codec import Codec, Corrupt
+from headrace.cache import words as W
+from headrace.cache.codec import Corrupt
 from headrace.core.errors import RemoteError
+from headrace.engine.fetcher import wire
 from headrace.engine.fetcher.arena import Arena
 from headrace.engine.fetcher.wire import Arrived
 from headrace.engine.pixels.bundle import named
-from headrace.engine.staging.caching import codec
+from headrace.engine.staging.caching import Caching, read_plans
+from headrace.engine.staging.counts import Counter
 from headrace.engine.worker.brought import Brought
-from headrace.remote import messages
-from headrace.remote.lane import packed
+from headrace.engine.worker.seeding import untouched
+from headrace.engine.worker.staged import ROW, Place, Staged
+from headrace.remote import entries
 from headrace.remote.messages import EntryKind
+from headrace.cache.share import Share
 
 
-class Remade(Brought):
-    """``dataset[index]``, of what another host has made of it where there is something.
+class Intake:
+    """The values of entries that lie in the arena."""
 
-    What failed there is made here, where it raises as it always would, or does not.
-    """
+    def __init__(self, arena: Arena, *, compares: bool, pickled: bool) -> None:
+        """``compares``: the first sample that comes is made here too, and must be the same. ``pickled``: pickles are
+        taken, since the user has said so.
+        """
+        self._arena, self._compares, self._pickled = arena, compares, pickled
+        self._codec = entries.codec()
 
-    compares = True
-    """The first sample that comes is made here too, and must be the same."""
-
-    def __init__(self, dataset: Any, arena: Arena | None) -> None:
-        super().__init__(dataset, arena)
-        self._codec: Codec = codec()
-
-    def __call__(self, index: Any) -> Any:
-        """The sample. The random numbers of this process are seeded for it."""
-        place, self.place = self.place, None
-        if place is None or self._arena is None or place.label == EntryKind.FAILED:
-            return named(index, self._get(index))
-        if self._observer is not None:
-            self._observer.brought(place.size, place.retries, place.began, place.took)
+    def value(self, index: Any, place: Arrived, make: Callable[[], Any]) -> Any:
+        """The value that came. ``make``: makes the same here. Raises ``RemoteError`` for what is not to be used."""
         entry = bytearray(self._arena.piece(place.offset, place.size))
-        if place.label == EntryKind.UNFIT:
+        kind = place.label
+        if kind == EntryKind.UNFIT:
             words = entry.decode("utf-8", "replace")
-            raise RemoteError(f"remote=: sample {index!r} cannot be carried from another host: it {words}")
-        if self.compares:
-            self._compare(index, entry)
+            raise RemoteError(
+                f"remote=: sample {index!r} cannot be carried from another host: it {words}. headrace.Ray(pickled=True) "
+                "has such samples carried as pickles"
+            )
+        if kind == EntryKind.PICKLED and self._pickled:
+            return pickle.loads(entry)  # noqa: S301  (from this run's own lanes, and the user has said so)
         try:
-            return named(index, self._codec.rebuild(*messages.read_entry(memoryview(entry))))
+            value = entries.rebuilt(self._codec, bytearray(entry) if self._compares else entry)
         except (Corrupt, ValueError) as error:
             raise RemoteError(
                 f"remote=: what came of sample {index!r} from another host makes no sense: {error}"
             ) from error
+        if self._compares:
+            self._compares = False
+            self._compare(index, value[1] if kind == EntryKind.STAGE else value, make)
+        return value
 
-    def _compare(self, index: Any, entry: bytearray) -> None:
-        self.compares = False
-        mine = packed(self._codec.describe(self._get(index)))
-        if mine != entry:
+    def _compare(self, index: Any, value: Any, make: Callable[[], Any]) -> None:
+        with untouched():
+            mine = entries.packed(self._codec, make())
+        if mine != entries.packed(self._codec, value):
             raise RemoteError(
                 f"remote=: sample {index!r} made on another host is not the one that this host makes, with the same "
                 "code, versions and seed. Does the dataset read something that is another there, draw random numbers "
@@ -59,12 +66,65 @@ class Remade(Brought):
             )
 
 
-class Unquestioned(Remade):
-    """The same, taken as it comes."""
+class Remade(Brought):
+    """``dataset[index]``, of what another host has made of it where there is something.
 
-    compares = False
+    What failed there is made here, where it raises as it always would, or does not.
+    """
+
+    def __init__(self, dataset: Any, arena: Arena, *, compares: bool = True, pickled: bool = False) -> None:
+        super().__init__(dataset, None)
+        self._intake = Intake(arena, compares=compares, pickled=pickled)
+
+    def __call__(self, index: Any) -> Any:
+        """The sample. The random numbers of this process are seeded for it."""
+        place, self.place = self.place, None
+        if place is None or place.label == EntryKind.FAILED:
+            return named(index, self._get(index))
+        if self._observer is not None:
+            self._observer.brought(place.size, place.retries, place.began, place.took)
+        return named(index, self._intake.value(index, place, lambda: self._get(index)))
+
+
+class RemadeStaged(Staged):
+    """The same, beside a cache: what it has was not asked of other hosts, and what it wants they have made."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        caching: Caching,
+        counter: Counter,
+        share: Share | None,
+        arena: Arena,
+        *,
+        compares: bool = True,
+        pickled: bool = False,
+    ) -> None:
+        super().__init__(dataset, caching, counter, share)
+        self._intake = Intake(arena, compares=compares, pickled=pickled)
+
+    def reads(self, body: memoryview, count: int) -> list[Place]:
+        """See ``Staged``."""
+        places = wire.read_places(body, count)
+        return list(zip(read_plans(body[count * ROW :], count), places, strict=True))
+
+    def __call__(self, index: Any) -> Any:
+        """The sample. The random numbers of this process are seeded for it."""
+        plan, place = self.place or (None, None)
+        if plan is None or place is None or place.label == EntryKind.FAILED:
+            self.place = None if plan is None else (plan, None)
+            return super().__call__(index)
+        self.place = None
+        if self._observer is not None:
+            self._observer.brought(place.size, place.retries, place.began, place.took)
+        if place.label != EntryKind.STAGE:
+            value = self._intake.value(index, place, lambda: self._get(index))
+            self._counter.found(W.NOWHERE)
+            return named(index, value)
+        stamp, value = self._intake.value(index, place, lambda: self._stages.upto(index, plan.keep))
+        return named(index, self.go_on(index, plan.keep, stamp, value))
 
 
 def settled(place: Arrived | None) -> bool:
     """True if a sample was really made elsewhere."""
-    return place is not None and place.label == EntryKind.VALUE
+    return place is not None and place.label in {EntryKind.VALUE, EntryKind.STAGE, EntryKind.PICKLED}
